@@ -1,0 +1,2 @@
+//! The `vouch` command.
+fn main() {}

@@ -1,0 +1,225 @@
+//! The bounded reader. Every length is checked against the caller's limit and against what is left.
+
+use crate::pad_len;
+
+/// Why bytes are not the XDR that was asked for. Always the sender's fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The input ends inside a value.
+    #[error("XDR ends {missing} bytes early")]
+    Truncated {
+        /// How many bytes more the value needs.
+        missing: usize,
+    },
+    /// A length or count is over the limit that the protocol sets.
+    #[error("XDR length {len} is over the limit of {max}")]
+    TooLong {
+        /// The length that the input names.
+        len: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// Padding is not zero (RFC 4506, section 3: residual bytes are zero).
+    #[error("XDR padding is not zero")]
+    Padding,
+    /// A boolean that is neither 0 nor 1 (RFC 4506, section 4.4).
+    #[error("XDR boolean has the value {0}")]
+    Bool(u32),
+    /// An enumeration or union discriminant that the definition lacks.
+    #[error("XDR {what} has the unknown value {value}")]
+    Unknown {
+        /// Which enumeration.
+        what: &'static str,
+        /// The value found.
+        value: u32,
+    },
+    /// A value that the type can hold but its definition forbids.
+    #[error("XDR {0} is not valid")]
+    Invalid(&'static str),
+    /// Bytes are left after the last value.
+    #[error("{0} bytes follow the end of the XDR")]
+    Trailing(usize),
+}
+
+/// Reads values from the front of a byte slice.
+#[derive(Debug, Clone)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// A reader at the start of `bytes`.
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// Bytes not yet read.
+    pub const fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+
+    /// What has not been read yet.
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    /// Ends the reading; an error if anything is left.
+    pub const fn finish(self) -> Result<(), Error> {
+        match self.rest.len() {
+            0 => Ok(()),
+            n => Err(Error::Trailing(n)),
+        }
+    }
+
+    /// Takes `len` bytes as they are, without padding.
+    pub fn take(&mut self, len: usize) -> Result<&'a [u8], Error> {
+        match self.rest.split_at_checked(len) {
+            Some((head, rest)) => {
+                self.rest = rest;
+                Ok(head)
+            }
+            None => Err(Error::Truncated { missing: len - self.rest.len() }),
+        }
+    }
+
+    /// An unsigned integer (section 4.2).
+    pub fn u32(&mut self) -> Result<u32, Error> {
+        self.fixed().map(u32::from_be_bytes)
+    }
+
+    /// A signed integer (section 4.1).
+    pub fn i32(&mut self) -> Result<i32, Error> {
+        self.fixed().map(i32::from_be_bytes)
+    }
+
+    /// An unsigned hyper integer (section 4.5).
+    pub fn u64(&mut self) -> Result<u64, Error> {
+        self.fixed().map(u64::from_be_bytes)
+    }
+
+    /// A hyper integer (section 4.5).
+    pub fn i64(&mut self) -> Result<i64, Error> {
+        self.fixed().map(i64::from_be_bytes)
+    }
+
+    /// A boolean (section 4.4).
+    pub fn bool(&mut self) -> Result<bool, Error> {
+        match self.u32()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(Error::Bool(other)),
+        }
+    }
+
+    /// Fixed-length opaque data (section 4.9) whose length is a multiple of 4 or whose padding is checked.
+    pub fn opaque_fixed<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let bytes = self.fixed::<N>()?;
+        self.padding(N)?;
+        Ok(bytes)
+    }
+
+    /// Variable-length opaque data (section 4.10) of at most `len_max` bytes.
+    pub fn opaque(&mut self, len_max: usize) -> Result<&'a [u8], Error> {
+        let len = self.count(len_max)?;
+        let bytes = self.take(len)?;
+        self.padding(len)?;
+        Ok(bytes)
+    }
+
+    /// A string (section 4.11) of at most `len_max` bytes; must be UTF-8.
+    pub fn string(&mut self, len_max: usize) -> Result<&'a str, Error> {
+        core::str::from_utf8(self.opaque(len_max)?).map_err(|_| Error::Invalid("string"))
+    }
+
+    /// The element count of an array (section 4.13), at most `count_max`.
+    pub fn count(&mut self, count_max: usize) -> Result<usize, Error> {
+        let len = self.u32()? as usize;
+        if len > count_max {
+            return Err(Error::TooLong { len, max: count_max });
+        }
+        Ok(len)
+    }
+
+    /// Optional data (section 4.19): a boolean, then the value if it is true.
+    pub fn optional<T>(&mut self, read: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<Option<T>, Error> {
+        Ok(if self.bool()? { Some(read(self)?) } else { None })
+    }
+
+    fn fixed<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        match self.rest.split_first_chunk::<N>() {
+            Some((head, rest)) => {
+                self.rest = rest;
+                Ok(*head)
+            }
+            None => Err(Error::Truncated { missing: N - self.rest.len() }),
+        }
+    }
+
+    fn padding(&mut self, len: usize) -> Result<(), Error> {
+        if self.take(pad_len(len))?.iter().any(|&b| b != 0) {
+            return Err(Error::Padding);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Writer;
+
+    #[test]
+    fn opaque_length_over_limit_is_refused_before_it_is_read() {
+        let bytes = [0xff; 8];
+        assert_eq!(Reader::new(&bytes).opaque(64), Err(Error::TooLong { len: 0xffff_ffff, max: 64 }));
+    }
+
+    #[test]
+    fn truncated_values_say_how_much_is_missing() {
+        assert_eq!(Reader::new(&[0, 0, 0]).u32(), Err(Error::Truncated { missing: 1 }));
+        assert_eq!(Reader::new(&[0, 0, 0, 5, 1, 2]).opaque(8), Err(Error::Truncated { missing: 3 }));
+    }
+
+    #[test]
+    fn padding_must_be_zero() {
+        assert_eq!(Reader::new(&[0, 0, 0, 1, 7, 0, 0, 1]).opaque(8), Err(Error::Padding));
+        assert_eq!(Reader::new(&[0, 0, 0, 1, 7, 0, 0, 0]).opaque(8), Ok(&[7u8][..]));
+    }
+
+    #[test]
+    fn booleans_are_zero_or_one() {
+        assert_eq!(Reader::new(&[0, 0, 0, 2]).bool(), Err(Error::Bool(2)));
+    }
+
+    #[test]
+    fn trailing_bytes_are_an_error_at_finish() {
+        assert_eq!(Reader::new(&[1]).finish(), Err(Error::Trailing(1)));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_written_is_read_back(a: u32, b: i64, c: Vec<u8>, d: bool, e: [u8; 7], f: Option<u64>) {
+            let mut w = Writer::new();
+            w.u32(a); w.i64(b); w.opaque(&c); w.bool(d); w.opaque_fixed(&e);
+            w.optional(f.as_ref(), |w, v| w.u64(*v));
+            let bytes = w.into_bytes();
+            proptest::prop_assert_eq!(bytes.len() % 4, 0);
+            let mut r = Reader::new(&bytes);
+            proptest::prop_assert_eq!(r.u32(), Ok(a));
+            proptest::prop_assert_eq!(r.i64(), Ok(b));
+            proptest::prop_assert_eq!(r.opaque(c.len()), Ok(&c[..]));
+            proptest::prop_assert_eq!(r.bool(), Ok(d));
+            proptest::prop_assert_eq!(r.opaque_fixed::<7>(), Ok(e));
+            proptest::prop_assert_eq!(r.optional(Reader::u64), Ok(f));
+            proptest::prop_assert_eq!(r.finish(), Ok(()));
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes: Vec<u8>) {
+            let mut r = Reader::new(&bytes);
+            let _ = r.opaque(100);
+            let _ = r.optional(|r| r.string(10).map(str::len));
+            let _ = r.opaque_fixed::<5>();
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The writer: appends to a growing buffer, always in whole units of four bytes.
+
+use crate::pad_len;
+
+/// Collects XDR.
+#[derive(Debug, Default, Clone)]
+pub struct Writer {
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    /// An empty writer.
+    pub const fn new() -> Self {
+        Self { bytes: Vec::new() }
+    }
+
+    /// A writer that goes on after `bytes`, and reuses their allocation.
+    pub const fn append_to(bytes: Vec<u8>) -> Self {
+        Self { bytes }
+    }
+
+    /// All that was written.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// All that was written so far.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Bytes written so far.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether nothing has been written.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// An unsigned integer (RFC 4506, section 4.2).
+    pub fn u32(&mut self, value: u32) {
+        self.bytes.extend_from_slice(&value.to_be_bytes());
+    }
+
+    /// A signed integer (section 4.1).
+    pub fn i32(&mut self, value: i32) {
+        self.bytes.extend_from_slice(&value.to_be_bytes());
+    }
+
+    /// An unsigned hyper integer (section 4.5).
+    pub fn u64(&mut self, value: u64) {
+        self.bytes.extend_from_slice(&value.to_be_bytes());
+    }
+
+    /// A hyper integer (section 4.5).
+    pub fn i64(&mut self, value: i64) {
+        self.bytes.extend_from_slice(&value.to_be_bytes());
+    }
+
+    /// A boolean (section 4.4).
+    pub fn bool(&mut self, value: bool) {
+        self.u32(value.into());
+    }
+
+    /// Fixed-length opaque data with its padding (section 4.9).
+    pub fn opaque_fixed(&mut self, value: &[u8]) {
+        self.bytes.extend_from_slice(value);
+        self.bytes.resize(self.bytes.len() + pad_len(value.len()), 0);
+    }
+
+    /// Variable-length opaque data with its length and padding (section 4.10).
+    ///
+    /// # Panics
+    /// If `value` is 4 GiB or longer, which no caller's own limits let happen.
+    pub fn opaque(&mut self, value: &[u8]) {
+        self.count(value.len());
+        self.opaque_fixed(value);
+    }
+
+    /// An element count (section 4.13).
+    ///
+    /// # Panics
+    /// If `len` doesn't fit 32 bits, which no caller's own limits let happen.
+    pub fn count(&mut self, len: usize) {
+        self.u32(u32::try_from(len).expect("lengths are limited well below 4 GiB by their owners"));
+    }
+
+    /// Optional data (section 4.19).
+    pub fn optional<T: ?Sized>(&mut self, value: Option<&T>, write: impl FnOnce(&mut Self, &T)) {
+        self.bool(value.is_some());
+        if let Some(value) = value {
+            write(self, value);
+        }
+    }
+
+    /// Bytes that are already XDR.
+    pub fn raw(&mut self, xdr: &[u8]) {
+        debug_assert_eq!(xdr.len() % 4, 0, "XDR comes in units of four bytes");
+        self.bytes.extend_from_slice(xdr);
+    }
+}
