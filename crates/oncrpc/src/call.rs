@@ -1,0 +1,202 @@
+//! Calls (RFC 5531, section 9, `call_body`).
+
+use vouch_xdr::{Error, Reader, Writer};
+
+use crate::{AuthStat, CALL, Denied, OpaqueAuth, RPC_VERSION, Reply, ReplyBody};
+
+/// A call, with its arguments still in XDR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call<'a> {
+    /// Joins the reply to the call; any value.
+    pub xid: u32,
+    /// Program number.
+    pub program: u32,
+    /// Version of the program.
+    pub version: u32,
+    /// Procedure of the program; 0 does nothing by convention (RFC 5531, section 12.1).
+    pub procedure: u32,
+    /// Who calls.
+    pub cred: OpaqueAuth<'a>,
+    /// What proves it.
+    pub verf: OpaqueAuth<'a>,
+    /// The procedure's arguments.
+    pub args: &'a [u8],
+}
+
+/// Why a record is not a call that can be dispatched. Always the peer's fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// A reply where a call was awaited, or an unknown message type.
+    #[error("RPC message is not a call: type {0}")]
+    NotACall(u32),
+    /// Another version of RPC itself.
+    #[error("RPC version {version} is not supported")]
+    RpcVersion {
+        /// The call's transaction.
+        xid: u32,
+        /// The version asked for.
+        version: u32,
+    },
+    /// The credential can't be read.
+    #[error("RPC credential can't be read: {source}")]
+    Credential {
+        /// The call's transaction.
+        xid: u32,
+        /// What is wrong with it.
+        source: Error,
+    },
+    /// The verifier can't be read.
+    #[error("RPC verifier can't be read: {source}")]
+    Verifier {
+        /// The call's transaction.
+        xid: u32,
+        /// What is wrong with it.
+        source: Error,
+    },
+    /// The record ends before the credential.
+    #[error("RPC call can't be read: {0}")]
+    Header(#[from] Error),
+}
+
+impl CallError {
+    /// What to answer, if the record holds enough of a call to be answered; else close the stream.
+    pub const fn reply(&self) -> Option<Reply<'static>> {
+        let (xid, denied) = match *self {
+            Self::NotACall(_) | Self::Header(_) => return None,
+            // RFC 5531, section 9: a call of another RPC version is answered with the range that is understood.
+            Self::RpcVersion { xid, .. } => (xid, Denied::RpcMismatch { low: RPC_VERSION, high: RPC_VERSION }),
+            Self::Credential { xid, .. } => (xid, Denied::AuthError(AuthStat::BAD_CRED)),
+            Self::Verifier { xid, .. } => (xid, Denied::AuthError(AuthStat::BAD_VERF)),
+        };
+        Some(Reply { xid, body: ReplyBody::Denied(denied) })
+    }
+}
+
+impl<'a> Call<'a> {
+    /// Reads a call from a whole record. The arguments are what follows the verifier, unread.
+    pub fn decode(record: &'a [u8]) -> Result<Self, CallError> {
+        let mut r = Reader::new(record);
+        let xid = r.u32()?;
+        match r.u32()? {
+            CALL => {}
+            other => return Err(CallError::NotACall(other)),
+        }
+        match r.u32()? {
+            RPC_VERSION => {}
+            version => return Err(CallError::RpcVersion { xid, version }),
+        }
+        let (program, version, procedure) = (r.u32()?, r.u32()?, r.u32()?);
+        let cred = OpaqueAuth::decode(&mut r).map_err(|source| CallError::Credential { xid, source })?;
+        let verf = OpaqueAuth::decode(&mut r).map_err(|source| CallError::Verifier { xid, source })?;
+        Ok(Self { xid, program, version, procedure, cred, verf, args: r.rest() })
+    }
+
+    /// Appends the call, arguments included, without a record mark.
+    pub fn encode(&self, w: &mut Writer) {
+        for word in [self.xid, CALL, RPC_VERSION, self.program, self.version, self.procedure] {
+            w.u32(word);
+        }
+        self.cred.encode(w);
+        self.verf.encode(w);
+        w.raw(self.args);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Flavor;
+
+    /// A call as RFC 5531, section 9 draws it: NULL of the port mapper, AUTH_NONE.
+    const GOLDEN: [u8; 44] = [
+        0x12, 0x34, 0x56, 0x78, // xid
+        0, 0, 0, 0, // CALL
+        0, 0, 0, 2, // rpcvers
+        0, 1, 0x86, 0xa0, // prog 100000
+        0, 0, 0, 2, // vers
+        0, 0, 0, 0, // proc
+        0, 0, 0, 0, 0, 0, 0, 0, // cred AUTH_NONE
+        0, 0, 0, 0, 0, 0, 0, 0, // verf AUTH_NONE
+        0, 0, 0, 9, // arguments
+    ];
+
+    fn golden() -> Call<'static> {
+        Call {
+            xid: 0x1234_5678,
+            program: 100_000,
+            version: 2,
+            procedure: 0,
+            cred: OpaqueAuth::NONE,
+            verf: OpaqueAuth::NONE,
+            args: &[0, 0, 0, 9],
+        }
+    }
+
+    #[test]
+    fn call_golden_bytes() {
+        let mut w = Writer::new();
+        golden().encode(&mut w);
+        assert_eq!(w.as_bytes(), GOLDEN);
+        assert_eq!(Call::decode(&GOLDEN), Ok(golden()));
+    }
+
+    #[test]
+    fn other_rpc_version_is_answered_with_the_range() {
+        // RFC 5531, section 9: RPC_MISMATCH { low, high }.
+        let mut bytes = GOLDEN;
+        bytes[11] = 3;
+        let error = Call::decode(&bytes).unwrap_err();
+        assert_eq!(error, CallError::RpcVersion { xid: 0x1234_5678, version: 3 });
+        let reply = error.reply().unwrap();
+        assert_eq!(reply.body, ReplyBody::Denied(Denied::RpcMismatch { low: 2, high: 2 }));
+    }
+
+    #[test]
+    fn replies_and_unknown_messages_get_no_answer() {
+        // Else two servers could be made to answer each other for ever.
+        for kind in [1, 2] {
+            let mut bytes = GOLDEN;
+            bytes[7] = kind;
+            assert_eq!(Call::decode(&bytes).unwrap_err().reply(), None);
+        }
+    }
+
+    #[test]
+    fn oversized_credential_is_an_authentication_error() {
+        // RFC 5531, section 8.2: a body has at most 400 bytes.
+        let mut bytes = GOLDEN;
+        bytes[30] = 0x7f;
+        let reply = Call::decode(&bytes).unwrap_err().reply().unwrap();
+        assert_eq!(reply.body, ReplyBody::Denied(Denied::AuthError(AuthStat::BAD_CRED)));
+    }
+
+    #[test]
+    fn truncation_anywhere_is_an_error() {
+        for len in 0..GOLDEN.len() - 4 {
+            assert!(Call::decode(&GOLDEN[..len]).is_err(), "{len}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn call_is_read_back(words: [u32; 4], flavor: u32, cred in proptest::collection::vec(0u8.., 0..=400),
+                             verf in proptest::collection::vec(0u8.., 0..=400), args: Vec<[u8; 4]>) {
+            let call = Call {
+                xid: words[0], program: words[1], version: words[2], procedure: words[3],
+                cred: OpaqueAuth { flavor: Flavor(flavor), body: &cred },
+                verf: OpaqueAuth { flavor: Flavor(flavor ^ 1), body: &verf },
+                args: args.as_flattened(),
+            };
+            let mut w = Writer::new();
+            call.encode(&mut w);
+            proptest::prop_assert_eq!(Call::decode(w.as_bytes()), Ok(call));
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes: Vec<u8>) {
+            if let Err(error) = Call::decode(&bytes) {
+                let _ = error.reply();
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! Record marking (RFC 5531, section 11): records as runs of fragments on a byte stream.
+
+use std::borrow::Cow;
+
+use vouch_xdr::Writer;
+
+/// Length of a fragment's header.
+pub const RECORD_MARK_LEN: usize = 4;
+
+/// Longest fragment that a header can announce: 31 bits (RFC 5531, section 11).
+pub const FRAGMENT_LEN_MAX: u32 = (1 << 31) - 1;
+
+/// Most fragments of one record. Fragments may be empty (RFC 5531, section 11: "0 to (2**31) - 1 bytes"), so without a
+/// limit a peer could keep one record open for ever; 4,096 is a record of 16 MiB from a sender that cuts at 4 KiB.
+pub const FRAGMENT_COUNT_MAX: u32 = 4096;
+
+/// The last-fragment bit of the header.
+const LAST: u32 = 1 << 31;
+
+/// Why a byte stream can't be cut into records. Always the peer's fault, and the stream is lost: close it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// A header announces more than the receiver takes.
+    #[error("RPC record of {len} bytes or more is over the limit of {max}")]
+    TooLong {
+        /// Length of the record up to the end of the announced fragment.
+        len: usize,
+        /// The receiver's limit.
+        max: usize,
+    },
+    /// More than [`FRAGMENT_COUNT_MAX`] fragments.
+    #[error("RPC record comes in more than {FRAGMENT_COUNT_MAX} fragments")]
+    TooManyFragments,
+}
+
+/// Cuts a byte stream into records.
+///
+/// Holds memory only while a record is incomplete, and never more than twice what the peer has really sent of it (the
+/// growth of a vector): a length that is merely announced allocates nothing.
+#[derive(Debug)]
+pub struct RecordReader {
+    record_len_max: usize,
+    /// What has come of the record.
+    record: Vec<u8>,
+    /// What has come of the next fragment's header.
+    mark: [u8; RECORD_MARK_LEN],
+    mark_len: usize,
+    /// Bytes of the current fragment still to come; 0 while a header is read.
+    fragment_left: usize,
+    last: bool,
+    fragments: u32,
+}
+
+impl RecordReader {
+    /// A reader at the start of a stream that takes records of up to `record_len_max` bytes.
+    pub const fn new(record_len_max: usize) -> Self {
+        Self { record_len_max, record: Vec::new(), mark: [0; RECORD_MARK_LEN], mark_len: 0, fragment_left: 0, last: false, fragments: 0 }
+    }
+
+    /// Takes bytes from the front of `input` until a record is complete or `input` is empty.
+    ///
+    /// A record that lies in `input` whole and in one fragment is lent from there; any other is copied once.
+    /// Call until it returns `None`; then everything in `input` has been taken. After an error the stream has no known
+    /// record boundary any more.
+    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Cow<'a, [u8]>>, RecordError> {
+        while !input.is_empty() {
+            if self.fragment_left == 0 && !self.read_mark(input)? {
+                return Ok(None);
+            }
+            let n = self.fragment_left.min(input.len());
+            let (piece, rest) = input.split_at(n);
+            *input = rest;
+            self.fragment_left -= n;
+            let ended = self.fragment_left == 0 && self.last;
+            if ended {
+                self.fragments = 0;
+                if self.record.is_empty() {
+                    return Ok(Some(Cow::Borrowed(piece)));
+                }
+            }
+            self.record.extend_from_slice(piece);
+            if ended {
+                return Ok(Some(Cow::Owned(std::mem::take(&mut self.record))));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the stream may end here: no record has begun.
+    pub const fn at_boundary(&self) -> bool {
+        self.mark_len == 0 && self.fragments == 0
+    }
+
+    /// Memory held for an incomplete record, in bytes.
+    pub fn held_len(&self) -> usize {
+        self.record.capacity()
+    }
+
+    /// Reads a header; `true` when it is complete.
+    fn read_mark(&mut self, input: &mut &[u8]) -> Result<bool, RecordError> {
+        let n = (RECORD_MARK_LEN - self.mark_len).min(input.len());
+        let (piece, rest) = input.split_at(n);
+        *input = rest;
+        self.mark[self.mark_len..self.mark_len + n].copy_from_slice(piece);
+        self.mark_len += n;
+        if self.mark_len < RECORD_MARK_LEN {
+            return Ok(false);
+        }
+        self.mark_len = 0;
+        let mark = u32::from_be_bytes(self.mark);
+        self.last = mark & LAST != 0;
+        self.fragment_left = (mark & !LAST) as usize;
+        self.fragments += 1;
+        if self.fragments > FRAGMENT_COUNT_MAX {
+            return Err(RecordError::TooManyFragments);
+        }
+        let len = self.record.len() + self.fragment_left;
+        if len > self.record_len_max {
+            return Err(RecordError::TooLong { len, max: self.record_len_max });
+        }
+        // An empty last fragment needs no more input, so the caller's loop must go on even if `input` is empty now.
+        Ok(true)
+    }
+}
+
+/// The header of a record of `len` bytes in a single fragment.
+///
+/// # Panics
+/// If `len` is over [`FRAGMENT_LEN_MAX`]; senders limit their records well below.
+pub fn record_mark(len: usize) -> [u8; RECORD_MARK_LEN] {
+    let len = u32::try_from(len).ok().filter(|&len| len <= FRAGMENT_LEN_MAX);
+    (len.expect("records are limited well below 2 GiB by their senders") | LAST).to_be_bytes()
+}
+
+/// Leaves room for a record's header; give what it returns to [`end_record`].
+pub fn begin_record(w: &mut Writer) -> usize {
+    let start = w.len();
+    w.u32(0);
+    start
+}
+
+/// Fills in the header that [`begin_record`] left room for, in the bytes that the writer gave up. `extra_len` bytes of
+/// the record follow that are not among them (they go to the socket from elsewhere).
+///
+/// # Panics
+/// If the record is over [`FRAGMENT_LEN_MAX`], or if `start` isn't from [`begin_record`] on the same bytes.
+pub fn end_record(bytes: &mut [u8], start: usize, extra_len: usize) {
+    let len = bytes.len() - start - RECORD_MARK_LEN + extra_len;
+    bytes[start..start + RECORD_MARK_LEN].copy_from_slice(&record_mark(len));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(reader: &mut RecordReader, mut input: &[u8]) -> Result<Vec<Vec<u8>>, RecordError> {
+        let mut records = Vec::new();
+        while let Some(record) = reader.next(&mut input)? {
+            records.push(record.into_owned());
+        }
+        assert!(input.is_empty());
+        Ok(records)
+    }
+
+    #[test]
+    fn whole_record_is_lent_from_the_input() {
+        // RFC 5531, section 11: the header is one bit "last" and 31 bits of length, most significant byte first.
+        let bytes = [0x80, 0, 0, 4, 1, 2, 3, 4, 0x80];
+        let mut input = &bytes[..];
+        let mut reader = RecordReader::new(64);
+        assert!(matches!(reader.next(&mut input), Ok(Some(Cow::Borrowed([1, 2, 3, 4])))));
+        assert_eq!(reader.next(&mut input), Ok(None));
+        assert!(!reader.at_boundary());
+        assert_eq!(reader.held_len(), 0);
+    }
+
+    #[test]
+    fn fragments_are_joined() {
+        let bytes = [0, 0, 0, 2, 1, 2, 0, 0, 0, 0, 0x80, 0, 0, 1, 3, 0x80, 0, 0, 0];
+        let mut reader = RecordReader::new(64);
+        assert_eq!(cut(&mut reader, &bytes), Ok(vec![vec![1, 2, 3], vec![]]));
+        assert!(reader.at_boundary());
+    }
+
+    #[test]
+    fn record_closed_by_an_empty_fragment_is_complete() {
+        let mut reader = RecordReader::new(64);
+        assert_eq!(cut(&mut reader, &[0, 0, 0, 1, 7]), Ok(vec![]));
+        assert_eq!(cut(&mut reader, &[0x80, 0, 0, 0]), Ok(vec![vec![7]]));
+    }
+
+    #[test]
+    fn announced_length_over_the_limit_is_refused_before_anything_is_held() {
+        let mut reader = RecordReader::new(64);
+        assert_eq!(cut(&mut reader, &[0xff; 4]), Err(RecordError::TooLong { len: 0x7fff_ffff, max: 64 }));
+        assert_eq!(reader.held_len(), 0);
+    }
+
+    #[test]
+    fn fragments_together_may_not_pass_the_limit() {
+        let mut reader = RecordReader::new(3);
+        assert_eq!(cut(&mut reader, &[0, 0, 0, 2, 1, 2, 0x80, 0, 0, 2]), Err(RecordError::TooLong { len: 4, max: 3 }));
+    }
+
+    #[test]
+    fn announced_length_allocates_nothing_until_bytes_come() {
+        let mut reader = RecordReader::new(1 << 30);
+        assert_eq!(cut(&mut reader, &[0xa0, 0, 0, 0, 1]), Ok(vec![]));
+        assert!(reader.held_len() < 64, "{}", reader.held_len());
+    }
+
+    #[test]
+    fn endless_empty_fragments_are_refused() {
+        let mut reader = RecordReader::new(64);
+        for _ in 0..FRAGMENT_COUNT_MAX {
+            assert_eq!(cut(&mut reader, &[0; 4]), Ok(vec![]));
+        }
+        assert_eq!(cut(&mut reader, &[0; 4]), Err(RecordError::TooManyFragments));
+    }
+
+    #[test]
+    fn fragment_count_starts_again_with_each_record() {
+        let mut reader = RecordReader::new(64);
+        for _ in 0..2 * FRAGMENT_COUNT_MAX {
+            assert_eq!(cut(&mut reader, &[0x80, 0, 0, 0]), Ok(vec![vec![]]));
+        }
+    }
+
+    #[test]
+    fn end_record_counts_what_follows_from_elsewhere() {
+        let mut w = Writer::new();
+        w.u32(9);
+        let start = begin_record(&mut w);
+        w.u32(1);
+        let mut bytes = w.into_bytes();
+        end_record(&mut bytes, start, 8);
+        assert_eq!(bytes, [0, 0, 0, 9, 0x80, 0, 0, 12, 0, 0, 0, 1]);
+    }
+
+    proptest::proptest! {
+        /// However a stream is cut into fragments, and the fragments into reads, the same records come out.
+        #[test]
+        fn records_survive_any_fragments_and_any_reads(
+            records: Vec<Vec<u8>>,
+            fragment_len in 1usize..9,
+            read_len in 1usize..17,
+        ) {
+            let mut stream = Vec::new();
+            for record in &records {
+                let mut rest = &record[..];
+                while rest.len() > fragment_len {
+                    let (piece, tail) = rest.split_at(fragment_len);
+                    stream.extend_from_slice(&(piece.len() as u32).to_be_bytes());
+                    stream.extend_from_slice(piece);
+                    rest = tail;
+                }
+                stream.extend_from_slice(&record_mark(rest.len()));
+                stream.extend_from_slice(rest);
+            }
+            let mut reader = RecordReader::new(1 << 20);
+            let mut found = Vec::new();
+            for read in stream.chunks(read_len) {
+                found.extend(cut(&mut reader, read).unwrap());
+            }
+            proptest::prop_assert_eq!(found, records);
+            proptest::prop_assert!(reader.at_boundary());
+            proptest::prop_assert_eq!(reader.held_len(), 0);
+        }
+
+        #[test]
+        fn garbage_never_panics_and_never_passes_the_limit(bytes: Vec<u8>, read_len in 1usize..9) {
+            let mut reader = RecordReader::new(32);
+            for read in bytes.chunks(read_len) {
+                let Ok(records) = cut(&mut reader, read) else { return Ok(()) };
+                proptest::prop_assert!(records.iter().all(|record| record.len() <= 32));
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Replies (RFC 5531, section 9, `reply_body`).
+
+use vouch_xdr::{Error, Reader, Writer};
+
+use crate::{OpaqueAuth, REPLY};
+
+/// A reply, with its results still in XDR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reply<'a> {
+    /// The call's transaction.
+    pub xid: u32,
+    /// What became of the call.
+    pub body: ReplyBody<'a>,
+}
+
+/// Whether the server took the call (RFC 5531, section 9, `reply_stat`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplyBody<'a> {
+    /// It did.
+    Accepted {
+        /// Proves the server to the client, if the flavour has that.
+        verf: OpaqueAuth<'a>,
+        /// What came of it.
+        outcome: Accepted<'a>,
+    },
+    /// It did not: the RPC version or the caller's authentication.
+    Denied(Denied),
+}
+
+/// What came of an accepted call (RFC 5531, section 9, `accept_stat`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Accepted<'a> {
+    /// SUCCESS: the procedure's results follow.
+    Success(&'a [u8]),
+    /// PROG_UNAVAIL: the program isn't here.
+    ProgUnavail,
+    /// PROG_MISMATCH: the program is here in other versions.
+    ProgMismatch {
+        /// Lowest version here.
+        low: u32,
+        /// Highest version here.
+        high: u32,
+    },
+    /// PROC_UNAVAIL: the program has no such procedure.
+    ProcUnavail,
+    /// GARBAGE_ARGS: the arguments can't be read.
+    GarbageArgs,
+    /// SYSTEM_ERR: the server's own fault.
+    SystemErr,
+}
+
+/// Why a call was denied (RFC 5531, section 9, `rejected_reply`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denied {
+    /// RPC_MISMATCH: other versions of RPC are understood.
+    RpcMismatch {
+        /// Lowest version understood.
+        low: u32,
+        /// Highest version understood.
+        high: u32,
+    },
+    /// AUTH_ERROR: the caller isn't believed.
+    AuthError(AuthStat),
+}
+
+/// Why authentication failed (RFC 5531, section 9, `auth_stat`); any value may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AuthStat(pub u32);
+
+impl AuthStat {
+    /// No error.
+    pub const OK: Self = Self(0);
+    /// Bad credential: the seal is broken.
+    pub const BAD_CRED: Self = Self(1);
+    /// The client must begin a new session.
+    pub const REJECTED_CRED: Self = Self(2);
+    /// Bad verifier: the seal is broken.
+    pub const BAD_VERF: Self = Self(3);
+    /// The verifier has expired or was replayed.
+    pub const REJECTED_VERF: Self = Self(4);
+    /// Refused for reasons of security: another flavour may do.
+    pub const TOO_WEAK: Self = Self(5);
+    /// Bogus response verifier (a client's own finding).
+    pub const INVALID_RESP: Self = Self(6);
+    /// Reason unknown.
+    pub const FAILED: Self = Self(7);
+    /// RPCSEC_GSS: no credentials for the user, or the context isn't known (RFC 2203, section 5.3.3.3).
+    pub const RPCSEC_GSS_CRED_PROBLEM: Self = Self(13);
+    /// RPCSEC_GSS: the context must be set up anew (RFC 2203, section 5.3.3.3).
+    pub const RPCSEC_GSS_CTX_PROBLEM: Self = Self(14);
+}
+
+impl<'a> Reply<'a> {
+    /// A reply to an accepted call with AUTH_NONE's verifier.
+    pub const fn accepted(xid: u32, outcome: Accepted<'a>) -> Self {
+        Self { xid, body: ReplyBody::Accepted { verf: OpaqueAuth::NONE, outcome } }
+    }
+
+    /// A reply that denies a call.
+    pub const fn denied(xid: u32, denied: Denied) -> Self {
+        Self { xid, body: ReplyBody::Denied(denied) }
+    }
+
+    /// Appends the reply without a record mark. To write results in place, give [`Accepted::Success`] an empty slice
+    /// and append them after.
+    pub fn encode(&self, w: &mut Writer) {
+        w.u32(self.xid);
+        w.u32(REPLY);
+        match self.body {
+            ReplyBody::Accepted { verf, outcome } => {
+                w.u32(0);
+                verf.encode(w);
+                outcome.encode(w);
+            }
+            ReplyBody::Denied(Denied::RpcMismatch { low, high }) => [1, 0, low, high].into_iter().for_each(|word| w.u32(word)),
+            ReplyBody::Denied(Denied::AuthError(stat)) => [1, 1, stat.0].into_iter().for_each(|word| w.u32(word)),
+        }
+    }
+
+    /// Reads a reply from a whole record. The results are what follows the status, unread; after any other outcome
+    /// nothing may follow.
+    pub fn decode(record: &'a [u8]) -> Result<Self, Error> {
+        let mut r = Reader::new(record);
+        let xid = r.u32()?;
+        match r.u32()? {
+            REPLY => {}
+            value => return Err(Error::Unknown { what: "RPC message type of a reply", value }),
+        }
+        let body = match r.u32()? {
+            0 => {
+                let verf = OpaqueAuth::decode(&mut r)?;
+                ReplyBody::Accepted { verf, outcome: Accepted::decode(r)? }
+            }
+            1 => ReplyBody::Denied(Denied::decode(r)?),
+            value => return Err(Error::Unknown { what: "RPC reply status", value }),
+        };
+        Ok(Self { xid, body })
+    }
+}
+
+impl<'a> Accepted<'a> {
+    fn encode(&self, w: &mut Writer) {
+        match *self {
+            Self::Success(results) => {
+                w.u32(0);
+                w.raw(results);
+            }
+            Self::ProgUnavail => w.u32(1),
+            Self::ProgMismatch { low, high } => [2, low, high].into_iter().for_each(|word| w.u32(word)),
+            Self::ProcUnavail => w.u32(3),
+            Self::GarbageArgs => w.u32(4),
+            Self::SystemErr => w.u32(5),
+        }
+    }
+
+    fn decode(mut r: Reader<'a>) -> Result<Self, Error> {
+        let outcome = match r.u32()? {
+            0 => return Ok(Self::Success(r.rest())),
+            1 => Self::ProgUnavail,
+            2 => Self::ProgMismatch { low: r.u32()?, high: r.u32()? },
+            3 => Self::ProcUnavail,
+            4 => Self::GarbageArgs,
+            5 => Self::SystemErr,
+            value => return Err(Error::Unknown { what: "RPC accept status", value }),
+        };
+        r.finish()?;
+        Ok(outcome)
+    }
+}
+
+impl Denied {
+    fn decode(mut r: Reader<'_>) -> Result<Self, Error> {
+        let denied = match r.u32()? {
+            0 => Self::RpcMismatch { low: r.u32()?, high: r.u32()? },
+            1 => Self::AuthError(AuthStat(r.u32()?)),
+            value => return Err(Error::Unknown { what: "RPC reject status", value }),
+        };
+        r.finish()?;
+        Ok(denied)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Flavor;
+
+    fn bytes(reply: &Reply<'_>) -> Vec<u8> {
+        let mut w = Writer::new();
+        reply.encode(&mut w);
+        w.into_bytes()
+    }
+
+    #[test]
+    fn success_golden_bytes() {
+        // RFC 5531, section 9: xid, REPLY, MSG_ACCEPTED, verf, SUCCESS, results.
+        let reply = Reply::accepted(0x0102_0304, Accepted::Success(&[0, 0, 0, 9]));
+        let golden = [1, 2, 3, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+        assert_eq!(bytes(&reply), golden);
+        assert_eq!(Reply::decode(&golden), Ok(reply));
+    }
+
+    #[test]
+    fn every_other_outcome_has_its_number() {
+        // RFC 5531, section 9: accept_stat 1 to 5, reject_stat 0 and 1, auth_stat; RFC 2203, section 5.3.3.3: 13 and 14.
+        let words = |reply: Reply<'static>| {
+            let bytes = bytes(&reply);
+            assert_eq!(Reply::decode(&bytes), Ok(reply));
+            let words: Vec<u32> = bytes.chunks(4).map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect();
+            words[2..].to_vec()
+        };
+        let accepted = |outcome| words(Reply::accepted(7, outcome));
+        assert_eq!(accepted(Accepted::ProgUnavail), [0, 0, 0, 1]);
+        assert_eq!(accepted(Accepted::ProgMismatch { low: 1, high: 3 }), [0, 0, 0, 2, 1, 3]);
+        assert_eq!(accepted(Accepted::ProcUnavail), [0, 0, 0, 3]);
+        assert_eq!(accepted(Accepted::GarbageArgs), [0, 0, 0, 4]);
+        assert_eq!(accepted(Accepted::SystemErr), [0, 0, 0, 5]);
+        let denied = |denied| words(Reply::denied(7, denied));
+        assert_eq!(denied(Denied::RpcMismatch { low: 2, high: 2 }), [1, 0, 2, 2]);
+        assert_eq!(denied(Denied::AuthError(AuthStat::TOO_WEAK)), [1, 1, 5]);
+        assert_eq!(denied(Denied::AuthError(AuthStat::RPCSEC_GSS_CRED_PROBLEM)), [1, 1, 13]);
+        assert_eq!(denied(Denied::AuthError(AuthStat::RPCSEC_GSS_CTX_PROBLEM)), [1, 1, 14]);
+    }
+
+    #[test]
+    fn bytes_after_a_failure_are_refused() {
+        let mut reply = bytes(&Reply::accepted(7, Accepted::ProcUnavail));
+        reply.extend_from_slice(&[0; 4]);
+        assert_eq!(Reply::decode(&reply), Err(Error::Trailing(4)));
+    }
+
+    #[test]
+    fn calls_are_not_taken_for_replies() {
+        assert!(Reply::decode(&[0; 28]).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn success_is_read_back(xid: u32, flavor: u32, verf in proptest::collection::vec(0u8.., 0..=400), results: Vec<[u8; 4]>) {
+            let verf = OpaqueAuth { flavor: Flavor(flavor), body: &verf };
+            let reply = Reply { xid, body: ReplyBody::Accepted { verf, outcome: Accepted::Success(results.as_flattened()) } };
+            let encoded = bytes(&reply);
+            proptest::prop_assert_eq!(Reply::decode(&encoded), Ok(reply));
+        }
+
+        #[test]
+        fn what_is_read_is_written_back_the_same(words in proptest::collection::vec(0u32..4, 3..12)) {
+            let bytes_in: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+            if let Ok(reply) = Reply::decode(&bytes_in) {
+                proptest::prop_assert_eq!(bytes(&reply), bytes_in);
+            }
+        }
+
+        #[test]
+        fn garbage_never_panics(bytes: Vec<u8>) {
+            let _ = Reply::decode(&bytes);
+        }
+    }
+}
