@@ -1,0 +1,121 @@
+//! The options that every subcommand shares, and the list of subcommands. What belongs to one subcommand is in its own file.
+
+use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::commands;
+use crate::exit::Outcome;
+
+/// The whole command line.
+#[derive(Debug, Parser)]
+#[command(
+    name = "vouch",
+    version,
+    about = "Published file trees that no mirror can falsify",
+    long_about = "Vouch turns a directory into a signed database, serves it from replicas that nobody needs to trust, and reads it \
+                  on another machine by a name that contains the key. A reader gets the right bytes, of the newest revision that it \
+                  could learn of, or an error; never wrong, stale or older ones.",
+    after_help = "First steps:\n  \
+                  vouch keygen --out keys                                       make the keys (once)\n  \
+                  vouch publish /srv/tree --db /srv/db --keys keys --location host.example   sign a directory\n  \
+                  vouch serve --db /srv/db                                      on each replica\n  \
+                  vouch mount @host.example,HOSTID /mnt                         on each client\n\n\
+                  `vouch help COMMAND` explains one command; the exit codes are the same for all of them.",
+    after_long_help = concat!(
+        "First steps:\n",
+        "  vouch keygen --out keys                                        make the keys (once)\n",
+        "  vouch publish /srv/tree --db /srv/db --keys keys --location host.example\n",
+        "                                                                 sign a directory\n",
+        "  vouch serve --db /srv/db                                       on each replica\n",
+        "  vouch mount @host.example,HOSTID /mnt                          on each client\n",
+        "\n",
+        "Exit codes (the same for all commands):\n",
+        "    0  done\n",
+        "    1  differences found, or verification failed\n",
+        "    2  usage: the command line itself is wrong\n",
+        "    3  bad input or configuration\n",
+        "    4  not found: the tree, a path in it, or a database\n",
+        "    5  refused: signature, expiry, revocation or rollback\n",
+        "    6  no replica reachable in time\n",
+        "    7  input/output error of this machine\n",
+        "    8  busy: another writer holds the database\n",
+        "  130  interrupted\n",
+    ),
+    propagate_version = true,
+    disable_help_subcommand = false,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The definition of the whole command line, for completions, man pages and checks.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Options of every subcommand.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Global {
+    /// What to log to standard error: off, error, warn, info, debug, trace, or a filter such as vouch_tree_client=debug.
+    #[arg(long, global = true, value_name = "LEVEL", env = "VOUCH_LOG", help_heading = "Common options")]
+    pub(crate) log_level: Option<String>,
+    /// How to write the log.
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text", help_heading = "Common options")]
+    pub(crate) log_format: LogFormat,
+    /// No progress bars, even on a terminal.
+    #[arg(long, short, global = true, help_heading = "Common options")]
+    pub(crate) quiet: bool,
+}
+
+/// How log records are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line a record, for people.
+    Text,
+    /// A JSON object a line, for collectors.
+    Json,
+}
+
+macro_rules! subcommands {
+    ($($(#[doc = $doc:literal])* $variant:ident => $module:ident,)*) => {
+        /// The subcommands, in the order in which help lists them.
+        #[derive(Debug, Subcommand)]
+        pub(crate) enum Command {
+            $($(#[doc = $doc])* $variant(Box<commands::$module::Args>),)*
+        }
+
+        impl Command {
+            /// Runs the subcommand to its end.
+            pub(crate) fn run(self, global: &Global) -> Outcome {
+                match self {
+                    $(Command::$variant(args) => commands::$module::run(*args, global),)*
+                }
+            }
+
+            /// The name as it is typed, for the first word of an error.
+            pub(crate) fn name(&self) -> &'static str {
+                match self {
+                    $(Command::$variant(_) => stringify!($module),)*
+                }
+            }
+        }
+    };
+}
+
+subcommands! {
+    /// Write shell completions.
+    Completions => completions,
+    /// Write the man pages.
+    Man => man,
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn definitions_are_consistent() {
+        super::command().debug_assert();
+    }
+}

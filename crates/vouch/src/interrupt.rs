@@ -1,0 +1,81 @@
+//! Ctrl-C and its kin: the first signal runs what was registered to clean up and ends the process with code 130;
+//! commands that wait for their end by themselves (a mount, a watch) take the signal over. Owns no state but the list of duties.
+
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::exit::Code;
+
+/// Starts the thread that waits for SIGINT, SIGTERM and SIGHUP.
+///
+/// # Errors
+/// Those of the system when it refuses the handler or the thread.
+pub(crate) fn watch() -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        for _ in signals.forever() {
+            let again = REQUESTED.swap(true, Ordering::SeqCst);
+            if TAKEN.load(Ordering::SeqCst) > 0 && !again {
+                continue;
+            }
+            run_duties();
+            std::process::exit(Code::Interrupted as i32);
+        }
+    })?;
+    Ok(())
+}
+
+/// Something to undo if the process is interrupted before the guard is dropped. The guard's own drop does not run it.
+pub(crate) fn on_interrupt(duty: impl FnOnce() + Send + 'static) -> Duty {
+    let mut duties = DUTIES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    duties.push((number, Box::new(duty)));
+    Duty(number)
+}
+
+/// Takes the first signal over: the process goes on, and `requested` turns true. A second signal ends it.
+pub(crate) fn take() -> Taken {
+    TAKEN.fetch_add(1, Ordering::SeqCst);
+    Taken(())
+}
+
+/// Whether a signal has asked us to stop.
+pub(crate) fn requested() -> bool {
+    REQUESTED.load(Ordering::SeqCst)
+}
+
+/// While it lives the first signal only sets `requested`.
+pub(crate) struct Taken(());
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        TAKEN.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Forgets the duty when dropped.
+pub(crate) struct Duty(usize);
+
+impl Drop for Duty {
+    fn drop(&mut self) {
+        DUTIES.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).retain(|(number, _)| *number != self.0);
+    }
+}
+
+fn run_duties() {
+    let duties = std::mem::take(&mut *DUTIES.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    for (_, duty) in duties.into_iter().rev() {
+        duty();
+    }
+}
+
+type Undo = Box<dyn FnOnce() + Send>;
+
+static DUTIES: Mutex<Vec<(usize, Undo)>> = Mutex::new(Vec::new());
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+static REQUESTED: AtomicBool = AtomicBool::new(false);

@@ -1,0 +1,74 @@
+//! Dates and durations that people type and read. The only place of the command line that reads the wall clock.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use jiff::{Timestamp, civil, tz::TimeZone};
+
+/// Seconds since 1970 now; a clock before that counts as 1970, which every check of freshness then refuses.
+pub(crate) fn now_s() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+}
+
+/// Parses a duration such as `24h`, `90m`, `7d`, `1y` (365 days), for clap.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let scale = match unit.trim() {
+        "" | "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        "w" => 7 * 86_400,
+        "y" => 365 * 86_400,
+        _ => return Err("write a number and a unit: 30s, 90m, 24h, 7d, 2w or 1y".into()),
+    };
+    let seconds = number.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).filter(|&s| s > 0 && s <= DURATION_S_MAX);
+    seconds.map(Duration::from_secs).ok_or_else(|| "write a number and a unit: 30s, 90m, 24h, 7d, 2w or 1y (at most 100y)".into())
+}
+
+/// Parses a date (`2027-11-21`, midnight UTC) or an instant (`2027-11-21T10:00:00Z`) into seconds since 1970, for clap.
+pub(crate) fn parse_date(text: &str) -> Result<i64, String> {
+    if let Ok(instant) = text.parse::<Timestamp>() {
+        return Ok(instant.as_second());
+    }
+    let date = text.parse::<civil::Date>().map_err(|_| "write a date as 2027-11-21 or an instant as 2027-11-21T10:00:00Z".to_owned())?;
+    date.to_zoned(TimeZone::UTC).map(|zoned| zoned.timestamp().as_second()).map_err(|error| error.to_string())
+}
+
+/// An instant in UTC, to the second; one outside the calendar's range as its number.
+pub(crate) fn utc(seconds: i64) -> String {
+    Timestamp::from_second(seconds).map_or_else(|_| format!("@{seconds}"), |instant| instant.to_string())
+}
+
+/// A time in UTC as `ls` writes it: date, hours and minutes.
+pub(crate) fn minutes(seconds: i64) -> String {
+    Timestamp::from_second(seconds)
+        .map_or_else(|_| format!("@{seconds}"), |instant| instant.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M").to_string())
+}
+
+/// A hundred years: beyond it a date means a mistake in the unit.
+const DURATION_S_MAX: u64 = 100 * 365 * 86_400;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(parse_duration("24h"), Ok(Duration::from_secs(86_400)));
+        assert_eq!(parse_duration("1y"), Ok(Duration::from_secs(31_536_000)));
+        assert!(parse_duration("0h").is_err());
+        assert!(parse_duration("h").is_err());
+        assert!(parse_duration("999999999999999999y").is_err());
+    }
+
+    #[test]
+    fn dates_are_utc() {
+        assert_eq!(parse_date("1970-01-02"), Ok(86_400));
+        assert_eq!(parse_date("1970-01-01T00:00:10Z"), Ok(10));
+        assert!(parse_date("tomorrow").is_err());
+        assert_eq!(utc(86_400), "1970-01-02T00:00:00Z");
+        assert_eq!(utc(i64::MAX), "@9223372036854775807");
+        assert_eq!(minutes(-60), "1969-12-31 23:59");
+    }
+}
