@@ -1,0 +1,236 @@
+//! Stored frames: a kind byte, a codec byte, a payload. The hash covers all three, so a client verifies before it
+//! decompresses.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+
+use crate::{BlockHandle, Iv};
+
+/// Bytes of file data in a full leaf; no payload of any kind is longer.
+pub const LEAF_LEN_MAX: usize = 128 * 1024;
+
+/// The longest stored frame: two bytes before a raw payload.
+pub const FRAME_LEN_MAX: usize = HEADER_LEN + LEAF_LEN_MAX;
+
+const HEADER_LEN: usize = 2;
+const CODEC_RAW: u8 = 0;
+const CODEC_ZSTD: u8 = 1;
+
+/// Payloads shorter than this are stored raw: a zstd frame's own header eats the gain.
+const COMPRESS_LEN_MIN: usize = 64;
+
+/// What a frame holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum FrameKind {
+    /// Up to [`LEAF_LEN_MAX`] bytes of a file.
+    Leaf = 1,
+    /// Handles of leaves or of further indirect frames: [`crate::blob::Indirect`].
+    Indirect = 2,
+    /// Sorted entries of a directory: [`crate::directory::LeafPage`].
+    DirLeaf = 3,
+    /// Handles of directory pages: [`crate::directory::InteriorPage`].
+    DirInterior = 4,
+    /// A signed fsinfo, kept as history: [`crate::SignedFsinfo`].
+    Fsinfo = 5,
+}
+
+impl FrameKind {
+    /// The kind with this byte.
+    pub const fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => Self::Leaf,
+            2 => Self::Indirect,
+            3 => Self::DirLeaf,
+            4 => Self::DirInterior,
+            5 => Self::Fsinfo,
+            _ => return None,
+        })
+    }
+
+    /// Whether the frame is about files rather than of them.
+    pub const fn is_metadata(self) -> bool {
+        !matches!(self, Self::Leaf)
+    }
+}
+
+/// Why a frame is not what its handle names. The fault is the replica's for [`Error::WrongHash`], the publisher's else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The bytes do not hash to the handle.
+    #[error("frame of {len} bytes does not hash to {handle}")]
+    WrongHash {
+        /// The handle asked for.
+        handle: BlockHandle,
+        /// Length of what came instead.
+        len: usize,
+    },
+    /// Shorter than a frame's header or longer than [`FRAME_LEN_MAX`].
+    #[error("frame of {0} bytes is outside the limits")]
+    Length(usize),
+    /// Another kind than the place calls for.
+    #[error("frame kind {found} where {expected:?} belongs")]
+    WrongKind {
+        /// The kind that the place calls for.
+        expected: FrameKind,
+        /// The kind byte found.
+        found: u8,
+    },
+    /// A codec of a later version of the format.
+    #[error("unknown frame codec {0}; a newer vouch may know it")]
+    UnknownCodec(u8),
+    /// The payload does not decompress to at most [`LEAF_LEN_MAX`] bytes.
+    #[error("frame payload does not decompress")]
+    Corrupt,
+}
+
+/// Builds the stored form of a payload: compressed by zstd at `level` where that saves at least a sixteenth, raw
+/// where not or where `level` is 0.
+///
+/// # Panics
+/// If `payload` is longer than [`LEAF_LEN_MAX`], which every builder of payloads prevents.
+pub fn build(kind: FrameKind, payload: &[u8], level: i32) -> Vec<u8> {
+    assert!(payload.len() <= LEAF_LEN_MAX, "payloads are cut to LEAF_LEN_MAX by their builders");
+    if level != 0 && payload.len() >= COMPRESS_LEN_MIN {
+        let worth_max = payload.len() - payload.len() / 16;
+        let mut frame = vec![0; HEADER_LEN + worth_max];
+        frame[0] = kind as u8;
+        frame[1] = CODEC_ZSTD;
+        // An error here means that the result would not fit, that is, that compression does not pay.
+        if let Some(len) = COMPRESSOR.with_borrow_mut(|c| c.compress(level, payload, &mut frame[HEADER_LEN..])) {
+            frame.truncate(HEADER_LEN + len);
+            return frame;
+        }
+    }
+    let mut frame = Vec::with_capacity(HEADER_LEN + payload.len());
+    frame.extend_from_slice(&[kind as u8, CODEC_RAW]);
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// Checks that `frame` is what `handle` names and that its kind fits, then returns its payload.
+pub fn open<'a>(iv: &Iv, handle: &BlockHandle, kind: FrameKind, frame: &'a [u8]) -> Result<Cow<'a, [u8]>, Error> {
+    verify(iv, handle, frame)?;
+    payload(kind, frame)
+}
+
+/// Checks that `frame` is what `handle` names, and nothing more.
+pub fn verify(iv: &Iv, handle: &BlockHandle, frame: &[u8]) -> Result<(), Error> {
+    if frame.len() < HEADER_LEN || frame.len() > FRAME_LEN_MAX {
+        return Err(Error::Length(frame.len()));
+    }
+    // Handles are public, so an early exit of the comparison tells nobody anything.
+    if iv.handle_of(frame) != *handle {
+        return Err(Error::WrongHash { handle: *handle, len: frame.len() });
+    }
+    Ok(())
+}
+
+/// The payload of a frame that has been verified already.
+pub fn payload(kind: FrameKind, frame: &[u8]) -> Result<Cow<'_, [u8]>, Error> {
+    let (&[found, codec], stored) = frame.split_first_chunk::<HEADER_LEN>().ok_or(Error::Length(frame.len()))?;
+    if found != kind as u8 {
+        return Err(Error::WrongKind { expected: kind, found });
+    }
+    match codec {
+        CODEC_RAW if stored.len() <= LEAF_LEN_MAX => Ok(Cow::Borrowed(stored)),
+        CODEC_RAW => Err(Error::Length(frame.len())),
+        CODEC_ZSTD => DECOMPRESSOR.with_borrow_mut(|d| d.decompress(stored)).map(Cow::Owned),
+        other => Err(Error::UnknownCodec(other)),
+    }
+}
+
+/// The kind of a stored frame, from its first byte.
+pub fn kind_of(frame: &[u8]) -> Option<FrameKind> {
+    frame.first().copied().and_then(FrameKind::from_byte)
+}
+
+/// zstd contexts are some hundred KiB each and dear to make: one a thread.
+#[derive(Default)]
+struct Compressor(Option<(i32, zstd::bulk::Compressor<'static>)>);
+
+impl Compressor {
+    fn compress(&mut self, level: i32, payload: &[u8], out: &mut [u8]) -> Option<usize> {
+        if self.0.as_ref().is_none_or(|(have, _)| *have != level) {
+            self.0 = Some((level, zstd::bulk::Compressor::new(level).ok()?));
+        }
+        self.0.as_mut()?.1.compress_to_buffer(payload, out).ok()
+    }
+}
+
+struct Decompressor {
+    context: Option<zstd::bulk::Decompressor<'static>>,
+    scratch: Vec<u8>,
+}
+
+impl Decompressor {
+    fn decompress(&mut self, stored: &[u8]) -> Result<Vec<u8>, Error> {
+        if self.context.is_none() {
+            self.context = Some(zstd::bulk::Decompressor::new().map_err(|_| Error::Corrupt)?);
+        }
+        let context = self.context.as_mut().ok_or(Error::Corrupt)?;
+        // The buffer bounds the output whatever the frame claims about itself.
+        self.scratch.resize(LEAF_LEN_MAX, 0);
+        let len = context.decompress_to_buffer(stored, self.scratch.as_mut_slice()).map_err(|_| Error::Corrupt)?;
+        Ok(self.scratch[..len].to_vec())
+    }
+}
+
+thread_local! {
+    static COMPRESSOR: RefCell<Compressor> = RefCell::default();
+    static DECOMPRESSOR: RefCell<Decompressor> = const { RefCell::new(Decompressor { context: None, scratch: Vec::new() }) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IV: Iv = Iv::from_bytes([7; 32]);
+
+    #[test]
+    fn payload_returns_from_raw_and_from_compressed_frames() {
+        for payload in [vec![], vec![1; 63], vec![2; 4096], (0..=255).collect::<Vec<u8>>(), vec![9; LEAF_LEN_MAX]] {
+            for level in [0, 1, 3] {
+                let frame = build(FrameKind::Leaf, &payload, level);
+                assert_eq!(open(&IV, &IV.handle_of(&frame), FrameKind::Leaf, &frame).unwrap(), payload);
+            }
+        }
+    }
+
+    #[test]
+    fn any_flipped_bit_is_refused() {
+        let frame = build(FrameKind::DirLeaf, &[5; 300], 3);
+        let handle = IV.handle_of(&frame);
+        for bit in 0..frame.len() * 8 {
+            let mut bad = frame.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(open(&IV, &handle, FrameKind::DirLeaf, &bad), Err(Error::WrongHash { .. })));
+        }
+    }
+
+    #[test]
+    fn a_frame_of_another_kind_is_refused() {
+        let frame = build(FrameKind::Leaf, b"data", 0);
+        let error = open(&IV, &IV.handle_of(&frame), FrameKind::DirLeaf, &frame).unwrap_err();
+        assert_eq!(error, Error::WrongKind { expected: FrameKind::DirLeaf, found: 1 });
+    }
+
+    #[test]
+    fn a_decompression_bomb_stops_at_the_limit() {
+        let bomb = zstd::bulk::compress(&vec![0; LEAF_LEN_MAX + 1], 3).unwrap();
+        let frame = [&[FrameKind::Leaf as u8, CODEC_ZSTD], &bomb[..]].concat();
+        assert_eq!(open(&IV, &IV.handle_of(&frame), FrameKind::Leaf, &frame), Err(Error::Corrupt));
+    }
+
+    #[test]
+    fn handles_depend_on_the_iv() {
+        assert_ne!(IV.handle_of(b"x"), Iv::from_bytes([8; 32]).handle_of(b"x"));
+    }
+
+    #[test]
+    fn handle_is_the_published_keyed_blake3() {
+        // The BLAKE3 team's test vectors: key "whats the Elvish word for friend", input of 0, 1, 2 … (length 1, byte 0).
+        let iv = Iv::from_bytes(*b"whats the Elvish word for friend");
+        assert_eq!(iv.handle_of(&[0]).to_string(), "6d7878dfff2f485635d39013278ae14f1454b8c0a3a2d34bc1ab38228a80c95b");
+    }
+}

@@ -1,0 +1,63 @@
+//! Handles: the names of frames, by their content.
+
+use core::fmt;
+
+/// The name of a stored frame: BLAKE3 in keyed mode over its bytes, with the file system's [`Iv`] as the key.
+///
+/// The paper's H(x) = SHA-1(iv, x) (section 3.2): the iv keeps a collision found once from being a collision everywhere.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockHandle([u8; 32]);
+
+impl BlockHandle {
+    /// Length in bytes.
+    pub const LEN: usize = 32;
+
+    /// The handle with these bytes.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The handle's bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The first eight bytes as a big-endian number, uniform over its range: for sorted search and sharding.
+    pub const fn prefix(&self) -> u64 {
+        let b = &self.0;
+        u64::from_be_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])
+    }
+}
+
+impl fmt::Display for BlockHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+impl fmt::Debug for BlockHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BlockHandle({:02x}{:02x}{:02x}{:02x}…)", self.0[0], self.0[1], self.0[2], self.0[3])
+    }
+}
+
+/// A file system's initialization vector: 32 random bytes, drawn once when its database is made; not a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Iv([u8; 32]);
+
+impl Iv {
+    /// The iv with these bytes.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The iv's bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The handle of a stored frame.
+    pub fn handle_of(&self, frame: &[u8]) -> BlockHandle {
+        BlockHandle(*blake3::keyed_hash(&self.0, frame).as_bytes())
+    }
+}
