@@ -1,1 +1,181 @@
-//! soon
+//! Keys and the certificate that ties a signing key to its root.
+//!
+//! The root key names the tree and stays off-line; it certifies signing keys until a date. Of two signing keys the one
+//! with the higher serial is in force: once a client has seen it, the lower one's later signatures are void.
+
+use ed25519_dalek::{Signer, SigningKey as Ed25519, VerifyingKey};
+use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
+
+use crate::HostId;
+
+/// What a signature is over: each use has its own prefix, so that none can be passed off as another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// An fsinfo, by a signing key.
+    Fsinfo,
+    /// A signing key's certificate, by the root key.
+    Certificate,
+    /// A revocation or a forwarding pointer, by the root key.
+    Statement,
+}
+
+impl Purpose {
+    const fn prefix(self) -> &'static [u8; 20] {
+        match self {
+            Self::Fsinfo => b"vouch fsinfo v1\0\0\0\0\0",
+            Self::Certificate => b"vouch certificate v1",
+            Self::Statement => b"vouch statement v1\0\0",
+        }
+    }
+
+    fn message(self, body: &[u8]) -> Vec<u8> {
+        [self.prefix(), body].concat()
+    }
+}
+
+/// An Ed25519 public key (RFC 8032).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PublicKey(pub [u8; 32]);
+
+impl PublicKey {
+    /// Whether `signature` over `body` is this key's. Strict: rejects what RFC 8032 lets implementations differ on.
+    pub fn verify(&self, purpose: Purpose, body: &[u8], signature: &[u8; 64]) -> bool {
+        VerifyingKey::from_bytes(&self.0)
+            .is_ok_and(|key| key.verify_strict(&purpose.message(body), &ed25519_dalek::Signature::from_bytes(signature)).is_ok())
+    }
+
+    /// The HOSTID, if this is a root key.
+    pub fn hostid(&self) -> HostId {
+        HostId::of_root_key(&self.0)
+    }
+}
+
+impl Xdr for PublicKey {
+    fn encode(&self, w: &mut Writer) {
+        w.opaque_fixed(&self.0);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
+        r.opaque_fixed().map(Self)
+    }
+}
+
+/// A private key, root or signing. Wiped when dropped; has no `Debug`.
+pub struct SecretKey(Ed25519);
+
+impl SecretKey {
+    /// The key with this seed: 32 bytes of the caller's best randomness, wiped by the caller.
+    pub fn from_seed(seed: &[u8; 32]) -> Self {
+        Self(Ed25519::from_bytes(seed))
+    }
+
+    /// The seed, to be written to a key file and wiped.
+    pub(crate) fn seed(&self) -> &[u8; 32] {
+        self.0.as_bytes()
+    }
+
+    /// The public half.
+    pub fn public(&self) -> PublicKey {
+        PublicKey(self.0.verifying_key().to_bytes())
+    }
+
+    /// Signs `body` for one purpose.
+    pub fn sign(&self, purpose: Purpose, body: &[u8]) -> [u8; 64] {
+        self.0.sign(&purpose.message(body)).to_bytes()
+    }
+}
+
+/// A root key's word that a signing key may sign fsinfos for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SigningCert {
+    /// The root key; its hash is the HOSTID.
+    pub root: PublicKey,
+    /// The signing key.
+    pub signing: PublicKey,
+    /// Counts up with each certificate of the root key.
+    pub serial: u64,
+    /// Seconds since 1970: no fsinfo that starts before is valid.
+    pub not_before: u64,
+    /// Seconds since 1970: nothing is valid from here on.
+    pub not_after: u64,
+    /// The root key's signature over the fields above.
+    pub signature: [u8; 64],
+}
+
+impl SigningCert {
+    /// Certifies `signing` by `root`.
+    pub fn issue(root: &SecretKey, signing: PublicKey, serial: u64, not_before: u64, not_after: u64) -> Self {
+        let mut cert = Self { root: root.public(), signing, serial, not_before, not_after, signature: [0; 64] };
+        cert.signature = root.sign(Purpose::Certificate, &cert.body());
+        cert
+    }
+
+    /// Whether the root key with this HOSTID has signed it. Says nothing about dates.
+    pub fn is_signed_by(&self, hostid: &HostId) -> bool {
+        self.root.hostid() == *hostid && self.root.verify(Purpose::Certificate, &self.body(), &self.signature)
+    }
+
+    fn body(&self) -> Vec<u8> {
+        let mut w = Writer::new();
+        self.encode_body(&mut w);
+        w.into_bytes()
+    }
+
+    fn encode_body(&self, w: &mut Writer) {
+        self.root.encode(w);
+        self.signing.encode(w);
+        w.u64(self.serial);
+        w.u64(self.not_before);
+        w.u64(self.not_after);
+    }
+}
+
+impl Xdr for SigningCert {
+    fn encode(&self, w: &mut Writer) {
+        self.encode_body(w);
+        w.opaque_fixed(&self.signature);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
+        Ok(Self {
+            root: PublicKey::decode(r)?,
+            signing: PublicKey::decode(r)?,
+            serial: r.u64()?,
+            not_before: r.u64()?,
+            not_after: r.u64()?,
+            signature: r.opaque_fixed()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_hold_for_their_root_alone() {
+        let root = SecretKey::from_seed(&[1; 32]);
+        let cert = SigningCert::issue(&root, SecretKey::from_seed(&[2; 32]).public(), 1, 0, 100);
+        assert!(cert.is_signed_by(&root.public().hostid()));
+        assert!(!cert.is_signed_by(&SecretKey::from_seed(&[3; 32]).public().hostid()));
+        assert!(!SigningCert { serial: 2, ..cert }.is_signed_by(&root.public().hostid()));
+        assert_eq!(SigningCert::from_xdr(&cert.to_xdr()).unwrap(), cert);
+    }
+
+    #[test]
+    fn a_signature_serves_one_purpose() {
+        let key = SecretKey::from_seed(&[1; 32]);
+        let signature = key.sign(Purpose::Fsinfo, b"x");
+        assert!(key.public().verify(Purpose::Fsinfo, b"x", &signature));
+        assert!(!key.public().verify(Purpose::Statement, b"x", &signature));
+    }
+
+    #[test]
+    fn keys_are_those_of_rfc_8032() {
+        // RFC 8032, section 7.1, test 1: the seed and its public key.
+        let hex = |s: &str| data_encoding::HEXLOWER.decode(s.as_bytes()).unwrap();
+        let seed: [u8; 32] = hex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60").try_into().unwrap();
+        let public = hex("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a");
+        assert_eq!(SecretKey::from_seed(&seed).public().0.to_vec(), public);
+    }
+}

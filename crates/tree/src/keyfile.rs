@@ -1,1 +1,204 @@
-//! soon
+//! Key files: a header line, then base64 of XDR. A private key may be sealed with a passphrase.
+//!
+//! Draws no randomness and touches no file: salt and nonce come in, text goes out.
+
+use argon2::{Algorithm, Argon2, Params, Version};
+use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use data_encoding::BASE64;
+use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
+use zeroize::Zeroizing;
+
+use crate::key::{SecretKey, SigningCert};
+
+/// Whose private key a file holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The root key, kept off-line.
+    Root,
+    /// A signing key.
+    Signing,
+}
+
+impl Role {
+    const fn header(self) -> &'static str {
+        match self {
+            Self::Root => "vouch root key v1",
+            Self::Signing => "vouch signing key v1",
+        }
+    }
+}
+
+const CERT_HEADER: &str = "vouch signing certificate v1";
+
+/// Longest key file that is looked at.
+pub const FILE_LEN_MAX: usize = 4096;
+
+/// Memory for the passphrase's key in KiB: the second recommendation of RFC 9106, section 4.
+const ARGON2_KIB: u32 = 64 * 1024;
+const ARGON2_PASSES: u32 = 3;
+const ARGON2_LANES: u32 = 4;
+
+/// Limits on what a file may ask for, so that a doctored one can't exhaust memory or time.
+const ARGON2_KIB_MAX: u32 = 1024 * 1024;
+const ARGON2_PASSES_MAX: u32 = 16;
+const ARGON2_LANES_MAX: u32 = 16;
+
+/// What seals a key file: the passphrase, and 40 fresh random bytes.
+pub struct Sealing<'a> {
+    /// The passphrase; wiped by the caller.
+    pub passphrase: &'a [u8],
+    /// Salt of the key derivation.
+    pub salt: [u8; 16],
+    /// Nonce of the seal.
+    pub nonce: [u8; 24],
+}
+
+/// Why a key file can't be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It is no key file, or of another kind.
+    #[error("not a file of the kind '{0}'")]
+    Header(&'static str),
+    /// The header is right, the rest is not.
+    #[error("the key file is damaged: {0}")]
+    Malformed(#[from] XdrError),
+    /// It is sealed and no passphrase came.
+    #[error("the key is sealed with a passphrase")]
+    PassphraseNeeded,
+    /// It does not open.
+    #[error("wrong passphrase, or the key file is damaged")]
+    WrongPassphrase,
+    /// Its key derivation asks for more than the limits.
+    #[error("the key file's parameters are outside the limits")]
+    Parameters,
+}
+
+/// The text of a private key's file.
+pub fn write_secret(role: Role, key: &SecretKey, sealing: Option<&Sealing<'_>>) -> Result<Zeroizing<String>, Error> {
+    let mut w = Writer::new();
+    match sealing {
+        None => {
+            w.u32(0);
+            w.opaque_fixed(key.seed());
+        }
+        Some(sealing) => {
+            w.u32(1);
+            for n in [ARGON2_KIB, ARGON2_PASSES, ARGON2_LANES] {
+                w.u32(n);
+            }
+            w.opaque_fixed(&sealing.salt);
+            w.opaque_fixed(&sealing.nonce);
+            let cipher = cipher(sealing.passphrase, &sealing.salt, [ARGON2_KIB, ARGON2_PASSES, ARGON2_LANES])?;
+            let payload = Payload { msg: key.seed(), aad: role.header().as_bytes() };
+            let sealed = cipher.encrypt(&XNonce::from(sealing.nonce), payload).map_err(|_| Error::Parameters)?;
+            w.opaque(&sealed);
+        }
+    }
+    let bytes = Zeroizing::new(w.into_bytes());
+    Ok(Zeroizing::new(armour(role.header(), &bytes)))
+}
+
+/// Reads a private key; `passphrase` matters only where the file is sealed.
+pub fn read_secret(role: Role, text: &[u8], passphrase: Option<&[u8]>) -> Result<SecretKey, Error> {
+    let bytes = Zeroizing::new(unarmour(role.header(), text)?);
+    let mut r = Reader::new(&bytes);
+    let seed = match r.u32()? {
+        0 => Zeroizing::new(r.opaque_fixed::<32>()?),
+        1 => {
+            let parameters = [r.u32()?, r.u32()?, r.u32()?];
+            let (salt, nonce) = (r.opaque_fixed::<16>()?, r.opaque_fixed::<24>()?);
+            let sealed = r.opaque(64)?;
+            let cipher = cipher(passphrase.ok_or(Error::PassphraseNeeded)?, &salt, parameters)?;
+            let payload = Payload { msg: sealed, aad: role.header().as_bytes() };
+            let opened = Zeroizing::new(cipher.decrypt(&XNonce::from(nonce), payload).map_err(|_| Error::WrongPassphrase)?);
+            Zeroizing::new(<[u8; 32]>::try_from(opened.as_slice()).map_err(|_| Error::WrongPassphrase)?)
+        }
+        value => return Err(XdrError::Unknown { what: "key file sealing", value }.into()),
+    };
+    r.finish()?;
+    Ok(SecretKey::from_seed(&seed))
+}
+
+/// Whether reading the file will need a passphrase.
+pub fn is_sealed(role: Role, text: &[u8]) -> Result<bool, Error> {
+    let bytes = Zeroizing::new(unarmour(role.header(), text)?);
+    Ok(Reader::new(&bytes).u32()? != 0)
+}
+
+/// The text of a certificate's file.
+pub fn write_cert(cert: &SigningCert) -> String {
+    armour(CERT_HEADER, &cert.to_xdr())
+}
+
+/// Reads a certificate; not yet verified.
+pub fn read_cert(text: &[u8]) -> Result<SigningCert, Error> {
+    Ok(SigningCert::from_xdr(&unarmour(CERT_HEADER, text)?)?)
+}
+
+fn cipher(passphrase: &[u8], salt: &[u8; 16], [kib, passes, lanes]: [u32; 3]) -> Result<XChaCha20Poly1305, Error> {
+    if kib > ARGON2_KIB_MAX || passes > ARGON2_PASSES_MAX || lanes > ARGON2_LANES_MAX {
+        return Err(Error::Parameters);
+    }
+    let parameters = Params::new(kib, passes, lanes, Some(32)).map_err(|_| Error::Parameters)?;
+    let mut key = Zeroizing::new([0; 32]);
+    Argon2::new(Algorithm::Argon2id, Version::V0x13, parameters)
+        .hash_password_into(passphrase, salt, key.as_mut())
+        .map_err(|_| Error::Parameters)?;
+    XChaCha20Poly1305::new_from_slice(key.as_ref()).map_err(|_| Error::Parameters)
+}
+
+fn armour(header: &str, bytes: &[u8]) -> String {
+    format!("{header}\n{}\n", Zeroizing::new(BASE64.encode(bytes)).as_str())
+}
+
+fn unarmour(header: &'static str, text: &[u8]) -> Result<Vec<u8>, Error> {
+    if text.len() > FILE_LEN_MAX {
+        return Err(Error::Header(header));
+    }
+    let rest = text.strip_prefix(header.as_bytes()).filter(|rest| rest.first() == Some(&b'\n')).ok_or(Error::Header(header))?;
+    let body = Zeroizing::new(rest.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect::<Vec<u8>>());
+    BASE64.decode(&body).map_err(|_| XdrError::Invalid("base64").into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> SecretKey {
+        SecretKey::from_seed(&[42; 32])
+    }
+
+    #[test]
+    fn plain_and_sealed_keys_return_from_their_files() {
+        let plain = write_secret(Role::Signing, &key(), None).unwrap();
+        assert!(!is_sealed(Role::Signing, plain.as_bytes()).unwrap());
+        assert_eq!(read_secret(Role::Signing, plain.as_bytes(), None).ok().unwrap().public(), key().public());
+
+        let sealing = Sealing { passphrase: b"correct horse", salt: [1; 16], nonce: [2; 24] };
+        let sealed = write_secret(Role::Root, &key(), Some(&sealing)).unwrap();
+        assert!(is_sealed(Role::Root, sealed.as_bytes()).unwrap());
+        assert_eq!(read_secret(Role::Root, sealed.as_bytes(), Some(b"correct horse")).ok().unwrap().public(), key().public());
+        assert_eq!(read_secret(Role::Root, sealed.as_bytes(), Some(b"battery")).err(), Some(Error::WrongPassphrase));
+        assert_eq!(read_secret(Role::Root, sealed.as_bytes(), None).err(), Some(Error::PassphraseNeeded));
+    }
+
+    #[test]
+    fn a_key_of_one_role_is_not_read_as_the_other() {
+        let plain = write_secret(Role::Signing, &key(), None).unwrap();
+        assert_eq!(read_secret(Role::Root, plain.as_bytes(), None).err(), Some(Error::Header("vouch root key v1")));
+    }
+
+    #[test]
+    fn parameters_over_the_limits_are_refused_before_memory_is_taken() {
+        let mut w = Writer::new();
+        for n in [1, u32::MAX, 3, 4] {
+            w.u32(n);
+        }
+        w.opaque_fixed(&[0; 16]);
+        w.opaque_fixed(&[0; 24]);
+        w.opaque(&[0; 48]);
+        let text = armour(Role::Root.header(), w.as_bytes());
+        assert_eq!(read_secret(Role::Root, text.as_bytes(), Some(b"x")).err(), Some(Error::Parameters));
+    }
+}

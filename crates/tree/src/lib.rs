@@ -25,7 +25,7 @@ pub mod xattr;
 pub use blob::{Blob, BlobBody};
 pub use directory::{DirEntry, PageRef};
 pub use frame::{FRAME_LEN_MAX, FrameKind, LEAF_LEN_MAX};
-//pub use fsinfo::{Counts, Fsinfo, SignedFsinfo};
+pub use fsinfo::{Counts, Fsinfo, SignedFsinfo};
 pub use handle::{BlockHandle, Iv};
 pub use inode::{Content, FileType, Inode, Timestamp};
 pub use name::{FileName, HostId, TreeName};

@@ -1,1 +1,225 @@
-//! soon
+//! The replica protocol: two procedures, as in the paper (section 3.1), over ONC RPC.
+//!
+//! Owns the messages' XDR and their limits. Knows nothing of sockets, record marking or RPC headers.
+
+use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
+
+use crate::fsinfo::SIGNED_LEN_MAX;
+use crate::statement::{STATEMENT_LEN_MAX, STATEMENTS_MAX};
+use crate::{BlockHandle, FRAME_LEN_MAX, HostId};
+
+/// The RPC program: in the range that RFC 5531 leaves to its users (section 13), "VOU" in ASCII.
+pub const PROGRAM: u32 = 0x2056_4f55;
+
+/// The program's version.
+pub const VERSION: u32 = 1;
+
+/// Handles in one GETDATA: 64 leaves are 8 MiB, which keeps a fast link busy for a round trip.
+pub const HANDLES_MAX: usize = 64;
+
+/// Companion frames in one GETFSINFO answer.
+pub const COMPANIONS_MAX: usize = 8;
+
+/// Bytes of companion frames in one GETFSINFO answer: what a link takes in one burst without being asked.
+pub const COMPANIONS_LEN_MAX: usize = 64 * 1024;
+
+/// Longest arguments of a call.
+pub const ARGS_LEN_MAX: usize = 32 + 4 + HANDLES_MAX * BlockHandle::LEN;
+
+/// Longest results of a GETDATA.
+pub const DATA_LEN_MAX: usize = 4 + HANDLES_MAX * (8 + FRAME_LEN_MAX.next_multiple_of(4));
+
+/// The procedures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Procedure {
+    /// Does nothing: `void` to `void`.
+    Null = 0,
+    /// [`GetFsinfoArgs`] to [`GetFsinfoResult`].
+    GetFsinfo = 1,
+    /// [`GetDataArgs`] to [`GetDataResult`].
+    GetData = 2,
+}
+
+impl Procedure {
+    /// The procedure with this number.
+    pub const fn from_number(number: u32) -> Option<Self> {
+        Some(match number {
+            0 => Self::Null,
+            1 => Self::GetFsinfo,
+            2 => Self::GetData,
+            _ => return None,
+        })
+    }
+}
+
+/// Arguments of GETFSINFO.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GetFsinfoArgs {
+    /// Which tree.
+    pub hostid: HostId,
+    /// Whether to send companion frames along.
+    pub companions: bool,
+}
+
+impl Xdr for GetFsinfoArgs {
+    fn encode(&self, w: &mut Writer) {
+        self.hostid.encode(w);
+        w.bool(self.companions);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
+        Ok(Self { hostid: HostId::decode(r)?, companions: r.bool()? })
+    }
+}
+
+/// Results of GETFSINFO.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GetFsinfoResult {
+    /// The replica has the tree.
+    Ok(FsinfoOffer),
+    /// It does not, or has no complete revision of it.
+    NoTree,
+}
+
+/// What a replica offers of a tree; believed by nobody before it is verified.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FsinfoOffer {
+    /// A [`crate::SignedFsinfo`]; empty where the replica has only statements.
+    pub signed_fsinfo: Vec<u8>,
+    /// [`crate::statement::KeyStatement`]s about the tree's key.
+    pub statements: Vec<Vec<u8>>,
+    /// Frames that the client will want next; at most [`COMPANIONS_LEN_MAX`] together.
+    pub companions: Vec<Vec<u8>>,
+}
+
+impl Xdr for GetFsinfoResult {
+    fn encode(&self, w: &mut Writer) {
+        match self {
+            Self::Ok(offer) => {
+                w.u32(0);
+                w.opaque(&offer.signed_fsinfo);
+                for list in [&offer.statements, &offer.companions] {
+                    w.count(list.len());
+                    list.iter().for_each(|item| w.opaque(item));
+                }
+            }
+            Self::NoTree => w.u32(1),
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
+        match r.u32()? {
+            0 => {
+                let signed_fsinfo = r.opaque(SIGNED_LEN_MAX)?.to_vec();
+                let count = r.count(STATEMENTS_MAX)?;
+                let statements = (0..count).map(|_| Ok(r.opaque(STATEMENT_LEN_MAX)?.to_vec())).collect::<Result<_, XdrError>>()?;
+                let count = r.count(COMPANIONS_MAX)?;
+                let companions = (0..count).map(|_| Ok(r.opaque(FRAME_LEN_MAX)?.to_vec())).collect::<Result<_, XdrError>>()?;
+                Ok(Self::Ok(FsinfoOffer { signed_fsinfo, statements, companions }))
+            }
+            1 => Ok(Self::NoTree),
+            value => Err(XdrError::Unknown { what: "GETFSINFO status", value }),
+        }
+    }
+}
+
+/// Arguments of GETDATA.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GetDataArgs {
+    /// Which tree.
+    pub hostid: HostId,
+    /// Up to [`HANDLES_MAX`] handles.
+    pub handles: Vec<BlockHandle>,
+}
+
+impl Xdr for GetDataArgs {
+    fn encode(&self, w: &mut Writer) {
+        self.hostid.encode(w);
+        w.count(self.handles.len());
+        self.handles.iter().for_each(|handle| w.opaque_fixed(handle.as_bytes()));
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, XdrError> {
+        let hostid = HostId::decode(r)?;
+        let count = r.count(HANDLES_MAX)?;
+        let handles = (0..count).map(|_| Ok(BlockHandle::from_bytes(r.opaque_fixed()?))).collect::<Result<_, XdrError>>()?;
+        Ok(Self { hostid, handles })
+    }
+}
+
+/// The status word before a frame that the replica has: with the frame as opaque data it makes a record, on the wire
+/// as in a pack.
+pub const FOUND: u32 = 1;
+
+/// The status word in the place of a frame that the replica lacks.
+pub const NOT_FOUND: u32 = 0;
+
+/// Results of GETDATA: the count of handles asked for, then for each, in their order, [`FOUND`] and the frame, or
+/// [`NOT_FOUND`]. Borrows the frames from the reply.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GetDataResult<'a> {
+    /// One for each handle asked for.
+    pub frames: Vec<Option<&'a [u8]>>,
+}
+
+impl<'a> GetDataResult<'a> {
+    /// Appends the results' XDR form.
+    pub fn encode(&self, w: &mut Writer) {
+        w.count(self.frames.len());
+        for frame in &self.frames {
+            match frame {
+                Some(frame) => {
+                    w.u32(FOUND);
+                    w.opaque(frame);
+                }
+                None => w.u32(NOT_FOUND),
+            }
+        }
+    }
+
+    /// Reads results that fill `bytes` to the end.
+    pub fn from_xdr(bytes: &'a [u8]) -> Result<Self, XdrError> {
+        let mut r = Reader::new(bytes);
+        let count = r.count(HANDLES_MAX)?;
+        let mut frames = Vec::with_capacity(count);
+        for _ in 0..count {
+            frames.push(match r.u32()? {
+                FOUND => Some(r.opaque(FRAME_LEN_MAX)?),
+                NOT_FOUND => None,
+                value => return Err(XdrError::Unknown { what: "GETDATA status", value }),
+            });
+        }
+        r.finish()?;
+        Ok(Self { frames })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_return_from_their_xdr() {
+        let hostid = HostId::from_bytes([4; 32]);
+        let args = GetFsinfoArgs { hostid, companions: true };
+        assert_eq!(GetFsinfoArgs::from_xdr(&args.to_xdr()).unwrap(), args);
+        let offer = FsinfoOffer { signed_fsinfo: vec![1; 5], statements: vec![vec![2]], companions: vec![vec![3; 9], vec![]] };
+        for result in [GetFsinfoResult::Ok(offer), GetFsinfoResult::NoTree] {
+            assert_eq!(GetFsinfoResult::from_xdr(&result.to_xdr()).unwrap(), result);
+        }
+        let args = GetDataArgs { hostid, handles: vec![BlockHandle::from_bytes([1; 32]); HANDLES_MAX] };
+        assert_eq!(args.to_xdr().len(), ARGS_LEN_MAX);
+        assert_eq!(GetDataArgs::from_xdr(&args.to_xdr()).unwrap(), args);
+        let data = GetDataResult { frames: vec![Some(b"frame"), None] };
+        let mut w = Writer::new();
+        data.encode(&mut w);
+        assert_eq!(GetDataResult::from_xdr(w.as_bytes()).unwrap(), data);
+    }
+
+    #[test]
+    fn more_handles_than_the_limit_are_refused() {
+        let args = GetDataArgs { hostid: HostId::from_bytes([4; 32]), handles: vec![BlockHandle::from_bytes([1; 32]); HANDLES_MAX + 1] };
+        assert!(GetDataArgs::from_xdr(&args.to_xdr()).is_err());
+    }
+}
