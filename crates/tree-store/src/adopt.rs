@@ -1,0 +1,121 @@
+//! What a writer finds that a killed one left: packs that no manifest names are taken over, everything else is removed.
+//!
+//! Nothing of it was promised to anybody, so nothing is believed: each frame is hashed again, and the hash is its handle.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use crate::layout::{PackClass, parse_pack_name, parse_segment_name};
+use crate::manifest::PackMeta;
+use crate::pack::{PACK_LEN_LIMIT, PackScan, Scanned};
+use crate::writer::{Orphans, Writer};
+use crate::{Error, PutCounts, Result};
+
+impl Writer {
+    /// Clears the directory of a killed writer's leftovers; returns what could be used of them.
+    pub(crate) fn take_over(&self, orphans: Orphans) -> Result<PutCounts> {
+        let layout = &self.shop.layout;
+        if layout.manifest_next().exists() {
+            self.remove(&layout.manifest_next())?;
+        }
+        self.remove_unnamed_segments()?;
+        let mut adopted = PutCounts::default();
+        for (id, class) in self.unnamed_packs()? {
+            match orphans {
+                Orphans::Adopt => self.adopt(class, id, &mut adopted)?,
+                Orphans::Drop => self.remove(&layout.pack(class, id))?,
+            }
+        }
+        if adopted.new_frames > 0 {
+            tracing::info!(frames = adopted.new_frames, bytes = adopted.new_bytes, "took over what a killed writer had stored");
+        }
+        Ok(adopted)
+    }
+
+    /// Takes over one pack: every new frame of it, up to the first bytes that are no record.
+    fn adopt(&self, class: PackClass, id: u32, adopted: &mut PutCounts) -> Result<()> {
+        let shop = &self.shop;
+        let path = shop.layout.pack(class, id);
+        let len = std::fs::metadata(&path).map_err(Error::io("look at", &path))?.len();
+        let Some(mut scan) = PackScan::open(&path, class, &shop.iv, len.min(PACK_LEN_LIMIT))? else {
+            // Its first write did not reach the disk.
+            return self.remove(&path);
+        };
+        let mut lane = self.lanes[class as usize].lock();
+        let mut new = 0;
+        while let Scanned::Record { offset, handle, kind, frame } = scan.next()? {
+            let place = crate::index::Place { pack: id, offset, len: frame.len() as u32, kind };
+            let index = self.index.read().clone();
+            if index.index.contains(&handle) || lane.fresh.contains_key(&handle) {
+                continue;
+            }
+            lane.fresh.insert(handle, place);
+            self.spill_when_full(&mut lane)?;
+            new += 1;
+            adopted.new_frames += 1;
+            adopted.new_bytes += frame.len() as u64;
+        }
+        if new == 0 {
+            drop(lane);
+            return self.remove(&path);
+        }
+        let whole = scan.whole_len();
+        if whole < len {
+            tracing::info!(path = %path.display(), whole, torn = len - whole, "cutting the torn end of a pack");
+            self.or_break(shop.disk.truncate(&path, whole).map_err(Error::io("cut", &path)))?;
+        }
+        // Durable at once: all of it was read just now, and few packs are as old as they seem.
+        self.or_break(shop.disk.reopen(&path).and_then(|file| file.sync()).map_err(Error::io("sync", &path)))?;
+        lane.sealed.push(PackMeta { id, class, len: whole });
+        Ok(())
+    }
+
+    /// Packs that the manifest does not name, by their numbers; those that it names are all there and have their length.
+    fn unnamed_packs(&self) -> Result<Vec<(u32, PackClass)>> {
+        let layout = &self.shop.layout;
+        let mut named: HashMap<u32, PackMeta> = self.committed.lock().packs.iter().map(|pack| (pack.id, *pack)).collect();
+        let mut unnamed = Vec::new();
+        for name in names(&layout.packs())? {
+            let Some((class, id)) = parse_pack_name(&name) else { continue };
+            self.shop.next_pack.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
+            let path = layout.pack(class, id);
+            match named.remove(&id) {
+                None => unnamed.push((id, class)),
+                Some(meta) => {
+                    let len = std::fs::metadata(&path).map_err(Error::io("look at", &path))?.len();
+                    if meta.class != class || meta.len != len {
+                        return Err(Error::damaged(&path, format!("the pack has {len} bytes where {} belong", meta.len)));
+                    }
+                }
+            }
+        }
+        if let Some(missing) = named.values().min_by_key(|pack| pack.id) {
+            return Err(Error::damaged(&layout.pack(missing.class, missing.id), "the pack is missing"));
+        }
+        unnamed.sort_unstable_by_key(|(id, _)| *id);
+        Ok(unnamed)
+    }
+
+    fn remove_unnamed_segments(&self) -> Result<()> {
+        let layout = &self.shop.layout;
+        let named: HashSet<u32> = self.committed.lock().segments.iter().map(|segment| segment.id).collect();
+        for name in names(&layout.index())? {
+            let Some(id) = parse_segment_name(&name) else { continue };
+            self.shop.next_segment.fetch_max(id.saturating_add(1), std::sync::atomic::Ordering::Relaxed);
+            if !named.contains(&id) {
+                self.remove(&layout.segment(id))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        self.shop.disk.remove(path).map_err(Error::io("remove", path))
+    }
+}
+
+/// The names in a directory that are text; ours all are.
+fn names(path: &Path) -> Result<Vec<String>> {
+    let list = || std::fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().into_string().ok())).collect::<std::io::Result<Vec<_>>>();
+    Ok(list().map_err(Error::io("list", path))?.into_iter().flatten().collect())
+}

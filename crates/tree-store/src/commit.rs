@@ -1,0 +1,262 @@
+//! How a writer's frames become part of the database: segments, generations of the manifest, and the order of syncs.
+//!
+//! Packs first, then segments, then the names of both, then the manifest: whatever a manifest names is durable before it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use parking_lot::MutexGuard;
+
+use crate::index::{Entry, Run, merge};
+use crate::lane::Lane;
+use crate::manifest::{self, Manifest, Revision, SegmentMeta};
+use crate::segment::{Segment, SegmentWriter};
+use crate::writer::{NewRevision, RunIndex, Writer};
+use crate::{Error, FrameSink, PutCounts, Result};
+
+/// What a collection takes out of the database with the next manifest.
+pub(crate) struct Sweep<'a> {
+    /// Whether a record of the index stays: number of its segment, position in it, the record.
+    pub(crate) keep: &'a dyn Fn(usize, usize, &Entry) -> bool,
+    /// Packs that nothing needs any more.
+    pub(crate) packs: HashSet<u32>,
+}
+
+impl Writer {
+    /// Commits a revision: durable, whole, and seen by every reader's next refresh when this returns.
+    ///
+    /// Returns what was put for it.
+    ///
+    /// # Errors
+    /// [`Error::RevisionOrder`], [`Error::Incomplete`] and [`Error::Limit`] leave everything as it was. After any other the
+    /// old revision is in force, unless the last sync alone failed, and the writer is broken.
+    pub fn commit(&self, revision: NewRevision) -> Result<PutCounts> {
+        self.check_unbroken()?;
+        check_limits(&revision)?;
+        let mut committed = self.committed.lock();
+        if let Some(newest) = committed.revisions.last().map(|r| r.number).filter(|newest| revision.number <= *newest) {
+            return Err(Error::RevisionOrder { newest, offered: revision.number });
+        }
+        for handle in revision.companions.iter().chain([&revision.fsinfo]) {
+            if !self.contains(handle)? {
+                return Err(Error::Incomplete { number: revision.number, handle: *handle });
+            }
+        }
+        let mut next = committed.clone();
+        let NewRevision { number, start, fsinfo, signed, tag, companions, keep } = revision;
+        if tag.is_some() {
+            next.revisions.iter_mut().filter(|r| r.tag == tag).for_each(|r| r.tag = None);
+        }
+        next.head = Some(Arc::from(signed));
+        next.companions = companions;
+        next.revisions.push(Revision { number, start, fsinfo, tag });
+        if let Some(keep) = keep {
+            drop_old_revisions(&mut next, keep);
+        }
+        within("kept revisions", next.revisions.len(), manifest::REVISION_COUNT_MAX)?;
+        self.write_generation(&mut committed, next, None)?;
+        Ok(self.counts.take())
+    }
+
+    /// Makes what was put so far durable and indexed, without a new revision: so much a killed run need not repeat.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.check_unbroken()?;
+        let mut committed = self.committed.lock();
+        let next = committed.clone();
+        self.write_generation(&mut committed, next, None)
+    }
+
+    /// Replaces the statements of the root key that are sent along.
+    pub fn set_statements(&self, statements: Vec<Vec<u8>>) -> Result<()> {
+        self.check_unbroken()?;
+        within("statements", statements.len(), manifest::STATEMENT_COUNT_MAX)?;
+        for statement in &statements {
+            within("bytes of a statement", statement.len(), manifest::STATEMENT_LEN_MAX)?;
+        }
+        let mut committed = self.committed.lock();
+        let next = Manifest { statements, ..committed.clone() };
+        self.write_generation(&mut committed, next, None)
+    }
+
+    /// Takes a tag away; false when no revision has it. The revision is dropped by the next `keep` that reaches it.
+    pub fn drop_tag(&self, tag: &str) -> Result<bool> {
+        self.check_unbroken()?;
+        let mut committed = self.committed.lock();
+        let mut next = committed.clone();
+        let Some(revision) = next.revisions.iter_mut().find(|r| r.tag.as_deref() == Some(tag)) else { return Ok(false) };
+        revision.tag = None;
+        self.write_generation(&mut committed, next, None)?;
+        Ok(true)
+    }
+
+    /// Drops all but the newest `keep` revisions and the tagged ones; returns how many. Their space comes back with a
+    /// collection.
+    pub fn retain(&self, keep: usize) -> Result<usize> {
+        self.check_unbroken()?;
+        let mut committed = self.committed.lock();
+        let mut next = committed.clone();
+        drop_old_revisions(&mut next, keep);
+        let dropped = committed.revisions.len() - next.revisions.len();
+        if dropped > 0 {
+            self.write_generation(&mut committed, next, None)?;
+        }
+        Ok(dropped)
+    }
+
+    /// Writes the next manifest, which names all that was put so far, and takes out what `sweep` says.
+    pub(crate) fn write_generation(&self, committed: &mut Manifest, mut next: Manifest, sweep: Option<&Sweep<'_>>) -> Result<()> {
+        let mut lanes = self.lanes.each_ref().map(|lane| lane.lock());
+        let obsolete = self.or_break(self.make_durable(&mut lanes, &mut next, sweep))?;
+        next.generation += 1;
+        next.next_pack = self.shop.next_pack.load(Ordering::Relaxed);
+        next.next_segment = self.shop.next_segment.load(Ordering::Relaxed);
+        self.or_break(next.write(&self.shop.layout, &*self.shop.disk))?;
+        self.remove_obsolete(committed, sweep, &obsolete);
+        *committed = next;
+        Ok(())
+    }
+
+    /// Syncs packs and segments, and enters them into `next`. Returns the segments that `next` no longer names.
+    fn make_durable(
+        &self,
+        lanes: &mut [MutexGuard<'_, Lane>; 2],
+        next: &mut Manifest,
+        sweep: Option<&Sweep<'_>>,
+    ) -> Result<Vec<Arc<Segment>>> {
+        let shop = &self.shop;
+        let mut sealed = Vec::new();
+        for lane in lanes.iter_mut() {
+            lane.seal()?;
+            lane.sync_all()?;
+            sealed.append(&mut lane.sealed);
+        }
+        if !sealed.is_empty() {
+            shop.disk.sync_dir(&shop.layout.packs()).map_err(Error::io("sync", &shop.layout.packs()))?;
+        }
+        within("packs", next.packs.len() + sealed.len(), manifest::PACK_COUNT_MAX)?;
+        next.packs.append(&mut sealed);
+        next.packs.sort_by_key(|pack| pack.id);
+        let mut fresh: Vec<Entry> = lanes.iter().flat_map(|lane| lane.fresh_entries()).collect();
+        fresh.sort_unstable_by_key(|entry| entry.handle);
+        let old = self.index.read().clone();
+        let obsolete = match sweep {
+            Some(sweep) => {
+                next.packs.retain(|pack| !sweep.packs.contains(&pack.id));
+                self.replace_segments(&fresh, 0, true, sweep.keep)?
+            }
+            None if fresh.is_empty() => Vec::new(),
+            None => self.replace_segments(&fresh, old.index.merge_from(0, fresh.len()), true, &|_, _, _| true)?,
+        };
+        lanes.iter_mut().for_each(|lane| lane.fresh.clear());
+        self.sync_segments(&old, next)?;
+        Ok(obsolete)
+    }
+
+    /// Makes the segments that no manifest named yet durable, and enters all into `next`.
+    fn sync_segments(&self, old: &RunIndex, next: &mut Manifest) -> Result<()> {
+        let shop = &self.shop;
+        let mut index = self.index.write();
+        let segments = &index.index.segments;
+        for segment in segments {
+            // The others were named before, or written durably just now.
+            if old.index.segments.iter().skip(old.committed).any(|s| s.id() == segment.id()) {
+                let path = shop.layout.segment(segment.id());
+                shop.disk.reopen(&path).and_then(|file| file.sync()).map_err(Error::io("sync", &path))?;
+            }
+        }
+        let metas: Vec<_> = segments.iter().map(|s| SegmentMeta { id: s.id(), count: s.len() as u64 }).collect();
+        if metas != next.segments {
+            shop.disk.sync_dir(&shop.layout.index()).map_err(Error::io("sync", &shop.layout.index()))?;
+            next.segments = metas;
+        }
+        let committed = segments.len();
+        *index = Arc::new(RunIndex { index: index.index.clone(), committed, version: index.version + 1 });
+        Ok(())
+    }
+
+    /// Unlinks what no manifest names any more. A failure leaves litter that the next writer clears away.
+    fn remove_obsolete(&self, committed: &Manifest, sweep: Option<&Sweep<'_>>, obsolete: &[Arc<Segment>]) {
+        let shop = &self.shop;
+        let segments = obsolete.iter().map(|segment| shop.layout.segment(segment.id()));
+        let dead = |id: u32| sweep.is_some_and(|sweep| sweep.packs.contains(&id));
+        let packs = committed.packs.iter().filter(|pack| dead(pack.id)).map(|pack| shop.layout.pack(pack.class, pack.id));
+        for path in segments.chain(packs) {
+            if let Err(error) = shop.disk.remove(&path) {
+                tracing::warn!(path = %path.display(), %error, "an old file could not be removed");
+            }
+        }
+        if sweep.is_some() {
+            self.files.retain(|id| !dead(id));
+        }
+    }
+
+    /// Moves a lane's fresh records to a segment of this run, to bound memory. The caller holds the lane's lock.
+    pub(crate) fn spill(&self, lane: &mut Lane) -> Result<()> {
+        let mut fresh = lane.fresh_entries();
+        fresh.sort_unstable_by_key(|entry| entry.handle);
+        let one_at_a_time = self.index_edit.lock();
+        let old = self.index.read().clone();
+        let replaced = self.replace_segments(&fresh, old.index.merge_from(old.committed, fresh.len()), false, &|_, _, _| true)?;
+        drop(one_at_a_time);
+        lane.fresh.clear();
+        for segment in replaced {
+            let path = self.shop.layout.segment(segment.id());
+            self.shop.disk.remove(&path).map_err(Error::io("remove", &path))?;
+        }
+        Ok(())
+    }
+
+    /// Writes `fresh`, merged with all segments from `keep` on, as one segment in their place. Returns those it replaced.
+    fn replace_segments(
+        &self,
+        fresh: &[Entry],
+        keep: usize,
+        durable: bool,
+        stays: &dyn Fn(usize, usize, &Entry) -> bool,
+    ) -> Result<Vec<Arc<Segment>>> {
+        let shop = &self.shop;
+        let old = self.index.read().clone();
+        let mut segments = old.index.segments.clone();
+        let replaced = segments.split_off(keep);
+        // What is copied is believed by all that follow, so it is checked first.
+        replaced.iter().try_for_each(|segment| segment.verify())?;
+        let mut runs: Vec<Run<'_>> = replaced.iter().map(|segment| Run::Segment(segment)).collect();
+        runs.push(Run::Fresh(fresh));
+        let id = shop.take_number(&shop.next_segment)?;
+        let path = shop.layout.segment(id);
+        let mut out = SegmentWriter::create(&*shop.disk, &path)?;
+        let of_fresh = replaced.len();
+        merge(&runs, &mut out, |run, at, entry| run == of_fresh || stays(keep + run, at, entry))?;
+        if out.count() == 0 {
+            shop.disk.remove(&path).map_err(Error::io("remove", &path))?;
+        } else {
+            out.finish(durable)?;
+            segments.push(Arc::new(Segment::open(&path, id)?));
+        }
+        let committed = old.committed.min(keep);
+        let index = crate::index::Index { segments };
+        *self.index.write() = Arc::new(RunIndex { index, committed, version: old.version + 1 });
+        Ok(replaced)
+    }
+}
+
+/// Keeps the newest `keep` revisions, at least the head, and the tagged ones.
+fn drop_old_revisions(manifest: &mut Manifest, keep: usize) {
+    let old = manifest.revisions.len().saturating_sub(keep.max(1));
+    let mut nth = 0;
+    manifest.revisions.retain(|revision| {
+        nth += 1;
+        nth > old || revision.tag.is_some()
+    });
+}
+
+fn check_limits(revision: &NewRevision) -> Result<()> {
+    within("bytes of a signed fsinfo", revision.signed.len(), manifest::HEAD_LEN_MAX)?;
+    within("bytes of a tag", revision.tag.as_ref().map_or(0, String::len), manifest::TAG_LEN_MAX)?;
+    within("companions", revision.companions.len(), manifest::COMPANION_COUNT_MAX)
+}
+
+fn within(what: &'static str, found: usize, max: usize) -> Result<()> {
+    if found > max { Err(Error::Limit { what, found: found as u64, max: max as u64 }) } else { Ok(()) }
+}

@@ -1,0 +1,101 @@
+//! Every operation that changes a database's files, behind a trait, so that tests can cut the power between any two.
+//!
+//! Reading goes to the file system directly. What the store needs of a disk: after [`DiskFile::sync`] the file's bytes
+//! survive a power cut, after [`Disk::sync_dir`] the names in a directory do, and a rename is atomic.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Changes files.
+pub trait Disk: Send + Sync + fmt::Debug {
+    /// Makes a directory; one that exists already is fine.
+    fn create_dir(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes an empty file, which must not exist.
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Opens a file that exists, to sync it.
+    fn reopen(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Cuts a file that exists to `len` bytes.
+    fn truncate(&self, path: &Path, len: u64) -> io::Result<()>;
+
+    /// Renames, atomically, over what may be at `to`.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+}
+
+/// A file that is being written.
+pub trait DiskFile: Send + Sync + fmt::Debug {
+    /// Writes all parts at the end, one after the other.
+    fn append(&self, parts: &[&[u8]]) -> io::Result<()>;
+
+    /// Makes the file's bytes durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// The operating system's files.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemDisk;
+
+impl Disk for SystemDisk {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        match std::fs::create_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            other => other,
+        }
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(OpenOptions::new().append(true).create_new(true).open(path)?))
+    }
+
+    fn reopen(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(OpenOptions::new().append(true).open(path)?))
+    }
+
+    fn truncate(&self, path: &Path, len: u64) -> io::Result<()> {
+        OpenOptions::new().write(true).open(path)?.set_len(len)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+}
+
+impl DiskFile for File {
+    fn append(&self, parts: &[&[u8]]) -> io::Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = parts.iter().filter(|part| !part.is_empty()).map(|part| IoSlice::new(part)).collect();
+        let mut left = &mut slices[..];
+        let mut file = self;
+        while !left.is_empty() {
+            match file.write_vectored(left) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => IoSlice::advance_slices(&mut left, n),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}

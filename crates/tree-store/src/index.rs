@@ -1,0 +1,134 @@
+//! The index as a whole: some segments, the newest last, and the rule by which they are merged.
+//!
+//! Owns lookups over all segments and streaming merges. Lacks files' names and life: [`crate::commit`] has them.
+
+use std::sync::Arc;
+
+use vouch_tree::{BlockHandle, FrameKind};
+
+use crate::Result;
+use crate::segment::{Segment, SegmentWriter};
+
+/// Where a frame's record lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) pack: u32,
+    pub(crate) offset: u32,
+    /// Length of the frame alone.
+    pub(crate) len: u32,
+    pub(crate) kind: FrameKind,
+}
+
+/// One record of the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) handle: BlockHandle,
+    pub(crate) place: Place,
+}
+
+/// Segments, the oldest first. Where two have a handle, the newer one's record counts.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Index {
+    pub(crate) segments: Vec<Arc<Segment>>,
+}
+
+/// Which record of which segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) segment: usize,
+    pub(crate) at: usize,
+}
+
+impl Index {
+    pub(crate) fn contains(&self, handle: &BlockHandle) -> bool {
+        self.position(handle).is_some()
+    }
+
+    pub(crate) fn find(&self, handle: &BlockHandle) -> Result<Option<Place>> {
+        self.position(handle).map(|position| Ok(self.entry(position)?.place)).transpose()
+    }
+
+    pub(crate) fn position(&self, handle: &BlockHandle) -> Option<Position> {
+        let search = |(segment, s): (usize, &Arc<Segment>)| s.find(handle).map(|at| Position { segment, at });
+        self.segments.iter().enumerate().rev().find_map(search)
+    }
+
+    pub(crate) fn entry(&self, position: Position) -> Result<Entry> {
+        self.segments[position.segment].entry(position.at)
+    }
+
+    /// Records in all segments, doubles counted twice.
+    pub(crate) fn len(&self) -> u64 {
+        self.segments.iter().map(|s| s.len() as u64).sum()
+    }
+
+    /// How many of the oldest segments stay as they are when `fresh` records are added and those from `from` on may be
+    /// merged: each segment that stays is [`TIER_RATIO`] times what comes after it, so there are few, and a record is
+    /// written again O(log n) times in all.
+    pub(crate) fn merge_from(&self, from: usize, fresh: usize) -> usize {
+        let mut keep = self.segments.len();
+        let mut sum = fresh;
+        while keep > from {
+            let len = self.segments[keep - 1].len();
+            if len >= sum.saturating_mul(TIER_RATIO) && len >= ALWAYS_MERGED_BELOW {
+                break;
+            }
+            sum += len;
+            keep -= 1;
+        }
+        keep
+    }
+}
+
+/// A sorted run of records that takes part in a merge.
+#[derive(Debug)]
+pub(crate) enum Run<'a> {
+    Segment(&'a Segment),
+    Fresh(&'a [Entry]),
+}
+
+impl Run<'_> {
+    fn entry(&self, at: usize) -> Result<Option<Entry>> {
+        match self {
+            Self::Segment(segment) => (at < segment.len()).then(|| segment.entry(at)).transpose(),
+            Self::Fresh(entries) => Ok(entries.get(at).copied()),
+        }
+    }
+}
+
+/// Merges sorted runs, the oldest first, into `out`. `keep` sees the number of the run, the position in it and the record;
+/// of equal handles that are kept the newest run's is written. Memory: O(runs).
+pub(crate) fn merge(runs: &[Run<'_>], out: &mut SegmentWriter, mut keep: impl FnMut(usize, usize, &Entry) -> bool) -> Result<()> {
+    let mut next = |run: usize, at: &mut usize| -> Result<Option<Entry>> {
+        while let Some(entry) = runs[run].entry(*at)? {
+            *at += 1;
+            if keep(run, *at - 1, &entry) {
+                return Ok(Some(entry));
+            }
+        }
+        Ok(None)
+    };
+    let mut at = vec![0; runs.len()];
+    let mut heads = Vec::with_capacity(runs.len());
+    for (run, at) in at.iter_mut().enumerate() {
+        heads.push(next(run, at)?);
+    }
+    while let Some(least) = heads.iter().flatten().map(|entry| entry.handle).min() {
+        let mut newest = None;
+        for run in 0..runs.len() {
+            if heads[run].is_some_and(|entry| entry.handle == least) {
+                newest = heads[run];
+                heads[run] = next(run, &mut at[run])?;
+            }
+        }
+        if let Some(entry) = newest {
+            out.push(&entry)?;
+        }
+    }
+    Ok(())
+}
+
+/// A lookup that misses asks every segment: with 4, a billion records are at most 10 of them.
+const TIER_RATIO: usize = 4;
+/// Merging so few costs less than a file of their own does.
+const ALWAYS_MERGED_BELOW: usize = 4096;

@@ -1,0 +1,210 @@
+//! One writer's stream of new frames of one class: the pack being filled, and the records that no segment has yet.
+//!
+//! Used under a lock. Knows nothing of what other writers stored: dedup against the index is its caller's.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use vouch_tree::{BlockHandle, FrameKind, Iv};
+
+use crate::disk::{Disk, DiskFile};
+use crate::index::{Entry, Place};
+use crate::layout::{Layout, PackClass};
+use crate::manifest::PackMeta;
+use crate::pack;
+use crate::{Error, Result};
+
+/// What all parts of a writer make files with.
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    pub(crate) layout: Layout,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) iv: Iv,
+    pub(crate) pack_len_max: u32,
+    pub(crate) next_pack: AtomicU32,
+    pub(crate) next_segment: AtomicU32,
+}
+
+impl Workshop {
+    /// A number that no file of the kind ever had.
+    pub(crate) fn take_number(&self, counter: &AtomicU32) -> Result<u32> {
+        let taken = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_add(1));
+        taken.map_err(|n| Error::Limit { what: "files made in this database's life", found: n.into(), max: u32::MAX.into() })
+    }
+}
+
+/// See the file's head.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    class: PackClass,
+    open: Option<OpenPack>,
+    /// New records that no segment has yet.
+    pub(crate) fresh: HashMap<BlockHandle, Place, BuildHasherDefault<HandleHasher>>,
+    /// Full packs that no manifest names yet.
+    pub(crate) sealed: Vec<PackMeta>,
+    unsynced: VecDeque<Unsynced>,
+}
+
+/// A full pack that a power cut could still take back.
+#[derive(Debug, Clone)]
+pub(crate) struct Unsynced {
+    id: u32,
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+}
+
+impl Unsynced {
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.file.sync().map_err(Error::io("sync", &self.path))
+    }
+}
+
+impl Lane {
+    pub(crate) fn new(class: PackClass) -> Self {
+        Self { class, open: None, fresh: HashMap::default(), sealed: Vec::new(), unsynced: VecDeque::new() }
+    }
+
+    /// Writes a frame, which no lane and no segment has.
+    pub(crate) fn append(&mut self, shop: &Workshop, handle: &BlockHandle, kind: FrameKind, frame: &[u8]) -> Result<()> {
+        debug_assert_eq!(PackClass::of(kind), self.class);
+        let len = u32::try_from(frame.len()).map_err(|_| Error::Frame("longer than 4 GiB"))?;
+        if self.open.as_ref().is_some_and(|open| open.len() + pack::record_len(len) > shop.pack_len_max) {
+            self.seal()?;
+        }
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => none.insert(OpenPack::create(shop, self.class)?),
+        };
+        let place = Place { pack: open.id, offset: open.len(), len, kind };
+        open.append(frame, len)?;
+        self.fresh.insert(*handle, place);
+        Ok(())
+    }
+
+    /// Ends the pack that is being filled.
+    pub(crate) fn seal(&mut self) -> Result<()> {
+        if let Some(mut open) = self.open.take() {
+            open.flush()?;
+            self.sealed.push(PackMeta { id: open.id, class: self.class, len: open.len().into() });
+            self.unsynced.push_back(Unsynced { id: open.id, path: open.path, file: open.file });
+        }
+        Ok(())
+    }
+
+    /// Writes out what is buffered, so that the file has all of `pack`.
+    pub(crate) fn flush_for_reading(&mut self, pack: u32) -> Result<()> {
+        match &mut self.open {
+            Some(open) if open.id == pack => open.flush(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes out what is buffered.
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        self.open.as_mut().map_or(Ok(()), OpenPack::flush)
+    }
+
+    /// The pack that should be synced now, because too many wait for the commit. It stays in the list until
+    /// [`Lane::synced`], lest a commit in between takes it for durable.
+    pub(crate) fn overdue(&self) -> Option<Unsynced> {
+        (self.unsynced.len() > UNSYNCED_COUNT_MAX).then(|| self.unsynced.front().cloned()).flatten()
+    }
+
+    pub(crate) fn synced(&mut self, done: &Unsynced) {
+        self.unsynced.retain(|unsynced| unsynced.id != done.id);
+    }
+
+    /// Syncs every full pack.
+    pub(crate) fn sync_all(&mut self) -> Result<()> {
+        while let Some(unsynced) = self.unsynced.front() {
+            unsynced.sync()?;
+            self.unsynced.pop_front();
+        }
+        Ok(())
+    }
+
+    /// The fresh records, sorted. They stay until [`Lane::fresh`] is cleared.
+    pub(crate) fn fresh_entries(&self) -> Vec<Entry> {
+        self.fresh.iter().map(|(handle, place)| Entry { handle: *handle, place: *place }).collect()
+    }
+}
+
+/// The pack that is being filled.
+#[derive(Debug)]
+struct OpenPack {
+    id: u32,
+    path: PathBuf,
+    file: Arc<dyn DiskFile>,
+    flushed: u32,
+    buffer: Vec<u8>,
+}
+
+impl OpenPack {
+    fn create(shop: &Workshop, class: PackClass) -> Result<Self> {
+        let id = shop.take_number(&shop.next_pack)?;
+        let path = shop.layout.pack(class, id);
+        let file = shop.disk.create(&path).map_err(Error::io("create", &path))?;
+        let mut buffer = Vec::with_capacity(BUFFER_LEN);
+        buffer.extend_from_slice(&pack::header(class, &shop.iv));
+        Ok(Self { id, path, file, flushed: 0, buffer })
+    }
+
+    fn len(&self) -> u32 {
+        self.flushed + self.buffer.len() as u32
+    }
+
+    fn append(&mut self, frame: &[u8], len: u32) -> Result<()> {
+        let (head, pad) = (pack::record_head(len), pack::record_pad(frame.len()));
+        if frame.len() >= DIRECT_LEN_MIN {
+            return self.write(&[&head, frame, pad]);
+        }
+        self.buffer.extend_from_slice(&head);
+        self.buffer.extend_from_slice(frame);
+        self.buffer.extend_from_slice(pad);
+        if self.buffer.len() >= BUFFER_LEN - DIRECT_LEN_MIN { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if self.buffer.is_empty() { Ok(()) } else { self.write(&[]) }
+    }
+
+    /// Writes the buffer and then `parts`, in one call.
+    fn write(&mut self, parts: &[&[u8]]) -> Result<()> {
+        let mut all = Vec::with_capacity(1 + parts.len());
+        all.push(&self.buffer[..]);
+        all.extend_from_slice(parts);
+        self.file.append(&all).map_err(Error::io("write", &self.path))?;
+        self.flushed += all.iter().map(|part| part.len() as u32).sum::<u32>();
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+/// Handles are uniform already: eight of their bytes are the hash.
+#[derive(Debug, Default)]
+pub(crate) struct HandleHasher(u64);
+
+impl Hasher for HandleHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        if let Some((_, eight)) = bytes.split_last_chunk::<8>() {
+            self.0 = u64::from_le_bytes(*eight);
+        }
+    }
+
+    fn write_usize(&mut self, _length_of_the_handle: usize) {}
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Small frames are gathered to writes of about this length.
+const BUFFER_LEN: usize = 256 << 10;
+/// Frames from this length on are written from where they are: a copy costs more than the system call saved.
+const DIRECT_LEN_MIN: usize = 32 << 10;
+/// Full packs that wait for their sync: 512 MiB a class. More would only make the commit's own syncs longer, and cost a
+/// file descriptor each.
+const UNSYNCED_COUNT_MAX: usize = 16;

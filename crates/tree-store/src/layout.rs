@@ -1,0 +1,129 @@
+//! The names of a database's files.
+
+use std::path::{Path, PathBuf};
+
+/// The paths in one database's directory.
+#[derive(Debug, Clone)]
+pub(crate) struct Layout {
+    root: PathBuf,
+}
+
+impl Layout {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    pub(crate) fn manifest(&self) -> PathBuf {
+        self.root.join("manifest")
+    }
+
+    /// Where the next manifest is written before it is renamed.
+    pub(crate) fn manifest_next(&self) -> PathBuf {
+        self.root.join("manifest.next")
+    }
+
+    pub(crate) fn lock(&self) -> PathBuf {
+        self.root.join("lock")
+    }
+
+    pub(crate) fn packs(&self) -> PathBuf {
+        self.root.join("packs")
+    }
+
+    pub(crate) fn index(&self) -> PathBuf {
+        self.root.join("index")
+    }
+
+    pub(crate) fn publisher(&self) -> PathBuf {
+        self.root.join("publisher")
+    }
+
+    pub(crate) fn pack(&self, class: PackClass, id: u32) -> PathBuf {
+        self.packs().join(format!("{}-{id:08x}.pack", class.letter()))
+    }
+
+    pub(crate) fn segment(&self, id: u32) -> PathBuf {
+        self.index().join(format!("{id:08x}.segment"))
+    }
+}
+
+/// What a pack holds. Metadata is read far more often than data, so it lies together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum PackClass {
+    /// Frames about files: directory pages, indirect frames, fsinfos.
+    Metadata,
+    /// Leaves.
+    Data,
+}
+
+impl PackClass {
+    pub(crate) const BOTH: [Self; 2] = [Self::Metadata, Self::Data];
+
+    pub(crate) const fn of(kind: vouch_tree::FrameKind) -> Self {
+        if kind.is_metadata() { Self::Metadata } else { Self::Data }
+    }
+
+    /// The number that stands for it in pack headers and manifests.
+    pub(crate) const fn number(self) -> u32 {
+        match self {
+            Self::Metadata => 1,
+            Self::Data => 2,
+        }
+    }
+
+    pub(crate) const fn from_number(number: u32) -> Option<Self> {
+        match number {
+            1 => Some(Self::Metadata),
+            2 => Some(Self::Data),
+            _ => None,
+        }
+    }
+
+    const fn letter(self) -> char {
+        match self {
+            Self::Metadata => 'm',
+            Self::Data => 'd',
+        }
+    }
+}
+
+/// Reads a pack's class and id from its file name.
+pub(crate) fn parse_pack_name(name: &str) -> Option<(PackClass, u32)> {
+    let (letter, id) = name.strip_suffix(".pack")?.split_once('-')?;
+    let class = PackClass::BOTH.into_iter().find(|class| letter.len() == 1 && letter.starts_with(class.letter()))?;
+    Some((class, parse_id(id)?))
+}
+
+/// Reads a segment's id from its file name.
+pub(crate) fn parse_segment_name(name: &str) -> Option<u32> {
+    parse_id(name.strip_suffix(".segment")?)
+}
+
+fn parse_id(text: &str) -> Option<u32> {
+    let canonical = text.len() == 8 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    canonical.then(|| u32::from_str_radix(text, 16).ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_names_are_read_back_and_strangers_are_not() {
+        let layout = Layout::new(Path::new("/db"));
+        for class in PackClass::BOTH {
+            let path = layout.pack(class, 0xab_cdef);
+            let name = path.file_name().and_then(|n| n.to_str()).unwrap();
+            assert_eq!(parse_pack_name(name), Some((class, 0xab_cdef)));
+        }
+        for stranger in ["x-00000001.pack", "m-1.pack", "m-0000000G.pack", "m-00000001.pack~", "mm-00000001.pack", "-00000001.pack"] {
+            assert_eq!(parse_pack_name(stranger), None, "{stranger}");
+        }
+        assert_eq!(parse_segment_name("0000002a.segment"), Some(42));
+        assert_eq!(parse_segment_name("2a.segment"), None);
+    }
+}

@@ -1,0 +1,211 @@
+//! The manifest: the one file that says what the database is. Whoever replaces it, by a rename, commits.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use vouch_tree::{BlockHandle, HostId, Iv};
+use vouch_xdr::{Reader, Writer, Xdr};
+
+use crate::disk::Disk;
+use crate::layout::{Layout, PackClass};
+use crate::pack::PACK_LEN_LIMIT;
+use crate::{Error, Result};
+
+/// A committed revision that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Revision {
+    /// Counts up.
+    pub number: u64,
+    /// When its term began, in seconds since 1970.
+    pub start: i64,
+    /// The stored frame of its signed fsinfo, from which all of it is reached.
+    pub fsinfo: BlockHandle,
+    /// A name, which keeps it for as long as it has it.
+    pub tag: Option<String>,
+}
+
+/// A live pack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PackMeta {
+    pub(crate) id: u32,
+    pub(crate) class: PackClass,
+    /// Length of the file; nothing is ever added.
+    pub(crate) len: u64,
+}
+
+/// A live segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SegmentMeta {
+    pub(crate) id: u32,
+    pub(crate) count: u64,
+}
+
+/// All that a generation of the database consists of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    pub(crate) hostid: HostId,
+    pub(crate) iv: Iv,
+    /// Counts manifests, from 1.
+    pub(crate) generation: u64,
+    /// No pack that ever was live has this number or a higher one.
+    pub(crate) next_pack: u32,
+    pub(crate) next_segment: u32,
+    pub(crate) packs: Vec<PackMeta>,
+    /// The oldest first.
+    pub(crate) segments: Vec<SegmentMeta>,
+    /// The newest revision's signed fsinfo.
+    pub(crate) head: Option<Arc<[u8]>>,
+    /// Kept revisions, the oldest first; the last one is the head.
+    pub(crate) revisions: Vec<Revision>,
+    /// Statements of the root key, to be sent along.
+    pub(crate) statements: Vec<Vec<u8>>,
+    /// Frames to be sent along with the head.
+    pub(crate) companions: Vec<BlockHandle>,
+}
+
+impl Manifest {
+    /// The first generation.
+    pub(crate) fn new(hostid: HostId, iv: Iv) -> Self {
+        Self {
+            hostid,
+            iv,
+            generation: 1,
+            next_pack: 1,
+            next_segment: 1,
+            packs: Vec::new(),
+            segments: Vec::new(),
+            head: None,
+            revisions: Vec::new(),
+            statements: Vec::new(),
+            companions: Vec::new(),
+        }
+    }
+
+    /// The file's bytes.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let body = self.to_xdr();
+        let mut bytes = Vec::with_capacity(HEADER_LEN + body.len());
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&VERSION.to_be_bytes());
+        bytes.extend_from_slice(blake3::hash(&body).as_bytes());
+        bytes.extend_from_slice(&body);
+        bytes
+    }
+
+    /// Reads the file's bytes; `path` is for the error.
+    pub(crate) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self> {
+        if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
+            return Err(Error::damaged(path, "this is no manifest"));
+        }
+        let (header, body) = bytes.split_at(HEADER_LEN);
+        let version = u32::from_be_bytes([header[8], header[9], header[10], header[11]]);
+        if version != VERSION {
+            return Err(Error::Version { path: path.to_owned(), found: version });
+        }
+        if header[12..] != blake3::hash(body).as_bytes()[..] {
+            return Err(Error::damaged(path, "the manifest does not match its checksum"));
+        }
+        Self::from_xdr(body).map_err(|error| Error::damaged(path, error.to_string()))
+    }
+
+    /// Replaces the manifest, durably. Until the rename the old one is in force, from then on this one.
+    pub(crate) fn write(&self, layout: &Layout, disk: &dyn Disk) -> Result<()> {
+        let (next, path) = (layout.manifest_next(), layout.manifest());
+        let file = disk.create(&next).map_err(Error::io("create", &next))?;
+        file.append(&[&self.to_bytes()]).map_err(Error::io("write", &next))?;
+        file.sync().map_err(Error::io("sync", &next))?;
+        disk.rename(&next, &path).map_err(Error::io("replace", &path))?;
+        disk.sync_dir(layout.root()).map_err(Error::io("sync", layout.root()))
+    }
+}
+
+impl Xdr for Manifest {
+    fn encode(&self, w: &mut Writer) {
+        w.opaque_fixed(self.hostid.as_bytes());
+        w.opaque_fixed(self.iv.as_bytes());
+        w.u64(self.generation);
+        w.u32(self.next_pack);
+        w.u32(self.next_segment);
+        w.count(self.packs.len());
+        for pack in &self.packs {
+            w.u32(pack.id);
+            w.u32(pack.class.number());
+            w.u64(pack.len);
+        }
+        w.count(self.segments.len());
+        for segment in &self.segments {
+            w.u32(segment.id);
+            w.u64(segment.count);
+        }
+        w.optional(self.head.as_ref(), |w, head| w.opaque(head));
+        w.count(self.revisions.len());
+        for revision in &self.revisions {
+            w.u64(revision.number);
+            w.i64(revision.start);
+            w.opaque_fixed(revision.fsinfo.as_bytes());
+            w.optional(revision.tag.as_ref(), |w, tag| w.opaque(tag.as_bytes()));
+        }
+        w.count(self.statements.len());
+        self.statements.iter().for_each(|statement| w.opaque(statement));
+        w.count(self.companions.len());
+        self.companions.iter().for_each(|handle| w.opaque_fixed(handle.as_bytes()));
+    }
+
+    fn decode(r: &mut Reader<'_>) -> std::result::Result<Self, vouch_xdr::Error> {
+        Ok(Self {
+            hostid: HostId::from_bytes(r.opaque_fixed()?),
+            iv: Iv::from_bytes(r.opaque_fixed()?),
+            generation: r.u64()?,
+            next_pack: r.u32()?,
+            next_segment: r.u32()?,
+            packs: list(r, PACK_COUNT_MAX, |r| {
+                let (id, class, len) = (r.u32()?, r.u32()?, r.u64()?);
+                let class = PackClass::from_number(class).ok_or(vouch_xdr::Error::Unknown { what: "pack class", value: class })?;
+                if len > PACK_LEN_LIMIT {
+                    return Err(vouch_xdr::Error::Invalid("pack length"));
+                }
+                Ok(PackMeta { id, class, len })
+            })?,
+            segments: list(r, SEGMENT_COUNT_MAX, |r| Ok(SegmentMeta { id: r.u32()?, count: r.u64()? }))?,
+            head: r.optional(|r| r.opaque(HEAD_LEN_MAX).map(Arc::from))?,
+            revisions: list(r, REVISION_COUNT_MAX, |r| {
+                Ok(Revision {
+                    number: r.u64()?,
+                    start: r.i64()?,
+                    fsinfo: BlockHandle::from_bytes(r.opaque_fixed()?),
+                    tag: r.optional(|r| r.string(TAG_LEN_MAX).map(str::to_owned))?,
+                })
+            })?,
+            statements: list(r, STATEMENT_COUNT_MAX, |r| r.opaque(STATEMENT_LEN_MAX).map(<[u8]>::to_vec))?,
+            companions: list(r, COMPANION_COUNT_MAX, |r| r.opaque_fixed().map(BlockHandle::from_bytes))?,
+        })
+    }
+}
+
+/// Reads a counted list; memory grows with what is there, not with the count.
+fn list<'a, T>(
+    r: &mut Reader<'a>,
+    count_max: usize,
+    mut read: impl FnMut(&mut Reader<'a>) -> std::result::Result<T, vouch_xdr::Error>,
+) -> std::result::Result<Vec<T>, vouch_xdr::Error> {
+    let count = r.count(count_max)?;
+    (0..count).map(|_| read(r)).collect()
+}
+
+const MAGIC: [u8; 8] = *b"VOUCHDB\n";
+const VERSION: u32 = 1;
+/// Magic, version, checksum of the body.
+const HEADER_LEN: usize = 8 + 4 + 32;
+
+/// 128 TiB of full packs.
+pub(crate) const PACK_COUNT_MAX: usize = 4 << 20;
+pub(crate) const SEGMENT_COUNT_MAX: usize = 4096;
+/// A signed fsinfo is some hundred bytes, and a few KiB with a root directory full of inline xattrs.
+pub(crate) const HEAD_LEN_MAX: usize = 1 << 20;
+/// One a minute for two years; each is under 100 bytes here.
+pub(crate) const REVISION_COUNT_MAX: usize = 1 << 20;
+pub(crate) const TAG_LEN_MAX: usize = 255;
+pub(crate) const STATEMENT_COUNT_MAX: usize = 64;
+pub(crate) const STATEMENT_LEN_MAX: usize = 64 << 10;
+/// As many as one GETDATA asks for.
+pub(crate) const COMPANION_COUNT_MAX: usize = 64;

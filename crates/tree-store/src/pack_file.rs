@@ -1,0 +1,167 @@
+//! Packs open for reading: a bounded set of open files, and where in them a frame lies.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::RwLock;
+use vouch_tree::Iv;
+
+use crate::index::Place;
+use crate::layout::{Layout, PackClass};
+use crate::pack;
+use crate::{Error, Result};
+
+/// A pack that is open for reading. It stays readable when a collection unlinks it.
+#[derive(Debug)]
+pub struct PackFile {
+    id: u32,
+    file: File,
+    path: PathBuf,
+}
+
+impl PackFile {
+    /// The pack's number; never used twice in a database.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Where the pack is, or was.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open(layout: &Layout, class: PackClass, id: u32, iv: &Iv) -> Result<Self> {
+        let path = layout.pack(class, id);
+        let file = File::open(&path).map_err(Error::io("open", &path))?;
+        let mut found = [0; pack::HEADER_LEN];
+        match file.read_exact_at(&mut found, 0) {
+            Ok(()) if found == pack::header(class, iv) => Ok(Self { id, file, path }),
+            Err(error) if error.kind() != io::ErrorKind::UnexpectedEof => Err(Error::io("read", &path)(error)),
+            _ => Err(Error::damaged(&path, "this is no pack of this database")),
+        }
+    }
+
+    fn read_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_exact_at(out, offset).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => Error::damaged(&self.path, "the pack ends early"),
+            _ => Error::io("read", &self.path)(error),
+        })
+    }
+}
+
+impl AsFd for PackFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Where a frame's record lies.
+#[derive(Debug, Clone)]
+pub struct Location {
+    /// The open pack.
+    pub pack: Arc<PackFile>,
+    /// Where the record begins: `u32 1`, `u32 len`, the frame, zeros to a multiple of 4.
+    pub offset: u64,
+    /// Length of the frame alone.
+    pub frame_len: u32,
+}
+
+impl Location {
+    pub(crate) fn new(pack: Arc<PackFile>, place: &Place) -> Self {
+        Self { pack, offset: place.offset.into(), frame_len: place.len }
+    }
+
+    /// Length of the record.
+    pub fn record_len(&self) -> u64 {
+        pack::record_len(self.frame_len).into()
+    }
+
+    /// Where the record ends.
+    pub fn end(&self) -> u64 {
+        self.offset + self.record_len()
+    }
+
+    /// Whether this record begins where `before` ends, so that one sendfile sends both.
+    pub fn follows(&self, before: &Self) -> bool {
+        self.pack.id == before.pack.id && self.offset == before.end()
+    }
+
+    /// Reads the frame. Not verified.
+    pub fn read_frame(&self) -> Result<Vec<u8>> {
+        let mut record = Vec::new();
+        self.read_record(&mut record)?;
+        if record[..pack::RECORD_HEAD_LEN] != pack::record_head(self.frame_len) {
+            return Err(Error::damaged(&self.pack.path, format!("no record at offset {}", self.offset)));
+        }
+        record.truncate(pack::RECORD_HEAD_LEN + self.frame_len as usize);
+        record.drain(..pack::RECORD_HEAD_LEN);
+        Ok(record)
+    }
+
+    /// Appends the record to `out`, as it goes over the wire. Not verified.
+    pub fn read_record(&self, out: &mut Vec<u8>) -> Result<()> {
+        let before = out.len();
+        out.resize(before + self.record_len() as usize, 0);
+        self.pack.read_at(&mut out[before..], self.offset).inspect_err(|_| out.truncate(before))
+    }
+}
+
+/// The packs that are open, a bounded number of them, by second chance.
+#[derive(Debug)]
+pub(crate) struct PackFiles {
+    open_count_max: usize,
+    open: RwLock<HashMap<u32, Kept>>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    file: Arc<PackFile>,
+    used: AtomicBool,
+}
+
+impl PackFiles {
+    pub(crate) fn new() -> Self {
+        Self { open_count_max: OPEN_COUNT_MAX, open: RwLock::default() }
+    }
+
+    /// The open pack; opens it when it is not.
+    pub(crate) fn open(&self, layout: &Layout, class: PackClass, id: u32, iv: &Iv) -> Result<Arc<PackFile>> {
+        if let Some(kept) = self.open.read().get(&id) {
+            kept.used.store(true, Ordering::Relaxed);
+            return Ok(kept.file.clone());
+        }
+        let file = Arc::new(PackFile::open(layout, class, id, iv)?);
+        let mut open = self.open.write();
+        if open.len() >= self.open_count_max {
+            Self::make_room(&mut open);
+        }
+        Ok(open.entry(id).or_insert_with(|| Kept { file, used: AtomicBool::new(true) }).file.clone())
+    }
+
+    /// Closes packs that are gone, so that their space is given back.
+    pub(crate) fn retain(&self, mut keep: impl FnMut(u32) -> bool) {
+        self.open.write().retain(|id, _| keep(*id));
+    }
+
+    /// Closes what was not used since the last time, or anything when all was. O(n), once in n/2 openings or so.
+    fn make_room(open: &mut HashMap<u32, Kept>) {
+        let before = open.len();
+        open.retain(|_, kept| kept.used.swap(false, Ordering::Relaxed));
+        if open.len() == before {
+            let mut nth = 0;
+            open.retain(|_, _| {
+                nth += 1;
+                nth % 2 == 0
+            });
+        }
+    }
+}
+
+/// Open packs a reader: 8 GiB of packs, a quarter of the usual soft limit of 1,024 files.
+const OPEN_COUNT_MAX: usize = 256;

@@ -1,0 +1,165 @@
+//! One generation of a database as a reader sees it: a manifest and its segments, all of one moment.
+
+use std::collections::HashMap;
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+
+use vouch_tree::{BlockHandle, HostId, Iv};
+
+use crate::index::{Index, Place};
+use crate::layout::{Layout, PackClass};
+use crate::manifest::{Manifest, Revision};
+use crate::pack;
+use crate::segment::Segment;
+use crate::{Error, Result};
+
+/// One generation; never changes.
+#[derive(Debug)]
+pub struct View {
+    manifest: Manifest,
+    index: Index,
+    packs: HashMap<u32, u64>,
+    stamp: Stamp,
+}
+
+impl View {
+    /// Counts the database's manifests, from 1.
+    pub fn generation(&self) -> u64 {
+        self.manifest.generation
+    }
+
+    /// Whose tree it is.
+    pub fn hostid(&self) -> HostId {
+        self.manifest.hostid
+    }
+
+    /// The key of its handles.
+    pub fn iv(&self) -> Iv {
+        self.manifest.iv
+    }
+
+    /// The newest revision's signed fsinfo, as it was committed. `None` before the first commit.
+    pub fn head(&self) -> Option<&Arc<[u8]>> {
+        self.manifest.head.as_ref()
+    }
+
+    /// Statements of the root key.
+    pub fn statements(&self) -> &[Vec<u8>] {
+        &self.manifest.statements
+    }
+
+    /// Frames to send along with the head.
+    pub fn companions(&self) -> &[BlockHandle] {
+        &self.manifest.companions
+    }
+
+    /// Kept revisions, the oldest first.
+    pub fn revisions(&self) -> &[Revision] {
+        &self.manifest.revisions
+    }
+
+    pub(crate) fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    pub(crate) fn has_pack(&self, id: u32) -> bool {
+        self.packs.contains_key(&id)
+    }
+
+    /// Where a frame lies, checked against the pack's length.
+    pub(crate) fn place(&self, layout: &Layout, handle: &BlockHandle) -> Result<Option<Place>> {
+        let Some(place) = self.index.find(handle)? else { return Ok(None) };
+        let end = u64::from(place.offset) + u64::from(pack::record_len(place.len));
+        match self.packs.get(&place.pack) {
+            Some(&len) if end <= len => Ok(Some(place)),
+            _ => {
+                let path = layout.pack(PackClass::of(place.kind), place.pack);
+                Err(Error::damaged(&path, format!("the index names a frame at {}..{end}, which the manifest does not", place.offset)))
+            }
+        }
+    }
+
+    /// Reads the newest generation. Takes over open segments from `before`, an earlier generation.
+    pub(crate) fn load(layout: &Layout, before: Option<&Self>) -> Result<Self> {
+        let mut tried = None;
+        loop {
+            let (manifest, stamp) = read_manifest(layout)?;
+            let generation = manifest.generation;
+            match Self::assemble(layout, manifest, stamp, before) {
+                // A writer replaced the manifest in between and unlinked a segment; the next one names what there is now.
+                Err(error) if error.is_missing_file() && tried != Some(generation) => tried = Some(generation),
+                other => return other,
+            }
+        }
+    }
+
+    /// Whether the manifest's file is still the one that was read. One system call.
+    pub(crate) fn is_current(&self, layout: &Layout) -> Result<bool> {
+        let path = layout.manifest();
+        let metadata = std::fs::metadata(&path).map_err(Error::io("look at", &path))?;
+        Ok(Stamp::of(&metadata) == self.stamp)
+    }
+
+    fn assemble(layout: &Layout, manifest: Manifest, stamp: Stamp, before: Option<&Self>) -> Result<Self> {
+        // Another iv means another database at the same path, whose numbers have nothing to do with ours.
+        let before = before.filter(|b| b.manifest.iv == manifest.iv && b.manifest.generation <= manifest.generation);
+        let open = |id, count| -> Result<Arc<Segment>> {
+            if let Some(segment) = before.and_then(|b| b.index.segments.iter().find(|s| s.id() == id)) {
+                return Ok(segment.clone());
+            }
+            let path = layout.segment(id);
+            let segment = Segment::open(&path, id)?;
+            if segment.len() as u64 != count {
+                return Err(Error::damaged(&path, "the index segment is not the one that the manifest names"));
+            }
+            Ok(Arc::new(segment))
+        };
+        let segments = manifest.segments.iter().map(|meta| open(meta.id, meta.count)).collect::<Result<_>>()?;
+        let packs = manifest.packs.iter().map(|pack| (pack.id, pack.len)).collect();
+        Ok(Self { manifest, index: Index { segments }, packs, stamp })
+    }
+}
+
+fn read_manifest(layout: &Layout) -> Result<(Manifest, Stamp)> {
+    let path = layout.manifest();
+    let read = || -> io::Result<(Vec<u8>, Stamp)> {
+        let mut file = std::fs::File::open(&path)?;
+        let stamp = Stamp::of(&file.metadata()?);
+        let mut bytes = Vec::new();
+        io::Read::read_to_end(&mut file, &mut bytes)?;
+        Ok((bytes, stamp))
+    };
+    let (bytes, stamp) = read().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Error::NotFound { path: layout.root().to_owned() },
+        _ => Error::io("read", &path)(error),
+    })?;
+    Ok((Manifest::from_bytes(&bytes, &path)?, stamp))
+}
+
+/// What tells one manifest's file from the next without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    len: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            len: metadata.len(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! The one writer of a database: looks up, appends, and answers for what it appended. Commits are in [`crate::commit`],
+//! what a killed writer left in [`crate::adopt`].
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use vouch_tree::{BlockHandle, HostId, Iv};
+
+use crate::disk::{Disk, SystemDisk};
+use crate::frames::checked_kind;
+use crate::index::{Index, Place};
+use crate::lane::{Lane, Workshop};
+use crate::layout::{Layout, PackClass};
+use crate::lock::WriterLock;
+use crate::manifest::{Manifest, Revision};
+use crate::pack;
+use crate::pack_file::{Location, PackFiles};
+use crate::view::View;
+use crate::{Error, FrameSink, FrameSource, PutCounts, Result};
+
+/// How a writer works.
+#[derive(Debug, Clone)]
+pub struct WriteOptions {
+    /// How long to wait for another writer to end; zero for [`Error::Busy`] at once.
+    pub lock_wait: Duration,
+    /// New records of each class that are held in memory (some 60 bytes each) before they go to a segment.
+    pub fresh_count_max: usize,
+    /// When a new pack is begun.
+    pub pack_len_max: u32,
+    /// What changes the files.
+    pub disk: Arc<dyn Disk>,
+}
+
+impl Default for WriteOptions {
+    fn default() -> Self {
+        Self { lock_wait: Duration::ZERO, fresh_count_max: 128 << 10, pack_len_max: pack::PACK_LEN_MAX, disk: Arc::new(SystemDisk) }
+    }
+}
+
+/// A revision that is to be committed. All its frames have been put.
+#[derive(Debug, Clone)]
+pub struct NewRevision {
+    /// Higher than every one before.
+    pub number: u64,
+    /// When its term begins, in seconds since 1970.
+    pub start: i64,
+    /// The signed fsinfo's stored frame (kind Fsinfo), which has been put.
+    pub fsinfo: BlockHandle,
+    /// The signed fsinfo's bytes, as GETFSINFO answers them.
+    pub signed: Vec<u8>,
+    /// A name that keeps the revision; an older revision of that name loses it.
+    pub tag: Option<String>,
+    /// Frames to send along with the head; they have been put.
+    pub companions: Vec<BlockHandle>,
+    /// Keep only so many revisions, this one among them, and the tagged ones; `None` keeps all.
+    pub keep: Option<usize>,
+}
+
+/// The writer. Share it among threads by reference or `Arc`; it holds the database's lock until it is dropped.
+///
+/// Frames are durable after the next commit or checkpoint. After a write has failed, everything but reading is
+/// [`Error::Broken`]: what was committed stays in force, and the next writer takes over what is whole of the rest.
+#[derive(Debug)]
+pub struct Writer {
+    pub(crate) shop: Workshop,
+    fresh_count_max: usize,
+    pub(crate) lanes: [Mutex<Lane>; 2],
+    pub(crate) index: RwLock<Arc<RunIndex>>,
+    /// Held while the index is replaced, after a lane's lock.
+    pub(crate) index_edit: Mutex<()>,
+    /// The manifest in force. Locked before the lanes.
+    pub(crate) committed: Mutex<Manifest>,
+    pub(crate) files: PackFiles,
+    pub(crate) counts: Counts,
+    pub(crate) adopted: PutCounts,
+    broken: OnceLock<String>,
+    _lock: WriterLock,
+}
+
+/// Committed segments, and after them this run's own.
+#[derive(Debug, Clone)]
+pub(crate) struct RunIndex {
+    pub(crate) index: Index,
+    /// How many of the segments the manifest in force names.
+    pub(crate) committed: usize,
+    /// Changes with every replacement.
+    pub(crate) version: u64,
+}
+
+/// What to do with packs that the manifest does not name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Orphans {
+    Adopt,
+    Drop,
+}
+
+impl Writer {
+    pub(crate) fn open(path: &Path, options: &WriteOptions, orphans: Orphans) -> Result<Self> {
+        let layout = Layout::new(path);
+        if !layout.manifest().exists() {
+            return Err(Error::NotFound { path: path.to_owned() });
+        }
+        let lock = WriterLock::take(&layout, options.lock_wait)?;
+        let view = View::load(&layout, None)?;
+        let manifest = view.manifest().clone();
+        let shop = Workshop {
+            layout,
+            disk: options.disk.clone(),
+            iv: manifest.iv,
+            pack_len_max: options.pack_len_max,
+            next_pack: AtomicU32::new(manifest.next_pack),
+            next_segment: AtomicU32::new(manifest.next_segment),
+        };
+        let index = RunIndex { index: view.index().clone(), committed: manifest.segments.len(), version: 0 };
+        let mut writer = Self {
+            shop,
+            fresh_count_max: options.fresh_count_max.max(1),
+            lanes: PackClass::BOTH.map(|class| Mutex::new(Lane::new(class))),
+            index: RwLock::new(Arc::new(index)),
+            index_edit: Mutex::default(),
+            committed: Mutex::new(manifest),
+            files: PackFiles::new(),
+            counts: Counts::default(),
+            adopted: PutCounts::default(),
+            broken: OnceLock::new(),
+            _lock: lock,
+        };
+        writer.adopted = writer.take_over(orphans)?;
+        Ok(writer)
+    }
+
+    /// Whose tree it is.
+    pub fn hostid(&self) -> HostId {
+        self.committed.lock().hostid
+    }
+
+    /// The key of its handles.
+    pub fn iv(&self) -> Iv {
+        self.shop.iv
+    }
+
+    /// The newest revision's signed fsinfo.
+    pub fn head(&self) -> Option<Arc<[u8]>> {
+        self.committed.lock().head.clone()
+    }
+
+    /// Kept revisions, the oldest first.
+    pub fn revisions(&self) -> Vec<Revision> {
+        self.committed.lock().revisions.clone()
+    }
+
+    /// Statements of the root key.
+    pub fn statements(&self) -> Vec<Vec<u8>> {
+        self.committed.lock().statements.clone()
+    }
+
+    /// Frames that are sent along with the head.
+    pub fn companions(&self) -> Vec<BlockHandle> {
+        self.committed.lock().companions.clone()
+    }
+
+    /// What was put since the last commit.
+    pub fn progress(&self) -> PutCounts {
+        self.counts.read()
+    }
+
+    /// What a killed writer had left and this one took over.
+    pub fn adopted(&self) -> PutCounts {
+        self.adopted
+    }
+
+    /// The database's directory.
+    pub fn path(&self) -> &Path {
+        self.shop.layout.root()
+    }
+
+    /// The publisher's own directory in the database, which is made when it is missing.
+    pub fn publisher_dir(&self) -> Result<PathBuf> {
+        let path = self.shop.layout.publisher();
+        self.shop.disk.create_dir(&path).map_err(Error::io("create", &path))?;
+        Ok(path)
+    }
+
+    /// Where a frame lies, those included that only this writer knows of.
+    pub(crate) fn place(&self, handle: &BlockHandle) -> Result<Option<Place>> {
+        let before = self.index.read().clone();
+        if let Some(place) = before.index.find(handle)? {
+            return Ok(Some(place));
+        }
+        for lane in &self.lanes {
+            if let Some(place) = lane.lock().fresh.get(handle) {
+                return Ok(Some(*place));
+            }
+        }
+        // Between the two looks the record may have moved from the lane to a segment.
+        let after = self.index.read().clone();
+        if after.version == before.version { Ok(None) } else { after.index.find(handle) }
+    }
+
+    fn lane(&self, class: PackClass) -> &Mutex<Lane> {
+        &self.lanes[class as usize]
+    }
+
+    /// Appends a frame unless the lane or the index, as it is under the lane's lock, has it.
+    fn append(&self, handle: &BlockHandle, frame: &[u8], looked_at: &RunIndex) -> Result<bool> {
+        let kind = checked_kind(frame)?;
+        let mut lane = self.lane(PackClass::of(kind)).lock();
+        if lane.fresh.contains_key(handle) {
+            return Ok(false);
+        }
+        let index = self.index.read().clone();
+        if index.version != looked_at.version && index.index.contains(handle) {
+            return Ok(false);
+        }
+        self.append_locked(&mut lane, handle, frame)?;
+        let overdue = lane.overdue();
+        drop(lane);
+        if let Some(overdue) = overdue {
+            self.or_break(overdue.sync())?;
+            self.lane(PackClass::of(kind)).lock().synced(&overdue);
+        }
+        Ok(true)
+    }
+
+    /// Appends a frame whatever the index has.
+    pub(crate) fn append_moved(&self, handle: &BlockHandle, frame: &[u8]) -> Result<()> {
+        let mut lane = self.lane(PackClass::of(checked_kind(frame)?)).lock();
+        self.append_locked(&mut lane, handle, frame)
+    }
+
+    fn append_locked(&self, lane: &mut Lane, handle: &BlockHandle, frame: &[u8]) -> Result<()> {
+        self.check_unbroken()?;
+        self.or_break(lane.append(&self.shop, handle, checked_kind(frame)?, frame))?;
+        self.spill_when_full(lane)
+    }
+
+    pub(crate) fn spill_when_full(&self, lane: &mut Lane) -> Result<()> {
+        if lane.fresh.len() >= self.fresh_count_max { self.or_break(self.spill(lane)) } else { Ok(()) }
+    }
+
+    pub(crate) fn check_unbroken(&self) -> Result<()> {
+        match self.broken.get() {
+            Some(first) => Err(Error::Broken { first: first.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// After a failed write nobody knows what the file holds, so this writer adds nothing more to any.
+    pub(crate) fn or_break<T>(&self, result: Result<T>) -> Result<T> {
+        result.inspect_err(|error| {
+            let _ = self.broken.set(error.to_string());
+        })
+    }
+}
+
+impl FrameSource for Writer {
+    fn get(&self, handle: &BlockHandle) -> Result<Option<Vec<u8>>> {
+        let Some(place) = self.place(handle)? else { return Ok(None) };
+        let class = PackClass::of(place.kind);
+        self.or_break(self.lane(class).lock().flush_for_reading(place.pack))?;
+        let pack = self.files.open(&self.shop.layout, class, place.pack, &self.shop.iv)?;
+        Location::new(pack, &place).read_frame().map(Some)
+    }
+}
+
+impl FrameSink for Writer {
+    fn contains(&self, handle: &BlockHandle) -> Result<bool> {
+        self.place(handle).map(|place| place.is_some())
+    }
+
+    fn put(&self, handle: &BlockHandle, frame: &[u8]) -> Result<bool> {
+        checked_kind(frame)?;
+        debug_assert_eq!(self.shop.iv.handle_of(frame), *handle, "the caller vouches for the handle");
+        self.check_unbroken()?;
+        let index = self.index.read().clone();
+        let new = !index.index.contains(handle) && self.append(handle, frame, &index)?;
+        self.counts.add(new, frame.len() as u64);
+        Ok(new)
+    }
+}
+
+impl Drop for Writer {
+    /// Leaves as much as possible to the next writer.
+    fn drop(&mut self) {
+        if self.broken.get().is_none() {
+            for lane in &self.lanes {
+                if let Err(error) = lane.lock().flush() {
+                    tracing::warn!(%error, "frames that were not committed are lost");
+                }
+            }
+        }
+    }
+}
+
+/// [`PutCounts`] that many threads add to.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    new_frames: AtomicU64,
+    new_bytes: AtomicU64,
+    shared_frames: AtomicU64,
+    shared_bytes: AtomicU64,
+}
+
+impl Counts {
+    pub(crate) fn add(&self, new: bool, len: u64) {
+        let (frames, bytes) = if new { (&self.new_frames, &self.new_bytes) } else { (&self.shared_frames, &self.shared_bytes) };
+        frames.fetch_add(1, Ordering::Relaxed);
+        bytes.fetch_add(len, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> PutCounts {
+        PutCounts {
+            new_frames: self.new_frames.load(Ordering::Relaxed),
+            new_bytes: self.new_bytes.load(Ordering::Relaxed),
+            shared_frames: self.shared_frames.load(Ordering::Relaxed),
+            shared_bytes: self.shared_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn take(&self) -> PutCounts {
+        PutCounts {
+            new_frames: self.new_frames.swap(0, Ordering::Relaxed),
+            new_bytes: self.new_bytes.swap(0, Ordering::Relaxed),
+            shared_frames: self.shared_frames.swap(0, Ordering::Relaxed),
+            shared_bytes: self.shared_bytes.swap(0, Ordering::Relaxed),
+        }
+    }
+}

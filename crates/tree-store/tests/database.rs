@@ -1,0 +1,187 @@
+//! What a database promises its writer and its readers.
+
+mod made;
+
+use std::time::Duration;
+
+use made::{HOSTID, database, leaf, revision, writer};
+use vouch_tree_store::conformance::IV;
+use vouch_tree_store::{Database, Error, FrameSink, FrameSource, WriteOptions};
+
+#[test]
+fn committed_frames_are_read_by_a_snapshot_and_found_by_the_next_writer() {
+    let (_dir, path) = database();
+    let w = writer(&path);
+    let leaves: Vec<_> = (0..500).map(leaf).collect();
+    for (handle, frame) in &leaves {
+        assert!(w.put(handle, frame).unwrap());
+    }
+    let new = revision(&w, 1, 0..500);
+    let signed = new.signed.clone();
+    let counts = w.commit(new).unwrap();
+    assert!(counts.new_frames > 500);
+    drop(w);
+    let snapshot = Database::open_read(&path).unwrap();
+    assert_eq!(snapshot.head().as_deref(), Some(&signed[..]));
+    assert_eq!((snapshot.hostid(), snapshot.iv()), (HOSTID, IV));
+    assert_eq!(snapshot.revisions().len(), 1);
+    for (handle, frame) in &leaves {
+        assert_eq!(snapshot.get(handle).unwrap().as_ref(), Some(frame));
+    }
+    assert_eq!(snapshot.locate(&leaf(9999).0).unwrap().map(|l| l.offset), None);
+    let w = writer(&path);
+    assert!(!w.put(&leaves[7].0, &leaves[7].1).unwrap());
+    assert_eq!(w.progress().shared_frames, 1);
+}
+
+#[test]
+fn records_that_lie_together_are_sent_as_one_run() {
+    let (_dir, path) = database();
+    let w = writer(&path);
+    let leaves: Vec<_> = (0..5).map(leaf).collect();
+    leaves.iter().for_each(|(handle, frame)| assert!(w.put(handle, frame).unwrap()));
+    w.checkpoint().unwrap();
+    let snapshot = Database::open_read(&path).unwrap();
+    let places: Vec<_> = leaves.iter().map(|(handle, _)| snapshot.locate(handle).unwrap().unwrap()).collect();
+    assert!(places.windows(2).all(|pair| pair[1].follows(&pair[0]) && !pair[0].follows(&pair[1])));
+    let mut wire = vec![0xee];
+    places[0].read_record(&mut wire).unwrap();
+    let frame = &leaves[0].1;
+    assert_eq!(wire[1..9], [[0, 0, 0, 1], (frame.len() as u32).to_be_bytes()].concat());
+    assert_eq!(wire[9..9 + frame.len()], frame[..]);
+    assert_eq!(wire.len() % 4, 1);
+}
+
+#[test]
+fn a_second_writer_is_told_who_holds_the_lock() {
+    let (_dir, path) = database();
+    let first = writer(&path);
+    match Database::open_write(&path, WriteOptions::default()) {
+        Err(Error::Busy { pid, .. }) => assert_eq!(pid, Some(std::process::id())),
+        other => panic!("{other:?}"),
+    }
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| Database::open_write(&path, WriteOptions { lock_wait: Duration::from_secs(20), ..Default::default() }));
+        std::thread::sleep(Duration::from_millis(50));
+        drop(first);
+        second.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_reader_sees_a_new_revision_after_refresh_and_not_before() {
+    let (_dir, path) = database();
+    let snapshot = Database::open_read(&path).unwrap();
+    assert_eq!(snapshot.head(), None);
+    assert!(!snapshot.refresh().unwrap());
+    let w = writer(&path);
+    let new = revision(&w, 1, 0..3);
+    let fsinfo = new.fsinfo;
+    w.commit(new).unwrap();
+    assert_eq!(snapshot.head(), None);
+    assert!(!snapshot.contains(&fsinfo).unwrap());
+    assert!(snapshot.refresh().unwrap());
+    assert!(snapshot.head().is_some());
+    assert!(snapshot.contains(&fsinfo).unwrap());
+    assert!(!snapshot.refresh().unwrap());
+}
+
+#[test]
+fn uncommitted_frames_of_a_writer_that_ended_are_adopted_by_the_next() {
+    let (_dir, path) = database();
+    let w = writer(&path);
+    (0..300).map(leaf).for_each(|(handle, frame)| assert!(w.put(&handle, &frame).unwrap()));
+    drop(w);
+    assert_eq!(Database::open_read(&path).unwrap().get(&leaf(5).0).unwrap(), None, "not committed, not seen");
+    let w = writer(&path);
+    assert_eq!(w.adopted().new_frames, 300);
+    assert!(!w.put(&leaf(5).0, &leaf(5).1).unwrap());
+    w.commit(revision(&w, 1, 0..300)).unwrap();
+    let snapshot = Database::open_read(&path).unwrap();
+    (0..300).map(leaf).for_each(|(handle, frame)| assert_eq!(snapshot.get(&handle).unwrap(), Some(frame)));
+}
+
+#[test]
+fn a_revision_that_lacks_a_named_frame_is_refused() {
+    let (_dir, path) = database();
+    let w = writer(&path);
+    let mut new = revision(&w, 1, 0..3);
+    new.companions.push(leaf(77).0);
+    assert!(matches!(w.commit(new), Err(Error::Incomplete { number: 1, handle }) if handle == leaf(77).0));
+    w.commit(revision(&w, 2, 0..3)).unwrap();
+    assert!(matches!(w.commit(revision(&w, 2, 0..4)), Err(Error::RevisionOrder { newest: 2, offered: 2 })));
+}
+
+#[test]
+fn old_revisions_are_dropped_and_tagged_ones_kept() {
+    let (_dir, path) = database();
+    let w = writer(&path);
+    for number in 1..=6 {
+        let mut new = revision(&w, number, 0..3);
+        new.tag = (number == 2).then(|| "release".to_owned());
+        new.keep = (number > 3).then_some(2);
+        w.commit(new).unwrap();
+    }
+    let numbers = |w: &vouch_tree_store::Writer| w.revisions().iter().map(|r| r.number).collect::<Vec<_>>();
+    assert_eq!(numbers(&w), [2, 5, 6]);
+    assert!(w.drop_tag("release").unwrap());
+    assert!(!w.drop_tag("release").unwrap());
+    assert_eq!(w.retain(1).unwrap(), 2);
+    assert_eq!(numbers(&w), [6]);
+}
+
+#[test]
+fn statements_outlast_commits() {
+    let (_dir, path) = database();
+    let w = writer(&path);
+    w.set_statements(vec![b"revoked".to_vec()]).unwrap();
+    w.commit(revision(&w, 1, 0..1)).unwrap();
+    drop(w);
+    assert_eq!(Database::open_read(&path).unwrap().statements(), [b"revoked".to_vec()]);
+}
+
+#[test]
+fn a_database_is_made_once_and_missing_ones_are_named() {
+    let (dir, path) = database();
+    assert!(matches!(Database::create(&path, HOSTID, IV), Err(Error::Exists { .. })));
+    let missing = dir.path().join("none");
+    assert!(matches!(Database::open_read(&missing), Err(Error::NotFound { .. })));
+    assert!(matches!(Database::open_write(&missing, WriteOptions::default()), Err(Error::NotFound { .. })));
+}
+
+#[test]
+fn every_altered_byte_of_the_manifest_is_one_clear_error() {
+    let (_dir, path) = database();
+    let w = writer(&path);
+    w.commit(revision(&w, 1, 0..3)).unwrap();
+    drop(w);
+    let file = path.join("manifest");
+    let good = std::fs::read(&file).unwrap();
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 0x10;
+        std::fs::write(&file, &bad).unwrap();
+        assert!(matches!(Database::open_read(&path), Err(Error::Damaged { .. } | Error::Version { .. })), "byte {at}");
+        std::fs::write(&file, &good[..at]).unwrap();
+        assert!(matches!(Database::open_read(&path), Err(Error::Damaged { .. })), "cut at {at}");
+    }
+}
+
+#[test]
+fn many_small_commits_leave_few_segments() {
+    let (_dir, path) = database();
+    let w = Database::open_write(&path, WriteOptions { fresh_count_max: 700, ..Default::default() }).unwrap();
+    let mut seed = 0;
+    for number in 1..=40 {
+        for _ in 0..number * 30 {
+            let (handle, frame) = leaf(seed);
+            w.put(&handle, &frame).unwrap();
+            seed += 1;
+        }
+        w.commit(revision(&w, number, 0..3)).unwrap();
+    }
+    let segments = std::fs::read_dir(path.join("index")).unwrap().count();
+    assert!(segments <= 4, "{segments} segments");
+    let snapshot = Database::open_read(&path).unwrap();
+    (0..seed).map(leaf).for_each(|(handle, _)| assert!(snapshot.contains(&handle).unwrap()));
+}
