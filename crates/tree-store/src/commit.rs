@@ -8,17 +8,20 @@ use std::sync::atomic::Ordering;
 
 use parking_lot::MutexGuard;
 
-use crate::index::{Entry, Run, merge};
+use crate::index::{Entry, Index, Position, Run, merge};
 use crate::lane::Lane;
 use crate::manifest::{self, Manifest, Revision, SegmentMeta};
 use crate::segment::{Segment, SegmentWriter};
 use crate::writer::{NewRevision, RunIndex, Writer};
 use crate::{Error, FrameSink, PutCounts, Result};
 
+/// Whether a record of the index stays.
+pub(crate) type Stays<'a> = dyn Fn(Position, &Entry) -> bool + 'a;
+
 /// What a collection takes out of the database with the next manifest.
 pub(crate) struct Sweep<'a> {
-    /// Whether a record of the index stays: number of its segment, position in it, the record.
-    pub(crate) keep: &'a dyn Fn(usize, usize, &Entry) -> bool,
+    /// Which records stay; `None` for all.
+    pub(crate) stays: Option<&'a Stays<'a>>,
     /// Packs that nothing needs any more.
     pub(crate) packs: HashSet<u32>,
 }
@@ -140,13 +143,11 @@ impl Writer {
         let mut fresh: Vec<Entry> = lanes.iter().flat_map(|lane| lane.fresh_entries()).collect();
         fresh.sort_unstable_by_key(|entry| entry.handle);
         let old = self.index.read().clone();
-        let obsolete = match sweep {
-            Some(sweep) => {
-                next.packs.retain(|pack| !sweep.packs.contains(&pack.id));
-                self.replace_segments(&fresh, 0, true, sweep.keep)?
-            }
+        next.packs.retain(|pack| sweep.is_none_or(|sweep| !sweep.packs.contains(&pack.id)));
+        let obsolete = match sweep.and_then(|sweep| sweep.stays) {
+            Some(stays) => self.replace_segments(&fresh, 0, true, stays)?,
             None if fresh.is_empty() => Vec::new(),
-            None => self.replace_segments(&fresh, old.index.merge_from(0, fresh.len()), true, &|_, _, _| true)?,
+            None => self.replace_segments(&fresh, old.index.merge_from(0, fresh.len()), true, &|_, _| true)?,
         };
         lanes.iter_mut().for_each(|lane| lane.fresh.clear());
         self.sync_segments(&old, next)?;
@@ -197,7 +198,7 @@ impl Writer {
         fresh.sort_unstable_by_key(|entry| entry.handle);
         let one_at_a_time = self.index_edit.lock();
         let old = self.index.read().clone();
-        let replaced = self.replace_segments(&fresh, old.index.merge_from(old.committed, fresh.len()), false, &|_, _, _| true)?;
+        let replaced = self.replace_segments(&fresh, old.index.merge_from(old.committed, fresh.len()), false, &|_, _| true)?;
         drop(one_at_a_time);
         lane.fresh.clear();
         for segment in replaced {
@@ -208,13 +209,7 @@ impl Writer {
     }
 
     /// Writes `fresh`, merged with all segments from `keep` on, as one segment in their place. Returns those it replaced.
-    fn replace_segments(
-        &self,
-        fresh: &[Entry],
-        keep: usize,
-        durable: bool,
-        stays: &dyn Fn(usize, usize, &Entry) -> bool,
-    ) -> Result<Vec<Arc<Segment>>> {
+    fn replace_segments(&self, fresh: &[Entry], keep: usize, durable: bool, stays: &Stays<'_>) -> Result<Vec<Arc<Segment>>> {
         let shop = &self.shop;
         let old = self.index.read().clone();
         let mut segments = old.index.segments.clone();
@@ -227,7 +222,7 @@ impl Writer {
         let path = shop.layout.segment(id);
         let mut out = SegmentWriter::create(&*shop.disk, &path)?;
         let of_fresh = replaced.len();
-        merge(&runs, &mut out, |run, at, entry| run == of_fresh || stays(keep + run, at, entry))?;
+        merge(&runs, &mut out, |run, at, entry| run == of_fresh || stays(Position { segment: keep + run, at }, entry))?;
         if out.count() == 0 {
             shop.disk.remove(&path).map_err(Error::io("remove", &path))?;
         } else {
@@ -235,7 +230,7 @@ impl Writer {
             segments.push(Arc::new(Segment::open(&path, id)?));
         }
         let committed = old.committed.min(keep);
-        let index = crate::index::Index { segments };
+        let index = Index { segments };
         *self.index.write() = Arc::new(RunIndex { index, committed, version: old.version + 1 });
         Ok(replaced)
     }

@@ -8,7 +8,7 @@
 //! The files are drawn byte by byte in `docs/formats/store.md`.
 
 mod adopt;
-
+mod collect;
 mod commit;
 pub mod conformance;
 mod database;
@@ -20,16 +20,17 @@ mod lane;
 mod layout;
 mod lock;
 mod manifest;
-
+mod mark;
 mod memory;
 mod pack;
 mod pack_file;
 mod segment;
 mod snapshot;
-
+mod verify;
 mod view;
 mod writer;
 
+pub use collect::{CollectOptions, Collected};
 pub use database::Database;
 pub use error::{Error, Result};
 pub use frames::{FrameSink, FrameSource, Progress, ProgressFn, PutCounts};
@@ -37,6 +38,6 @@ pub use manifest::Revision;
 pub use memory::MemoryStore;
 pub use pack_file::{Location, PackFile};
 pub use snapshot::Snapshot;
-
+pub use verify::Verified;
 pub use view::View;
 pub use writer::{NewRevision, WriteOptions, Writer};

@@ -207,7 +207,8 @@ impl Writer {
     /// Appends a frame unless the lane or the index, as it is under the lane's lock, has it.
     fn append(&self, handle: &BlockHandle, frame: &[u8], looked_at: &RunIndex) -> Result<bool> {
         let kind = checked_kind(frame)?;
-        let mut lane = self.lane(PackClass::of(kind)).lock();
+        let mutex = self.lane(PackClass::of(kind));
+        let mut lane = mutex.lock();
         if lane.fresh.contains_key(handle) {
             return Ok(false);
         }
@@ -216,19 +217,29 @@ impl Writer {
             return Ok(false);
         }
         self.append_locked(&mut lane, handle, frame)?;
-        let overdue = lane.overdue();
+        let overdue = lane.overdue().is_some();
         drop(lane);
-        if let Some(overdue) = overdue {
-            self.or_break(overdue.sync())?;
-            self.lane(PackClass::of(kind)).lock().synced(&overdue);
+        if overdue {
+            self.sync_overdue(mutex)?
         }
         Ok(true)
     }
 
     /// Appends a frame whatever the index has.
     pub(crate) fn append_moved(&self, handle: &BlockHandle, frame: &[u8]) -> Result<()> {
-        let mut lane = self.lane(PackClass::of(checked_kind(frame)?)).lock();
-        self.append_locked(&mut lane, handle, frame)
+        let lane = self.lane(PackClass::of(checked_kind(frame)?));
+        self.append_locked(&mut lane.lock(), handle, frame)?;
+        self.sync_overdue(lane)
+    }
+
+    /// Syncs a full pack, without the lane's lock, when too many wait for that.
+    fn sync_overdue(&self, lane: &Mutex<Lane>) -> Result<()> {
+        let overdue = lane.lock().overdue();
+        if let Some(overdue) = overdue {
+            self.or_break(overdue.sync())?;
+            lane.lock().synced(&overdue);
+        }
+        Ok(())
     }
 
     fn append_locked(&self, lane: &mut Lane, handle: &BlockHandle, frame: &[u8]) -> Result<()> {

@@ -49,7 +49,8 @@ pub(crate) fn try_revision(writer: &Writer, number: u64, leaves: impl IntoIterat
     for seed in leaves {
         let (handle, bytes) = leaf(seed);
         writer.put(&handle, &bytes)?;
-        let blob = Blob { size: bytes.len() as u64 - 2, body: BlobBody::Leaf(handle) };
+        // Not the leaf's true length, which no store looks at: a shorter blob would have to be inline.
+        let blob = Blob { size: 5000, body: BlobBody::Leaf(handle) };
         let name = FileName::parse(format!("{seed:020}").as_bytes()).unwrap();
         directory.push(name, inode(Content::Regular { blob, space: 0 }), &mut put)?;
         entries += 1;

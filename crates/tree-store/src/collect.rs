@@ -1,0 +1,247 @@
+//! Collection: gives back the space of what no kept revision reaches.
+//!
+//! Marks without the lock, then with it what is newer; so a writer waits only for the sweep, and the sweep for a writer: what a
+//! publication has put while it holds the lock can't be lost. Signed fsinfos are kept for ever: they are the history.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use vouch_tree::FrameKind;
+
+use crate::commit::Sweep;
+use crate::disk::{Disk, SystemDisk};
+use crate::frames::{Progress, ProgressFn};
+use crate::index::{Entry, Index, Position};
+use crate::layout::PackClass;
+use crate::manifest::{Manifest, PackMeta};
+use crate::mark::{Lack, Marks, Walk, for_each_entry};
+use crate::pack::{self, PackScan, Scanned};
+use crate::view::View;
+use crate::writer::{Orphans, WriteOptions, Writer};
+use crate::{Database, Error, FrameSource, Result, Snapshot};
+
+/// How to collect.
+pub struct CollectOptions<'a> {
+    /// How long to wait for a writer to end; zero for [`Error::Busy`] at once.
+    pub lock_wait: Duration,
+    /// A pack with more garbage than this is written again without it.
+    pub garbage_percent_max: u64,
+    /// When a new pack is begun.
+    pub pack_len_max: u32,
+    /// Told about progress.
+    pub progress: Option<&'a ProgressFn<'a>>,
+    /// What changes the files.
+    pub disk: Arc<dyn Disk>,
+}
+
+impl Default for CollectOptions<'_> {
+    fn default() -> Self {
+        let (disk, lock_wait) = (Arc::new(SystemDisk), Duration::ZERO);
+        Self { lock_wait, garbage_percent_max: 30, pack_len_max: pack::PACK_LEN_MAX, progress: None, disk }
+    }
+}
+
+/// What a collection did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Collected {
+    /// Frames that stay.
+    pub live_frames: u64,
+    /// Frames that went.
+    pub dropped_frames: u64,
+    /// Bytes of packs before.
+    pub bytes_before: u64,
+    /// Bytes of packs after.
+    pub bytes_after: u64,
+    /// Bytes that were copied because their packs had too much garbage or were too small.
+    pub moved_bytes: u64,
+    /// Packs before.
+    pub packs_before: u64,
+    /// Packs after.
+    pub packs_after: u64,
+}
+
+impl Database {
+    /// Drops what no kept revision reaches, whatever an unfinished writer left included, and gathers small packs.
+    ///
+    /// Needs free space for a new index (44 bytes a frame), and up to 1 GiB and a pack for packs that are written again.
+    /// Memory: see [`crate::mark`]'s bound, one bit a frame, and a writer's own.
+    pub fn collect(path: &Path, options: CollectOptions<'_>) -> Result<Collected> {
+        let snapshot = Snapshot::open(path)?;
+        let view = snapshot.view();
+        // What fails here may have been swept by another collection; with the lock it is tried again.
+        let early = Marks::new(view.index());
+        let early_done = mark(path, view.manifest(), view.index(), &snapshot, &early, options.progress);
+        let write = WriteOptions {
+            lock_wait: options.lock_wait,
+            disk: options.disk.clone(),
+            pack_len_max: options.pack_len_max,
+            ..WriteOptions::default()
+        };
+        let writer = Writer::open(path, &write, Orphans::Drop)?;
+        let marks = early_done.is_ok().then_some((&*view, &early));
+        Collection::new(&writer, marks, &options)?.run()
+    }
+}
+
+/// Marks all that the kept revisions of `manifest` reach.
+fn mark(
+    path: &Path,
+    manifest: &Manifest,
+    index: &Index,
+    source: &dyn FrameSource,
+    marks: &Marks,
+    progress: Option<&ProgressFn<'_>>,
+) -> Result<()> {
+    let mut walk = Walk { index, source, iv: manifest.iv, marks, progress, marked: 0 };
+    for revision in &manifest.revisions {
+        walk.mark(&revision.fsinfo, |Lack { handle, why, .. }| {
+            Err(Error::damaged(path, format!("revision {} needs frame {handle}, which is {why}", revision.number)))
+        })?;
+    }
+    manifest.companions.iter().filter_map(|handle| index.position(handle)).for_each(|position| {
+        marks.set(position);
+    });
+    Ok(())
+}
+
+/// A collection that has the lock.
+struct Collection<'a> {
+    writer: &'a Writer,
+    options: &'a CollectOptions<'a>,
+    index: Index,
+    marks: Marks,
+    packs: Vec<PackMeta>,
+    /// Bytes of live records by pack.
+    live: HashMap<u32, u64>,
+    done: Collected,
+}
+
+impl<'a> Collection<'a> {
+    fn new(writer: &'a Writer, early: Option<(&View, &Marks)>, options: &'a CollectOptions<'a>) -> Result<Self> {
+        let manifest = writer.committed.lock().clone();
+        let index = writer.index.read().index.clone();
+        let marks = match early {
+            Some((view, marks)) => marks.transfer(view.index(), &index)?,
+            None => Marks::new(&index),
+        };
+        mark(writer.path(), &manifest, &index, writer, &marks, options.progress)?;
+        let mut new = Self { writer, options, index, marks, packs: manifest.packs, live: HashMap::new(), done: Collected::default() };
+        new.weigh()?;
+        Ok(new)
+    }
+
+    fn weigh(&mut self) -> Result<()> {
+        let (mut live, mut done) = (HashMap::new(), Collected::default());
+        for_each_entry(&self.index, |position, entry| {
+            if self.stays(position, entry) {
+                done.live_frames += 1;
+                *live.entry(entry.place.pack).or_default() += u64::from(pack::record_len(entry.place.len));
+            } else {
+                done.dropped_frames += 1;
+            }
+            Ok(())
+        })?;
+        done.packs_before = self.packs.len() as u64;
+        done.bytes_before = self.packs.iter().map(|pack| pack.len).sum();
+        (self.live, self.done) = (live, done);
+        Ok(())
+    }
+
+    fn stays(&self, position: Position, entry: &Entry) -> bool {
+        let history = || entry.place.kind == FrameKind::Fsinfo && self.index.position(&entry.handle) == Some(position);
+        self.marks.has(position) || history()
+    }
+
+    fn live_len(&self, pack: &PackMeta) -> u64 {
+        self.live.get(&pack.id).copied().unwrap_or(0)
+    }
+
+    fn run(mut self) -> Result<Collected> {
+        self.drop_dead()?;
+        self.rewrite_wasteful()?;
+        let manifest = self.writer.committed.lock();
+        self.done.packs_after = manifest.packs.len() as u64;
+        self.done.bytes_after = manifest.packs.iter().map(|pack| pack.len).sum();
+        Ok(self.done)
+    }
+
+    /// Takes dead records out of the index, and packs without live records out of the database. Afterwards the index has
+    /// nothing but what stays.
+    fn drop_dead(&self) -> Result<()> {
+        let dead: HashSet<u32> = self.packs.iter().filter(|pack| self.live_len(pack) == 0).map(|pack| pack.id).collect();
+        if dead.is_empty() && self.done.dropped_frames == 0 {
+            return Ok(());
+        }
+        let stays = |position, entry: &Entry| self.stays(position, entry);
+        self.next_generation(&Sweep { stays: Some(&stays), packs: dead })
+    }
+
+    /// Writes packs with too much garbage again, and small ones into larger ones, some at a time.
+    fn rewrite_wasteful(&mut self) -> Result<()> {
+        let wasteful = self.wasteful();
+        let total = wasteful.iter().map(|pack| self.live_len(pack)).sum();
+        let mut gone = HashSet::new();
+        let mut pending = 0;
+        for pack in wasteful {
+            let moved = self.move_live(&pack)?;
+            gone.insert(pack.id);
+            pending += moved;
+            self.done.moved_bytes += moved;
+            if let Some(progress) = self.options.progress {
+                progress(Progress { stage: "moving", done: self.done.moved_bytes, total: Some(total) });
+            }
+            if pending >= MOVED_LEN_MAX {
+                self.next_generation(&Sweep { stays: None, packs: std::mem::take(&mut gone) })?;
+                pending = 0;
+            }
+        }
+        if gone.is_empty() { Ok(()) } else { self.next_generation(&Sweep { stays: None, packs: gone }) }
+    }
+
+    fn wasteful(&self) -> Vec<PackMeta> {
+        let is_small = |pack: &PackMeta| pack.len < u64::from(self.options.pack_len_max) / SMALL_PART;
+        let live = |pack: &&PackMeta| self.live_len(pack) > 0;
+        let gather = |class| self.packs.iter().filter(live).filter(|p| p.class == class && is_small(p)).count() >= SMALL_COUNT_MIN;
+        let gathered: Vec<PackClass> = PackClass::BOTH.into_iter().filter(|&class| gather(class)).collect();
+        let wasteful = |pack: &&PackMeta| {
+            let garbage = pack.len.saturating_sub(pack::HEADER_LEN as u64 + self.live_len(pack));
+            garbage * 100 > pack.len * self.options.garbage_percent_max || (is_small(pack) && gathered.contains(&pack.class))
+        };
+        self.packs.iter().filter(live).filter(wasteful).copied().collect()
+    }
+
+    /// Copies the live records of a pack; returns their bytes. Each is hashed on its way.
+    fn move_live(&self, pack: &PackMeta) -> Result<u64> {
+        let path = self.writer.shop.layout.pack(pack.class, pack.id);
+        let mut scan = PackScan::open(&path, pack.class, &self.writer.shop.iv, pack.len)?
+            .ok_or_else(|| Error::damaged(&path, "this is no pack of this database"))?;
+        let mut moved = 0;
+        while let Scanned::Record { offset, handle, frame, .. } = scan.next()? {
+            let place = self.writer.index.read().index.find(&handle)?;
+            if place.is_some_and(|place| (place.pack, place.offset) == (pack.id, offset)) {
+                self.writer.append_moved(&handle, frame)?;
+                moved += u64::from(pack::record_len(frame.len() as u32));
+            }
+        }
+        if moved != self.live_len(pack) {
+            let what = format!("{moved} bytes of live frames were found where {} belong", self.live_len(pack));
+            return Err(Error::damaged(&path, what));
+        }
+        Ok(moved)
+    }
+
+    fn next_generation(&self, sweep: &Sweep<'_>) -> Result<()> {
+        let mut committed = self.writer.committed.lock();
+        let next = committed.clone();
+        self.writer.write_generation(&mut committed, next, Some(sweep))
+    }
+}
+
+/// Bytes that are moved before the old packs are given back: bounds the space that a collection needs.
+const MOVED_LEN_MAX: u64 = 1 << 30;
+/// A pack under this part of a full one is small.
+const SMALL_PART: u64 = 8;
+/// So many small packs of a class are gathered.
+const SMALL_COUNT_MIN: usize = 4;

@@ -1,0 +1,122 @@
+//! Which records of the index the kept revisions reach: one bit a record, and the walk that sets them.
+//!
+//! Memory: one bit for each record of the index (2 MiB for 16 million frames, two terabytes of data), and the walk's stack,
+//! which holds the children of one page a level.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vouch_tree::{BlockHandle, FrameKind, Iv, frame, refs};
+
+use crate::frames::{Progress, ProgressFn};
+use crate::index::{Entry, Index, Position};
+use crate::{FrameSource, Result};
+
+/// One bit for each record of an index.
+#[derive(Debug)]
+pub(crate) struct Marks {
+    segments: Vec<Vec<AtomicU64>>,
+}
+
+impl Marks {
+    pub(crate) fn new(index: &Index) -> Self {
+        let words = |len: usize| (0..len.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Self { segments: index.segments.iter().map(|segment| words(segment.len())).collect() }
+    }
+
+    /// Marks a record; true when it was not marked.
+    pub(crate) fn set(&self, position: Position) -> bool {
+        let bit = 1 << (position.at % 64);
+        self.segments[position.segment][position.at / 64].fetch_or(bit, Ordering::Relaxed) & bit == 0
+    }
+
+    pub(crate) fn has(&self, position: Position) -> bool {
+        self.segments[position.segment][position.at / 64].load(Ordering::Relaxed) >> (position.at % 64) & 1 == 1
+    }
+
+    /// The same marks for another index, as far as it has the same handles. O(marked × log).
+    pub(crate) fn transfer(&self, from: &Index, to: &Index) -> Result<Self> {
+        let marks = Self::new(to);
+        for_each_entry(from, |position, entry| {
+            if self.has(position)
+                && let Some(position) = to.position(&entry.handle)
+            {
+                marks.set(position);
+            }
+            Ok(())
+        })?;
+        Ok(marks)
+    }
+}
+
+/// Calls `see` with every record of every segment.
+pub(crate) fn for_each_entry(index: &Index, mut see: impl FnMut(Position, &Entry) -> Result<()>) -> Result<()> {
+    for (number, segment) in index.segments.iter().enumerate() {
+        for at in 0..segment.len() {
+            see(Position { segment: number, at }, &segment.entry(at)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// A frame that a revision needs and that can't be had.
+#[derive(Debug, Clone)]
+pub(crate) struct Lack {
+    pub(crate) kind: FrameKind,
+    pub(crate) handle: BlockHandle,
+    pub(crate) why: String,
+}
+
+/// Walks from a signed fsinfo's frame to all that it reaches. Hashes the metadata on its way.
+pub(crate) struct Walk<'a> {
+    pub(crate) index: &'a Index,
+    pub(crate) source: &'a dyn FrameSource,
+    pub(crate) iv: Iv,
+    pub(crate) marks: &'a Marks,
+    pub(crate) progress: Option<&'a ProgressFn<'a>>,
+    pub(crate) marked: u64,
+}
+
+impl Walk<'_> {
+    /// Marks all that `fsinfo` reaches; what is marked already is taken to be walked already. `lack` decides whether the
+    /// walk goes on without a frame.
+    pub(crate) fn mark(&mut self, fsinfo: &BlockHandle, mut lack: impl FnMut(Lack) -> Result<()>) -> Result<()> {
+        let mut stack = vec![(FrameKind::Fsinfo, *fsinfo)];
+        while let Some((kind, handle)) = stack.pop() {
+            let Some(position) = self.index.position(&handle) else {
+                lack(Lack { kind, handle, why: "missing".to_owned() })?;
+                continue;
+            };
+            if !self.marks.set(position) {
+                continue;
+            }
+            self.count();
+            if kind == FrameKind::Leaf {
+                continue;
+            }
+            match self.children(kind, &handle)? {
+                // The first child on top: depth first, as the packs were written.
+                Ok(children) => stack.extend(children.into_iter().rev()),
+                Err(why) => lack(Lack { kind, handle, why })?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The frames that a frame names, or why that can't be known.
+    fn children(&self, kind: FrameKind, handle: &BlockHandle) -> Result<std::result::Result<Vec<(FrameKind, BlockHandle)>, String>> {
+        let Some(bytes) = self.source.get(handle)? else { return Ok(Err("missing".to_owned())) };
+        let opened = frame::open(&self.iv, handle, kind, &bytes).map_err(|error| error.to_string());
+        Ok(opened.and_then(|payload| refs::children(kind, &payload).map_err(|error| error.to_string())))
+    }
+
+    fn count(&mut self) {
+        self.marked += 1;
+        if self.marked.is_multiple_of(PROGRESS_EVERY)
+            && let Some(progress) = self.progress
+        {
+            progress(Progress { stage: "marking", done: self.marked, total: Some(self.index.len()) });
+        }
+    }
+}
+
+const PROGRESS_EVERY: u64 = 8192;

@@ -1,0 +1,212 @@
+//! Checks a database from end to end: every stored frame against its handle, every kept revision for completeness.
+//!
+//! Reports; repairs nothing. A replica that fails is made again by `vouch pull`.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::frames::{Progress, ProgressFn};
+use crate::index::Index;
+use crate::manifest::PackMeta;
+use crate::mark::{Marks, Walk};
+use crate::pack::{PackScan, Scanned};
+use crate::view::View;
+use crate::{Database, FrameSource, Result, Snapshot};
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Verified {
+    /// Packs read.
+    pub packs: u64,
+    /// Frames hashed.
+    pub frames: u64,
+    /// Bytes of packs read.
+    pub bytes: u64,
+    /// Frames that the index does not have: garbage that a collection has not given back yet.
+    pub unindexed_frames: u64,
+    /// Frames that the kept revisions reach.
+    pub reachable_frames: u64,
+    /// Kept revisions walked.
+    pub revisions: u64,
+    /// The first problems, a line each.
+    pub problems: Vec<String>,
+    /// All problems.
+    pub problem_count: u64,
+}
+
+impl Verified {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.problem_count == 0
+    }
+}
+
+impl Database {
+    /// Hashes every frame of every live pack, on all cores, and walks every kept revision. Needs no lock.
+    ///
+    /// # Errors
+    /// What keeps it from checking at all; damage is in what it returns.
+    pub fn verify(path: &Path, progress: Option<&ProgressFn<'_>>) -> Result<Verified> {
+        let snapshot = Snapshot::open(path)?;
+        for _ in 0..ATTEMPTS_MAX {
+            let verified = Check::new(&snapshot.view(), &snapshot, progress).run();
+            // A collection may have swept packs away under the check.
+            if verified.is_sound() || !snapshot.refresh()? {
+                return Ok(verified);
+            }
+        }
+        Ok(Check::new(&snapshot.view(), &snapshot, progress).run())
+    }
+}
+
+struct Check<'a> {
+    view: &'a View,
+    snapshot: &'a Snapshot,
+    progress: Option<&'a ProgressFn<'a>>,
+    /// Records that were found in their place.
+    found: Marks,
+    bytes_done: AtomicU64,
+    frames: AtomicU64,
+    unindexed: AtomicU64,
+    problems: Mutex<(Vec<String>, u64)>,
+}
+
+impl<'a> Check<'a> {
+    fn new(view: &'a View, snapshot: &'a Snapshot, progress: Option<&'a ProgressFn<'a>>) -> Self {
+        let found = Marks::new(view.index());
+        let (bytes_done, frames, unindexed) = Default::default();
+        Self { view, snapshot, progress, found, bytes_done, frames, unindexed, problems: Mutex::default() }
+    }
+
+    fn index(&self) -> &Index {
+        self.view.index()
+    }
+
+    fn run(self) -> Verified {
+        for segment in &self.index().segments {
+            if let Err(error) = segment.verify() {
+                self.problem(error.to_string());
+            }
+        }
+        self.check_packs();
+        let reachable_frames = self.check_revisions();
+        let manifest = self.view.manifest();
+        let (problems, problem_count) = self.problems.into_inner();
+        Verified {
+            packs: manifest.packs.len() as u64,
+            frames: self.frames.into_inner(),
+            bytes: self.bytes_done.into_inner(),
+            unindexed_frames: self.unindexed.into_inner(),
+            reachable_frames,
+            revisions: manifest.revisions.len() as u64,
+            problems,
+            problem_count,
+        }
+    }
+
+    fn check_packs(&self) {
+        let packs = &self.view.manifest().packs;
+        let total = packs.iter().map(|pack| pack.len).sum();
+        let next = AtomicUsize::new(0);
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(packs.len());
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    while let Some(pack) = packs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        if let Err(error) = self.check_pack(pack) {
+                            self.problem(error.to_string());
+                        }
+                        let done = self.bytes_done.fetch_add(pack.len, Ordering::Relaxed) + pack.len;
+                        if let Some(progress) = self.progress {
+                            progress(Progress { stage: "hashing", done, total: Some(total) });
+                        }
+                    }
+                });
+            }
+        });
+    }
+
+    fn check_pack(&self, pack: &PackMeta) -> Result<()> {
+        let path = self.snapshot.layout().pack(pack.class, pack.id);
+        let Some(mut scan) = PackScan::open(&path, pack.class, &self.view.iv(), pack.len)? else {
+            self.problem(format!("{}: this is no pack of this database", path.display()));
+            return Ok(());
+        };
+        loop {
+            match scan.next()? {
+                Scanned::Record { offset, handle, .. } => {
+                    self.frames.fetch_add(1, Ordering::Relaxed);
+                    match self.index().position(&handle) {
+                        None => drop(self.unindexed.fetch_add(1, Ordering::Relaxed)),
+                        Some(position) => {
+                            let place = self.index().entry(position)?.place;
+                            if (place.pack, place.offset) == (pack.id, offset) {
+                                self.found.set(position);
+                            }
+                        }
+                    }
+                }
+                Scanned::End => return Ok(()),
+                Scanned::Torn => {
+                    self.problem(format!("{}: no whole record at offset {} of {}", path.display(), scan.whole_len(), pack.len));
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn check_revisions(&self) -> u64 {
+        let marks = Marks::new(self.index());
+        let (index, iv) = (self.index(), self.view.iv());
+        let source = Found { check: self, source: self.snapshot };
+        let mut walk = Walk { index, source: &source, iv, marks: &marks, progress: self.progress, marked: 0 };
+        for revision in &self.view.manifest().revisions {
+            let walked = walk.mark(&revision.fsinfo, |lack| {
+                self.problem(format!("revision {} needs {:?} frame {}: {}", revision.number, lack.kind, lack.handle, lack.why));
+                Ok(())
+            });
+            if let Err(error) = walked {
+                self.problem(format!("revision {}: {error}", revision.number));
+            }
+        }
+        let marked = walk.marked;
+        let lost = crate::mark::for_each_entry(index, |position, entry| {
+            if marks.has(position) && !self.found.has(position) {
+                self.problem(format!("{:?} frame {} is not where the index has it", entry.place.kind, entry.handle));
+            }
+            Ok(())
+        });
+        if let Err(error) = lost {
+            self.problem(error.to_string());
+        }
+        marked
+    }
+
+    fn problem(&self, line: String) {
+        let mut problems = self.problems.lock();
+        problems.1 += 1;
+        if problems.0.len() < PROBLEM_COUNT_MAX {
+            problems.0.push(line);
+        }
+    }
+}
+
+/// Gives the walk only frames that were found in their place, so that each is reported once.
+struct Found<'a> {
+    check: &'a Check<'a>,
+    source: &'a Snapshot,
+}
+
+impl FrameSource for Found<'_> {
+    fn get(&self, handle: &vouch_tree::BlockHandle) -> Result<Option<Vec<u8>>> {
+        let found = self.check.index().position(handle).is_some_and(|position| self.check.found.has(position));
+        if found { self.source.get(handle) } else { Ok(None) }
+    }
+}
+
+/// A collection that sweeps during each of so many checks is a fault of its own.
+const ATTEMPTS_MAX: usize = 3;
+/// Lines in a report; the count goes on.
+const PROBLEM_COUNT_MAX: usize = 100;

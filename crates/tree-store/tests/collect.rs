@@ -1,0 +1,173 @@
+//! What a collection gives back, what it keeps, and what a check finds.
+
+mod made;
+
+use std::path::Path;
+use std::time::Duration;
+
+use made::{database, leaf, revision, writer};
+use vouch_tree_store::{CollectOptions, Collected, Database, Error, FrameSink, FrameSource, Verified, WriteOptions};
+
+fn collect(path: &Path) -> Collected {
+    Database::collect(path, CollectOptions { pack_len_max: SMALL_PACK, ..Default::default() }).unwrap()
+}
+
+fn verify(path: &Path) -> Verified {
+    Database::verify(path, None).unwrap()
+}
+
+fn small_packs() -> WriteOptions {
+    WriteOptions { pack_len_max: SMALL_PACK, fresh_count_max: 100, ..Default::default() }
+}
+
+const SMALL_PACK: u32 = 100_000;
+
+#[test]
+fn collection_drops_what_no_kept_revision_reaches_and_keeps_history() {
+    let (_dir, path) = database();
+    let w = Database::open_write(&path, small_packs()).unwrap();
+    let mut histories = Vec::new();
+    for number in 1..=5_u64 {
+        let mut new = revision(&w, number, number * 400..number * 400 + 500);
+        new.keep = Some(2);
+        histories.push(new.fsinfo);
+        w.commit(new).unwrap();
+    }
+    drop(w);
+    let old_reader = Database::open_read(&path).unwrap();
+    let (kept, gone) = (leaf(1_700), leaf(600));
+    let before = old_reader.locate(&gone.0).unwrap().unwrap();
+    let collected = collect(&path);
+    assert!(collected.bytes_after < collected.bytes_before / 2, "{collected:?}");
+    let pages = collected.dropped_frames - (1600 - 400);
+    assert!((3..=15).contains(&pages), "{pages} directory pages of three revisions");
+    let reader = Database::open_read(&path).unwrap();
+    (1600..2500).map(leaf).for_each(|(handle, frame)| assert_eq!(reader.get(&handle).unwrap(), Some(frame)));
+    (400..1600).map(leaf).for_each(|(handle, _)| assert_eq!(reader.get(&handle).unwrap(), None));
+    histories.iter().for_each(|fsinfo| assert!(reader.get(fsinfo).unwrap().is_some(), "history stays"));
+    assert_eq!(before.read_frame().unwrap(), gone.1, "a location outlives the collection");
+    assert_eq!(old_reader.get(&kept.0).unwrap(), Some(kept.1), "an old reader finds what has moved");
+    let sound = verify(&path);
+    assert!(sound.is_sound(), "{sound:?}");
+    let again = collect(&path);
+    assert_eq!((again.dropped_frames, again.moved_bytes, again.bytes_before), (0, 0, collected.bytes_after));
+}
+
+#[test]
+fn a_frame_that_was_collected_is_new_again() {
+    let (_dir, path) = database();
+    let w = writer(&path);
+    w.commit(revision(&w, 1, 0..50)).unwrap();
+    let mut new = revision(&w, 2, 50..100);
+    new.keep = Some(1);
+    w.commit(new).unwrap();
+    drop(w);
+    collect(&path);
+    let w = writer(&path);
+    let (handle, frame) = leaf(3);
+    assert!(w.put(&handle, &frame).unwrap());
+    assert!(!w.put(&leaf(53).0, &leaf(53).1).unwrap());
+    w.commit(revision(&w, 3, 0..4)).unwrap();
+    assert_eq!(Database::open_read(&path).unwrap().get(&handle).unwrap(), Some(frame));
+}
+
+#[test]
+fn many_small_packs_become_few() {
+    let (_dir, path) = database();
+    let w = writer(&path);
+    for number in 1..=20 {
+        w.commit(revision(&w, number, 0..number * 3)).unwrap();
+    }
+    drop(w);
+    let collected = Database::collect(&path, CollectOptions::default()).unwrap();
+    assert_eq!((collected.packs_before, collected.packs_after, collected.dropped_frames), (40, 2, 0));
+    assert!(verify(&path).is_sound());
+    let reader = Database::open_read(&path).unwrap();
+    assert_eq!(reader.revisions().len(), 20);
+    (0..60).map(leaf).for_each(|(handle, frame)| assert_eq!(reader.get(&handle).unwrap(), Some(frame)));
+}
+
+#[test]
+fn collection_waits_for_the_writer_and_loses_nothing_that_it_committed_meanwhile() {
+    let (_dir, path) = database();
+    let w = writer(&path);
+    w.commit(revision(&w, 1, 0..100)).unwrap();
+    let mut new = revision(&w, 2, 100..200);
+    new.keep = Some(1);
+    w.commit(new).unwrap();
+    assert!(matches!(Database::collect(&path, CollectOptions::default()), Err(Error::Busy { .. })));
+    std::thread::scope(|scope| {
+        let wait = CollectOptions { lock_wait: Duration::from_secs(30), ..Default::default() };
+        let collecting = scope.spawn(|| Database::collect(&path, wait).unwrap());
+        std::thread::sleep(Duration::from_millis(100));
+        // Shares a leaf with the revision that is about to go.
+        w.commit(revision(&w, 3, 50..150)).unwrap();
+        drop(w);
+        assert_eq!(collecting.join().unwrap().dropped_frames, 51);
+    });
+    let reader = Database::open_read(&path).unwrap();
+    (50..200).map(leaf).for_each(|(handle, frame)| assert_eq!(reader.get(&handle).unwrap(), Some(frame)));
+    assert!(verify(&path).is_sound());
+}
+
+#[test]
+fn what_an_unfinished_writer_left_is_collected_too() {
+    let (_dir, path) = database();
+    let w = writer(&path);
+    (0..100).map(leaf).for_each(|(handle, frame)| assert!(w.put(&handle, &frame).unwrap()));
+    drop(w);
+    collect(&path);
+    assert_eq!(std::fs::read_dir(path.join("packs")).unwrap().count(), 0);
+    assert_eq!(writer(&path).adopted().new_frames, 0);
+}
+
+#[test]
+fn every_flipped_byte_of_a_pack_is_found() {
+    let (_dir, path) = database();
+    let w = writer(&path);
+    w.commit(revision(&w, 1, [1, 2, 3])).unwrap();
+    drop(w);
+    for pack in std::fs::read_dir(path.join("packs")).unwrap() {
+        let pack = pack.unwrap().path();
+        let good = std::fs::read(&pack).unwrap();
+        for at in 0..good.len() {
+            let mut bad = good.clone();
+            bad[at] ^= 1;
+            std::fs::write(&pack, &bad).unwrap();
+            assert!(!verify(&path).is_sound(), "{} byte {at}", pack.display());
+        }
+        std::fs::write(&pack, &good).unwrap();
+    }
+    assert_eq!(verify(&path).problem_count, 0);
+}
+
+#[test]
+fn every_flipped_byte_of_a_segment_is_found() {
+    let (_dir, path) = database();
+    let w = writer(&path);
+    w.commit(revision(&w, 1, 1..20)).unwrap();
+    drop(w);
+    let segment = std::fs::read_dir(path.join("index")).unwrap().next().unwrap().unwrap().path();
+    let good = std::fs::read(&segment).unwrap();
+    for at in 0..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 0x40;
+        std::fs::write(&segment, &bad).unwrap();
+        assert!(Database::verify(&path, None).map_or(true, |verified| !verified.is_sound()), "byte {at}");
+    }
+}
+
+#[test]
+fn a_missing_pack_is_named_by_reader_writer_and_check() {
+    let (_dir, path) = database();
+    let w = writer(&path);
+    w.commit(revision(&w, 1, 1..20)).unwrap();
+    drop(w);
+    let data = std::fs::read_dir(path.join("packs")).unwrap().map(|e| e.unwrap().path());
+    let data = data.filter(|p| p.file_name().unwrap().to_str().unwrap().starts_with('d')).next().unwrap();
+    std::fs::remove_file(&data).unwrap();
+    let named = |error: Error| assert!(error.to_string().contains(data.file_name().unwrap().to_str().unwrap()), "{error}");
+    named(Database::open_read(&path).unwrap().get(&leaf(5).0).unwrap_err());
+    named(Database::open_write(&path, WriteOptions::default()).unwrap_err());
+    assert!(!verify(&path).is_sound());
+}
