@@ -163,8 +163,8 @@ fn a_missing_pack_is_named_by_reader_writer_and_check() {
     let w = writer(&path);
     w.commit(revision(&w, 1, 1..20)).unwrap();
     drop(w);
-    let data = std::fs::read_dir(path.join("packs")).unwrap().map(|e| e.unwrap().path());
-    let data = data.filter(|p| p.file_name().unwrap().to_str().unwrap().starts_with('d')).next().unwrap();
+    let mut packs = std::fs::read_dir(path.join("packs")).unwrap().map(|e| e.unwrap().path());
+    let data = packs.find(|p| p.file_name().unwrap().to_str().unwrap().starts_with('d')).unwrap();
     std::fs::remove_file(&data).unwrap();
     let named = |error: Error| assert!(error.to_string().contains(data.file_name().unwrap().to_str().unwrap()), "{error}");
     named(Database::open_read(&path).unwrap().get(&leaf(5).0).unwrap_err());

@@ -23,6 +23,11 @@ pub(crate) fn database() -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
+/// A directory in memory where the system has one: for tests that make thousands of files.
+pub(crate) fn fast_dir() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 pub(crate) fn writer(path: &Path) -> Writer {
     Database::open_write(path, WriteOptions::default()).unwrap()
 }

@@ -1,0 +1,146 @@
+//! The power is cut after every step of a long life: the old or the new revision is there whole, nothing acknowledged is lost,
+//! and the next writer goes on.
+
+mod cut;
+mod made;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use cut::{Note, QuietDisk, RecordingDisk, Step, cut};
+use made::{HOSTID, leaf, try_revision};
+use vouch_tree_store::conformance::IV;
+use vouch_tree_store::disk::Disk;
+use vouch_tree_store::{CollectOptions, Database, FrameSink, FrameSource, Result, WriteOptions, Writer};
+
+/// The leaves of each revision of [`live`].
+fn leaves(number: u64) -> std::ops::Range<u64> {
+    number * 7..number * 7 + 15 + number
+}
+
+/// Everything that a database goes through, on `disk`.
+fn live(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Result<()> {
+    Database::create_on(&**disk, path, HOSTID, IV)?;
+    note(Note::Created);
+    let open = || {
+        let (pack_len_max, fresh_count_max) = (12_000, 10);
+        Database::open_write(path, WriteOptions { disk: disk.clone(), pack_len_max, fresh_count_max, ..Default::default() })
+    };
+    let collect = || {
+        let pack_len_max = 12_000;
+        Database::collect(path, CollectOptions { disk: disk.clone(), pack_len_max, ..Default::default() }).map(drop)
+    };
+    let commit = |writer: &Writer, number| {
+        let mut new = try_revision(writer, number, leaves(number))?;
+        new.keep = Some(2);
+        note(Note::Asked(number));
+        writer.commit(new)?;
+        note(Note::Acknowledged(number));
+        Ok(())
+    };
+    let writer = open()?;
+    commit(&writer, 1)?;
+    try_revision(&writer, 2, leaves(2))?;
+    writer.checkpoint()?;
+    commit(&writer, 2)?;
+    try_revision(&writer, 3, leaves(3))?;
+    drop(writer);
+    let writer = open()?;
+    commit(&writer, 3)?;
+    commit(&writer, 4)?;
+    drop(writer);
+    collect()?;
+    let writer = open()?;
+    commit(&writer, 5)?;
+    writer.set_statements(vec![b"statement".to_vec()])?;
+    commit(&writer, 6)?;
+    commit(&writer, 7)?;
+    drop(writer);
+    collect()
+}
+
+/// The last revision that was acknowledged and the last that was asked for.
+fn promised(steps: &[Step]) -> (bool, u64, u64) {
+    let notes = steps.iter().filter_map(|step| if let Step::Note(note) = step { Some(*note) } else { None });
+    notes.fold((false, 0, 0), |(created, acknowledged, asked), note| match note {
+        Note::Created => (true, acknowledged, asked),
+        Note::Asked(number) => (created, acknowledged, number),
+        Note::Acknowledged(number) => (created, number, asked),
+    })
+}
+
+/// Checks what is left against what was promised, and goes on from it.
+fn check(path: &Path, (created, acknowledged, asked): (bool, u64, u64), what: &str) {
+    if !Database::exists(path) {
+        assert!(!created, "{what}: a database that was made is gone");
+        std::fs::create_dir_all(path).unwrap();
+        return Database::create_on(&QuietDisk, path, HOSTID, IV).unwrap();
+    }
+    let reader = Database::open_read(path).unwrap_or_else(|error| panic!("{what}: {error}"));
+    let revisions = reader.revisions();
+    let head = revisions.last().map_or(0, |revision| revision.number);
+    assert!((acknowledged..=asked).contains(&head), "{what}: revision {head}, {acknowledged} acknowledged, {asked} asked for");
+    for revision in &revisions {
+        for (handle, frame) in leaves(revision.number).map(leaf) {
+            assert_eq!(reader.get(&handle).unwrap(), Some(frame), "{what}: a leaf of revision {}", revision.number);
+        }
+    }
+    assert_sound(path, what);
+    let writer = Database::open_write(path, quiet()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    for (handle, frame) in revisions.iter().flat_map(|revision| leaves(revision.number)).map(leaf) {
+        assert!(!writer.put(&handle, &frame).unwrap(), "{what}: the writer does not know what the reader has");
+    }
+    let mut next = try_revision(&writer, head + 1, 5..60).unwrap();
+    next.keep = Some(1);
+    writer.commit(next).unwrap();
+    drop(writer);
+    assert_sound(path, what);
+    Database::collect(path, CollectOptions { disk: quiet().disk, ..Default::default() }).unwrap();
+    assert_sound(path, what);
+    let reader = Database::open_read(path).unwrap();
+    (5..60).map(leaf).for_each(|(handle, frame)| assert_eq!(reader.get(&handle).unwrap(), Some(frame), "{what}: after going on"));
+}
+
+/// Options that sync nothing, since nobody pulls the real plug.
+fn quiet() -> WriteOptions {
+    WriteOptions { disk: Arc::new(QuietDisk), ..Default::default() }
+}
+
+fn assert_sound(path: &Path, what: &str) {
+    let verified = Database::verify(path, None).unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(verified.is_sound(), "{what}: {:?}", verified.problems);
+}
+
+#[test]
+fn a_power_cut_after_any_step_leaves_the_old_or_the_new_revision_whole() {
+    let dir = made::fast_dir();
+    let (from, recording) = (dir.path().join("live"), RecordingDisk::default());
+    std::fs::create_dir(&from).unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(recording.clone());
+    live(&disk, &from.join("db"), &|note| recording.note(note)).unwrap();
+    let steps = recording.steps();
+    assert!(steps.len() > 200, "{} steps are a short life", steps.len());
+    for at in 0..=steps.len() {
+        for seed in 0..SEEDS {
+            let to = dir.path().join("cut");
+            std::fs::create_dir(&to).unwrap();
+            cut(&steps[..at], seed * 1_000_003 + at as u64, &from, &to);
+            check(
+                &to.join("db"),
+                promised(&steps[..at]),
+                &format!("after step {at} ({:?}), seed {seed}", at.checked_sub(1).map(|i| brief(&steps[i]))),
+            );
+            std::fs::remove_dir_all(&to).unwrap();
+        }
+    }
+}
+
+fn brief(step: &Step) -> String {
+    match step {
+        Step::Append(id, bytes) => format!("append {} bytes to file {id}", bytes.len()),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Ways in which each cut may go.
+const SEEDS: u64 = 4;

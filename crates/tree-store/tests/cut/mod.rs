@@ -1,0 +1,334 @@
+//! A disk whose power can be cut: it records every operation, and afterwards makes the directory as a power cut after any of
+//! them may have left it.
+//!
+//! What was not synced is lost, torn, or kept, as a seed decides: the bytes of each file, and each name for itself. That is
+//! harsher than any file system in use.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vouch_tree_store::disk::{Disk, DiskFile, SystemDisk};
+
+/// One recorded step.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    CreateDir(PathBuf),
+    Create(PathBuf, usize),
+    Append(usize, Vec<u8>),
+    Sync(usize),
+    Truncate(usize, usize),
+    Rename(PathBuf, PathBuf),
+    Remove(PathBuf),
+    SyncDir(PathBuf),
+    /// The workload's own remark.
+    Note(Note),
+}
+
+/// What the workload was told, or was about to ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Note {
+    Created,
+    Asked(u64),
+    Acknowledged(u64),
+}
+
+/// Does everything on the real disk too, but for the syncs.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RecordingDisk {
+    record: Arc<Mutex<Record>>,
+}
+
+#[derive(Debug, Default)]
+struct Record {
+    steps: Vec<Step>,
+    names: BTreeMap<PathBuf, usize>,
+    files: usize,
+}
+
+impl RecordingDisk {
+    pub(crate) fn note(&self, note: Note) {
+        self.record.lock().steps.push(Step::Note(note));
+    }
+
+    pub(crate) fn steps(&self) -> Vec<Step> {
+        self.record.lock().steps.clone()
+    }
+}
+
+impl Disk for RecordingDisk {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.create_dir(path)?;
+        self.record.lock().steps.push(Step::CreateDir(path.to_owned()));
+        Ok(())
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let file = SystemDisk.create(path)?;
+        let mut record = self.record.lock();
+        let id = record.files;
+        record.files += 1;
+        record.names.insert(path.to_owned(), id);
+        record.steps.push(Step::Create(path.to_owned(), id));
+        Ok(Arc::new(RecordingFile { id, file, record: self.record.clone() }))
+    }
+
+    fn reopen(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        let file = SystemDisk.reopen(path)?;
+        let id = self.record.lock().names[path];
+        Ok(Arc::new(RecordingFile { id, file, record: self.record.clone() }))
+    }
+
+    fn truncate(&self, path: &Path, len: u64) -> io::Result<()> {
+        SystemDisk.truncate(path, len)?;
+        let mut record = self.record.lock();
+        let id = record.names[path];
+        record.steps.push(Step::Truncate(id, len as usize));
+        Ok(())
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        SystemDisk.rename(from, to)?;
+        let mut record = self.record.lock();
+        let id = record.names.remove(from).unwrap();
+        record.names.insert(to.to_owned(), id);
+        record.steps.push(Step::Rename(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.remove(path)?;
+        let mut record = self.record.lock();
+        record.names.remove(path);
+        record.steps.push(Step::Remove(path.to_owned()));
+        Ok(())
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.record.lock().steps.push(Step::SyncDir(path.to_owned()));
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct RecordingFile {
+    id: usize,
+    file: Arc<dyn DiskFile>,
+    record: Arc<Mutex<Record>>,
+}
+
+impl DiskFile for RecordingFile {
+    fn append(&self, parts: &[&[u8]]) -> io::Result<()> {
+        self.file.append(parts)?;
+        self.record.lock().steps.push(Step::Append(self.id, parts.concat()));
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.record.lock().steps.push(Step::Sync(self.id));
+        Ok(())
+    }
+}
+
+/// A disk that syncs nothing: for checks that nobody pulls the plug on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QuietDisk;
+
+#[derive(Debug)]
+struct QuietFile(Arc<dyn DiskFile>);
+
+impl Disk for QuietDisk {
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.create_dir(path)
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(QuietFile(SystemDisk.create(path)?)))
+    }
+
+    fn reopen(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(Arc::new(QuietFile(SystemDisk.reopen(path)?)))
+    }
+
+    fn truncate(&self, path: &Path, len: u64) -> io::Result<()> {
+        SystemDisk.truncate(path, len)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        SystemDisk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.remove(path)
+    }
+
+    fn sync_dir(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl DiskFile for QuietFile {
+    fn append(&self, parts: &[&[u8]]) -> io::Result<()> {
+        self.0.append(parts)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a disk holds, in its cache and for good.
+#[derive(Debug, Default)]
+struct Platter {
+    files: BTreeMap<usize, Bytes>,
+    cached: BTreeMap<PathBuf, Name>,
+    durable: BTreeMap<PathBuf, Name>,
+    /// Changes of names that no sync of their directory has made durable.
+    pending: Vec<NameChange>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Bytes {
+    cached: Vec<u8>,
+    durable: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Name {
+    Dir,
+    File(usize),
+}
+
+/// Names that go and names that come, at once.
+#[derive(Debug, Clone)]
+struct NameChange {
+    removed: Option<PathBuf>,
+    added: Option<(PathBuf, Name)>,
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut BTreeMap<PathBuf, Name>) {
+        if let Some(path) = &self.removed {
+            names.remove(path);
+        }
+        names.extend(self.added.clone());
+    }
+
+    fn is_in(&self, dir: &Path) -> bool {
+        self.removed.iter().chain(self.added.iter().map(|(path, _)| path)).any(|path| path.parent() == Some(dir))
+    }
+}
+
+impl Platter {
+    fn take(&mut self, step: &Step) {
+        match step {
+            Step::CreateDir(path) if self.cached.contains_key(path) => {}
+            Step::CreateDir(path) => self.change(None, Some((path.clone(), Name::Dir))),
+            Step::Create(path, id) => {
+                self.files.insert(*id, Bytes::default());
+                self.change(None, Some((path.clone(), Name::File(*id))));
+            }
+            Step::Append(id, bytes) => self.file(*id).cached.extend_from_slice(bytes),
+            Step::Truncate(id, len) => self.file(*id).cached.truncate(*len),
+            Step::Sync(id) => {
+                let file = self.file(*id);
+                file.durable = file.cached.clone();
+            }
+            Step::Rename(from, to) => {
+                let name = self.cached[from];
+                self.change(Some(from.clone()), Some((to.clone(), name)));
+            }
+            Step::Remove(path) => self.change(Some(path.clone()), None),
+            Step::SyncDir(dir) => {
+                let (synced, pending) = self.pending.drain(..).partition(|change| change.is_in(dir));
+                self.pending = pending;
+                let synced: Vec<NameChange> = synced;
+                synced.iter().for_each(|change| change.apply(&mut self.durable));
+            }
+            Step::Note(_) => {}
+        }
+    }
+
+    fn file(&mut self, id: usize) -> &mut Bytes {
+        self.files.get_mut(&id).unwrap()
+    }
+
+    fn change(&mut self, removed: Option<PathBuf>, added: Option<(PathBuf, Name)>) {
+        let change = NameChange { removed, added };
+        change.apply(&mut self.cached);
+        self.pending.push(change);
+    }
+}
+
+/// Makes below `to` what a power cut after `steps` may leave of what was below `from`.
+pub(crate) fn cut(steps: &[Step], seed: u64, from: &Path, to: &Path) {
+    let mut platter = Platter::default();
+    steps.iter().for_each(|step| platter.take(step));
+    let mut dice = Dice(seed);
+    let fate = dice.roll(4);
+    let mut names = platter.durable.clone();
+    for change in &platter.pending {
+        if fate == 0 || fate > 1 && dice.roll(2) == 0 {
+            change.apply(&mut names);
+        }
+    }
+    for (path, name) in names {
+        let Ok(below) = path.strip_prefix(from) else { continue };
+        let path = to.join(below);
+        match name {
+            Name::Dir => std::fs::create_dir_all(&path).unwrap(),
+            Name::File(id) => {
+                // The directory's own name may be what was lost: then nothing below it is reached.
+                if path.parent().is_some_and(Path::is_dir) {
+                    std::fs::write(&path, left_over(&platter.files[&id], fate, &mut dice)).unwrap();
+                }
+            }
+        }
+    }
+}
+
+/// What is left of a file's bytes.
+fn left_over(file: &Bytes, fate: u64, dice: &mut Dice) -> Vec<u8> {
+    let Bytes { cached, durable } = file;
+    if !cached.starts_with(durable) {
+        return if dice.roll(2) == 0 { cached.clone() } else { durable.clone() };
+    }
+    let loose = (cached.len() - durable.len()) as u64;
+    let kept = durable.len() + dice.roll(loose + 1) as usize;
+    match (fate, dice.roll(4)) {
+        (0, _) => cached.clone(),
+        (1, _) => durable.clone(),
+        (_, 0) => cached[..kept].to_vec(),
+        // The length is there and the blocks are not.
+        (_, 1) => [&cached[..kept], &vec![0; cached.len() - kept]].concat(),
+        // A block in the middle never came.
+        (_, 2) => {
+            let mut bytes = cached.clone();
+            let end = (kept + 512).min(bytes.len());
+            bytes[kept..end].fill(0);
+            bytes
+        }
+        // Old bytes of another file lie in the blocks.
+        _ => {
+            let mut bytes = cached.clone();
+            bytes[kept..].iter_mut().for_each(|b| *b = dice.roll(256) as u8);
+            bytes
+        }
+    }
+}
+
+/// Small seeded randomness (splitmix64).
+#[derive(Debug)]
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % sides.max(1)
+    }
+}
