@@ -1,0 +1,123 @@
+//! Where key statements are met outside the replicas' answers: directories of this machine, and directories of
+//! published trees, with files named by HOSTID.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Weak;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use tokio::time::timeout;
+use vouch_tree::statement::{KeyStatement, STATEMENT_LEN_MAX};
+use vouch_tree::{Content, HostId, Inode};
+
+use crate::directory::Position;
+use crate::{Result, Tree};
+
+/// The longest statement file: its text form, with room for line ends.
+const FILE_LEN_MAX: usize = 2 * STATEMENT_LEN_MAX;
+
+/// Entries of one local directory that are looked at.
+const DIRECTORY_ENTRIES_MAX: usize = 1_000_000;
+
+/// Reading the statements of one published tree may hold up another for so long.
+const TREE_READ_MAX: Duration = Duration::from_secs(5);
+
+/// Files of one HOSTID that are looked at: `HOSTID`, and any `HOSTID.*`.
+const FILES_MAX: usize = 16;
+
+/// A directory within a published tree.
+#[derive(Clone)]
+pub(crate) struct CertificateTree {
+    pub(crate) tree: Weak<Tree>,
+    pub(crate) path: Vec<u8>,
+}
+
+/// The verified statements about `hostid` in local directories. Blocks on files; what can't be read is a warning, since
+/// a statement that is not found must not keep all trees from being read.
+pub(crate) fn in_directories(dirs: &[PathBuf], hostid: &HostId) -> Vec<KeyStatement> {
+    let name = hostid.to_string();
+    let mut found = Vec::new();
+    for dir in dirs {
+        let files = match fs::read_dir(dir) {
+            Ok(entries) => entries.take(DIRECTORY_ENTRIES_MAX).filter_map(std::result::Result::ok),
+            Err(error) => {
+                tracing::warn!("certificates in {}: {error}", dir.display());
+                continue;
+            }
+        };
+        for file in files.filter(|f| is_named_by(f.file_name().as_encoded_bytes(), &name)).take(FILES_MAX) {
+            match read(&file.path()) {
+                Ok(bytes) => found.extend(statement(&bytes, hostid, &file.path().display().to_string())),
+                Err(error) => tracing::warn!("{}: {error}", file.path().display()),
+            }
+        }
+    }
+    found
+}
+
+/// The same in a published tree. Boxed: reading that tree may refresh it, which looks for certificates in turn.
+pub(crate) fn in_tree<'a>(source: &'a CertificateTree, hostid: &'a HostId) -> BoxFuture<'a, Vec<KeyStatement>> {
+    async move {
+        let Some(tree) = source.tree.upgrade().filter(|tree| tree.hostid() != hostid) else { return Vec::new() };
+        let read = timeout(TREE_READ_MAX, read_from_tree(&tree, &source.path, hostid));
+        match read.await {
+            Ok(Ok(found)) => return found,
+            Ok(Err(error)) => tracing::warn!("certificates in {}: {error}", tree.name()),
+            Err(_) => tracing::warn!("certificates in {}: no answer in time", tree.name()),
+        }
+        Vec::new()
+    }
+    .boxed()
+}
+
+async fn read_from_tree(tree: &std::sync::Arc<Tree>, path: &[u8], hostid: &HostId) -> Result<Vec<KeyStatement>> {
+    let name = hostid.to_string();
+    let dir = tree.walk(tree.revision()?.root(), path).await?;
+    let mut found = Vec::new();
+    if let Some(entry) = tree.lookup(&dir, name.as_bytes()).await? {
+        found.extend(read_statement(tree, &entry.inode, hostid).await?);
+    }
+    let listing = tree.list(&dir, Position::After(name.as_bytes())).await?;
+    for entry in listing.entries().iter().take_while(|e| is_named_by(e.name.as_bytes(), &name)).take(FILES_MAX) {
+        found.extend(read_statement(tree, &entry.inode, hostid).await?);
+    }
+    Ok(found)
+}
+
+async fn read_statement(tree: &Tree, inode: &Inode, hostid: &HostId) -> Result<Option<KeyStatement>> {
+    match &inode.content {
+        Content::Regular { blob, .. } if blob.size <= FILE_LEN_MAX as u64 => {
+            let bytes = tree.read(blob, 0, FILE_LEN_MAX).await?;
+            Ok(statement(&bytes, hostid, &tree.name().to_string()))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// `HOSTID` or `HOSTID.` and anything.
+fn is_named_by(file: &[u8], hostid: &str) -> bool {
+    file.strip_prefix(hostid.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'.')
+}
+
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(FILE_LEN_MAX as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The statement in `bytes`, if it is one about `hostid` by its own key.
+fn statement(bytes: &[u8], hostid: &HostId, from: &str) -> Option<KeyStatement> {
+    match KeyStatement::parse(bytes) {
+        Ok(statement) if statement.hostid() == *hostid && statement.verified().is_some() => Some(statement),
+        Ok(_) => {
+            tracing::warn!("{from}: the key statement is not signed by the key that it is named for");
+            None
+        }
+        Err(error) => {
+            tracing::warn!("{from}: not a key statement: {error}");
+            None
+        }
+    }
+}

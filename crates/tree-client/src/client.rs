@@ -1,0 +1,188 @@
+//! What all trees of a process share: the way to the network, the clock, caches, and the memory of what was seen.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use tokio::runtime::Handle;
+use vouch_tree::TreeName;
+
+use crate::certificates::CertificateTree;
+use crate::clock::{Clock, SystemClock};
+use crate::connect::{Connector, TcpConnector};
+use crate::disk_cache::{DiskCache, DiskCacheOptions};
+use crate::freshness::forwarded;
+use crate::memory_cache::{MemoryCache, TreeNumber};
+use crate::seen::SeenStore;
+use crate::{Error, Result, Tree};
+
+/// Forwarding pointers followed from one name.
+const FORWARDINGS_MAX: usize = 4;
+
+/// How a client works.
+#[derive(Clone)]
+pub struct ClientOptions {
+    /// The way to the network.
+    pub connector: Arc<dyn Connector>,
+    /// The time of day.
+    pub clock: Arc<dyn Clock>,
+    /// How long an operation may take before it fails.
+    pub deadline: Duration,
+    /// How long connecting to one replica, or resolving one name, may take.
+    pub connect_timeout: Duration,
+    /// Memory for decoded frames of all trees.
+    pub memory_cache_bytes: u64,
+    /// Where frames are kept on disk; `None`: nowhere.
+    pub disk_cache: Option<DiskCacheOptions>,
+    /// Where the newest revision ever seen is remembered; `None`: in memory only.
+    pub state_dir: Option<PathBuf>,
+    /// Whether to refuse to open a tree when `state_dir` can't be read and written; else that is a warning.
+    pub state_required: bool,
+    /// Directories of key statements: files named `HOSTID` or `HOSTID.*`.
+    pub certificate_dirs: Vec<PathBuf>,
+    /// How often replicas are asked for newer revisions; `None`: a quarter of the fsinfo's duration, 60 s to 1 h.
+    pub refresh_interval: Option<Duration>,
+    /// The longest window of sequential read-ahead.
+    pub read_ahead_bytes_max: u64,
+    /// Seeds jitter; `None`: the system's randomness.
+    pub seed: Option<u64>,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            connector: Arc::new(TcpConnector),
+            clock: Arc::new(SystemClock),
+            deadline: Duration::from_secs(30),
+            connect_timeout: Duration::from_secs(5),
+            memory_cache_bytes: 256 << 20,
+            disk_cache: None,
+            state_dir: None,
+            state_required: false,
+            certificate_dirs: Vec::new(),
+            refresh_interval: None,
+            read_ahead_bytes_max: 8 << 20,
+            seed: None,
+        }
+    }
+}
+
+/// How one tree is opened.
+#[derive(Debug, Clone, Default)]
+pub struct TreeOptions {
+    /// Replicas beside those that the name's HOST resolves to: `HOST[:PORT]`, `[IPV6]:PORT`.
+    pub replicas: Vec<String>,
+    /// Whether to leave the name's own HOST alone.
+    pub only_replicas: bool,
+    /// Whether to fail on a forwarding pointer rather than follow it.
+    pub refuse_forwarding: bool,
+}
+
+/// How full the caches are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheUsage {
+    /// Memory held by decoded frames.
+    pub memory_bytes: u64,
+    /// Disk held by the disk cache; 0 without one.
+    pub disk_bytes: u64,
+    /// The disk cache's quota; 0 without one.
+    pub disk_quota_bytes: u64,
+}
+
+/// The state that trees share. One a process is enough.
+pub struct Client {
+    pub(crate) options: ClientOptions,
+    pub(crate) memory: MemoryCache,
+    pub(crate) disk: Option<DiskCache>,
+    pub(crate) seen: Arc<SeenStore>,
+    pub(crate) runtime: Handle,
+    certificate_trees: RwLock<Vec<CertificateTree>>,
+    trees: AtomicU32,
+    random: AtomicU64,
+}
+
+impl Client {
+    /// Must be called within a tokio runtime, on which all background work will run. A disk cache that can't be used
+    /// is a warning.
+    pub fn new(options: ClientOptions) -> Result<Arc<Self>> {
+        let runtime = Handle::try_current().map_err(|e| Error::Damaged { what: format!("a client needs a tokio runtime: {e}") })?;
+        let disk = options.disk_cache.as_ref().and_then(|wanted| match DiskCache::open(wanted) {
+            Ok(cache) => Some(cache),
+            Err(error) => {
+                tracing::warn!("disk cache {}: {error}; going on without it", wanted.dir.display());
+                None
+            }
+        });
+        let seed = options.seed.unwrap_or_else(|| getrandom::u64().unwrap_or(0x5eed));
+        Ok(Arc::new(Self {
+            memory: MemoryCache::new(options.memory_cache_bytes),
+            disk,
+            seen: Arc::new(SeenStore::new(options.state_dir.clone(), options.state_required)),
+            runtime,
+            certificate_trees: RwLock::default(),
+            trees: AtomicU32::new(0),
+            random: AtomicU64::new(seed),
+            options,
+        }))
+    }
+
+    /// Opens the tree of this name: finds its replicas and a revision to believe. Follows forwarding pointers, so the
+    /// tree's own name may be another. Ends within the deadline.
+    pub async fn open(self: &Arc<Self>, name: &TreeName, options: &TreeOptions) -> Result<Arc<Tree>> {
+        let mut name = name.clone();
+        let mut options = options.clone();
+        for _ in 0..=FORWARDINGS_MAX {
+            match Tree::open(self, &name, &options).await {
+                Err(error) => match forwarded(&error) {
+                    Some(to) if !options.refuse_forwarding => {
+                        tracing::warn!("{name} has moved to {to}");
+                        name = to.clone();
+                        // The old tree's replicas are not the new one's, unless its publisher says so in the new name.
+                        options.only_replicas = false;
+                    }
+                    _ => return Err(error),
+                },
+                opened => return opened,
+            }
+        }
+        Err(Error::Forwarded { to: name })
+    }
+
+    /// Heeds key statements in a directory of a published tree as well: files named `HOSTID` or `HOSTID.*` at `path`.
+    /// Does not keep the tree open.
+    pub fn add_certificate_tree(&self, tree: &Arc<Tree>, path: &[u8]) {
+        let source = CertificateTree { tree: Arc::downgrade(tree), path: path.to_vec() };
+        self.certificate_trees.write().push(source);
+    }
+
+    /// How full the caches are.
+    pub fn cache_usage(&self) -> CacheUsage {
+        let (disk_bytes, disk_quota_bytes) = self.disk.as_ref().map_or((0, 0), |disk| (disk.used_bytes(), disk.quota_bytes()));
+        CacheUsage { memory_bytes: self.memory.weight(), disk_bytes, disk_quota_bytes }
+    }
+
+    /// Waits until what is queued for the disk cache is there, or a few seconds have passed.
+    pub async fn flush(&self) {
+        if let Some(disk) = &self.disk {
+            disk.flush().await;
+        }
+    }
+
+    pub(crate) fn certificate_trees(&self) -> Vec<CertificateTree> {
+        self.certificate_trees.read().clone()
+    }
+
+    pub(crate) fn next_tree(&self) -> TreeNumber {
+        TreeNumber(self.trees.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The next of a sequence that the seed determines (SplitMix64, Steele, Lea, Flood 2014).
+    pub(crate) fn draw(&self) -> u64 {
+        let mut z = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}

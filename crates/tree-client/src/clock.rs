@@ -1,0 +1,22 @@
+//! The wall clock, as a parameter. Time-outs use tokio's own clock, which tests can pause.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Tells the time of day.
+pub trait Clock: Send + Sync + 'static {
+    /// Seconds since 1970-01-01T00:00:00Z; never trusted to be right, nor to run forward.
+    fn now(&self) -> i64;
+}
+
+/// The machine's clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> i64 {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
+            Err(before) => i64::try_from(before.duration().as_secs()).map_or(i64::MIN, |s| -s),
+        }
+    }
+}

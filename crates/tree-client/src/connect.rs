@@ -1,0 +1,42 @@
+//! How replicas are found and reached: names to addresses, addresses to byte streams.
+
+use std::io;
+use std::net::SocketAddr;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// A byte stream to a replica.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// The way to the network. The caller bounds both in time.
+pub trait Connector: Send + Sync + 'static {
+    /// The addresses of `host`: a DNS name, an IPv4 address, or an IPv6 address without brackets.
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>>;
+
+    /// A stream to a replica at `address`.
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>>;
+}
+
+/// TCP, with the system's resolver.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TcpConnector;
+
+impl Connector for TcpConnector {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        async move { tokio::net::lookup_host((host, port)).await.map(Iterator::collect) }.boxed()
+    }
+
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
+        async move {
+            let stream = TcpStream::connect(address).await?;
+            // Calls are small and each is awaited: Nagle's algorithm would hold them back.
+            stream.set_nodelay(true)?;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        }
+        .boxed()
+    }
+}

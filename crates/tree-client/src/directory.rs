@@ -1,0 +1,275 @@
+//! Looking up names and listing directories, page by page.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use vouch_tree::directory::LeafPage;
+use vouch_tree::{Content, DirEntry, FileType, Inode, PageRef};
+
+use crate::frame::Frame;
+use crate::replica::Urgency;
+use crate::tree::PAGE_LEN_EXPECTED;
+use crate::{Error, Result, Tree};
+
+/// Pages fetched ahead of a listing.
+const PAGES_AHEAD: usize = 16;
+
+/// An entry of a directory. Cheap to clone: it shares its page.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    page: Arc<LeafPage>,
+    index: usize,
+}
+
+impl Deref for Entry {
+    type Target = DirEntry;
+
+    fn deref(&self) -> &DirEntry {
+        &self.page.entries()[self.index]
+    }
+}
+
+/// Where a listing begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Position<'a> {
+    /// At the first entry.
+    Start,
+    /// At the first name after this one.
+    After(&'a [u8]),
+    /// At the entry of this number, from 0.
+    Number(u64),
+}
+
+/// Consecutive entries of a directory: the rest of one page.
+#[derive(Debug, Clone)]
+pub struct Listing {
+    /// The number of the first entry, from 0.
+    pub number: u64,
+    /// Whether nothing follows.
+    pub last: bool,
+    page: Option<Arc<LeafPage>>,
+    first: usize,
+}
+
+impl Listing {
+    /// The entries; none where the directory is empty or the position is past its end.
+    pub fn entries(&self) -> &[DirEntry] {
+        self.page.as_ref().map_or(&[], |page| &page.entries()[self.first..])
+    }
+
+    /// The entry at `index` among them, to be kept.
+    pub fn entry(&self, index: usize) -> Option<Entry> {
+        let page = self.page.as_ref()?;
+        let index = self.first.checked_add(index)?;
+        (index < page.entries().len()).then(|| Entry { page: Arc::clone(page), index })
+    }
+
+    /// Where the next listing begins.
+    pub fn next(&self) -> Position<'static> {
+        Position::Number(self.number + self.entries().len() as u64)
+    }
+
+    const fn past_the_end(number: u64) -> Self {
+        Self { number, last: true, page: None, first: 0 }
+    }
+}
+
+/// A way down from a directory's top page to a leaf page. Pure: frames come in, the next page comes out.
+struct Descent<'a> {
+    target: Position<'a>,
+    page: PageRef,
+    /// Entries before the page.
+    before: u64,
+    /// Entries that the page must hold, if its parent has told.
+    expected: Option<u64>,
+    /// Pages that follow it below the same parent, nearest first.
+    siblings: Vec<PageRef>,
+    total: u64,
+}
+
+enum Step {
+    Down,
+    Leaf(Arc<LeafPage>),
+    /// The directory has nothing at or after the target.
+    Absent,
+}
+
+impl<'a> Descent<'a> {
+    /// `None`: the directory is empty.
+    fn begin(dir: &Inode, target: Position<'a>) -> Result<Option<Self>> {
+        match &dir.content {
+            Content::Directory { entries, top, .. } => Ok(top.map(|page| {
+                let total = *entries;
+                Descent { target, page, before: 0, expected: Some(total), siblings: Vec::new(), total }
+            })),
+            _ => Err(Error::WrongType { expected: FileType::Directory, found: dir.file_type() }),
+        }
+    }
+
+    fn step(&mut self, frame: Frame) -> Result<Step> {
+        let damaged = |what: &str| Error::Damaged { what: format!("directory page {}: {what}", self.page.handle) };
+        let page = match frame {
+            Frame::DirLeaf(page) => {
+                if self.expected.is_some_and(|expected| expected != page.entries().len() as u64) {
+                    return Err(damaged("it does not hold as many entries as the page above says"));
+                }
+                return Ok(Step::Leaf(page));
+            }
+            Frame::DirInterior(page) => page,
+            _ => return Err(damaged("it is no directory page")),
+        };
+        if page.height() != self.page.height {
+            return Err(damaged("it is of another height than the page above says"));
+        }
+        let index = match self.target {
+            Position::Start => Some(0),
+            Position::After(name) => Some(page.child_for(name).unwrap_or(0)),
+            Position::Number(number) => number.checked_sub(self.before).and_then(|within| page.child_at(within)).map(|found| found.0),
+        };
+        let Some(index) = index else { return Ok(Step::Absent) };
+        let (Some(child), Some(next)) = (page.children().get(index), page.page(index)) else { return Ok(Step::Absent) };
+        let before: Option<u64> = page.children()[..index].iter().try_fold(self.before, |sum, child| sum.checked_add(child.entries));
+        self.before = before.ok_or_else(|| damaged("its counts overflow"))?;
+        self.siblings = (index + 1..page.children().len()).take(PAGES_AHEAD).filter_map(|i| page.page(i)).collect();
+        self.expected = (next.height == 0).then_some(child.entries);
+        self.page = next;
+        Ok(Step::Down)
+    }
+
+    /// The listing from the target on, in the leaf page that was reached. `None`: the target is after its last entry, so
+    /// that the next page is the one.
+    fn listing(&self, page: Arc<LeafPage>) -> Option<Listing> {
+        let len = page.entries().len();
+        let first = match self.target {
+            Position::Start => 0,
+            Position::After(name) => page.index_after(name),
+            Position::Number(number) => usize::try_from(number.saturating_sub(self.before)).unwrap_or(usize::MAX),
+        };
+        let end = self.before + len as u64;
+        if first >= len {
+            return (end >= self.total).then(|| Listing::past_the_end(end));
+        }
+        Some(Listing { number: self.before + first as u64, last: end >= self.total, page: Some(page), first })
+    }
+}
+
+fn found(page: Arc<LeafPage>, name: &[u8]) -> Option<Entry> {
+    let index = page.index_after(name).checked_sub(1)?;
+    let entry = Entry { page, index };
+    (entry.name.as_bytes() == name).then_some(entry)
+}
+
+impl Tree {
+    /// The entry of `name`; `None`: the signed tree proves that there is none.
+    pub async fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Entry>> {
+        let deadline = self.begin().await?;
+        self.lookup_by(dir, name, deadline).await
+    }
+
+    pub(crate) async fn lookup_by(&self, dir: &Inode, name: &[u8], deadline: Instant) -> Result<Option<Entry>> {
+        let Some(mut descent) = Descent::begin(dir, Position::After(name))? else { return Ok(None) };
+        loop {
+            let page = descent.page;
+            let frame = self.frame_by(page.kind(), &page.handle, PAGE_LEN_EXPECTED, Urgency::Reader, deadline).await?;
+            match descent.step(frame)? {
+                Step::Down => {}
+                Step::Leaf(page) => return Ok(found(page, name)),
+                Step::Absent => return Ok(None),
+            }
+        }
+    }
+
+    /// The same from memory or disk cache, on this thread; `None` where the network is needed.
+    pub fn try_lookup(&self, dir: &Inode, name: &[u8]) -> Option<Result<Option<Entry>>> {
+        if !self.try_begin()? {
+            return Some(Err(self.stale_error()));
+        }
+        self.lookup_local(dir, name).transpose()
+    }
+
+    /// `Ok(None)`: the network is needed.
+    #[allow(clippy::option_option, reason = "not at hand, proven missing, found: three answers")]
+    pub(crate) fn lookup_local(&self, dir: &Inode, name: &[u8]) -> Result<Option<Option<Entry>>> {
+        let Some(mut descent) = Descent::begin(dir, Position::After(name))? else { return Ok(Some(None)) };
+        loop {
+            let page = descent.page;
+            let Some(frame) = self.local_frame(page.kind(), &page.handle) else { return Ok(None) };
+            match descent.step(frame?)? {
+                Step::Down => {}
+                Step::Leaf(page) => return Ok(Some(found(page, name))),
+                Step::Absent => return Ok(Some(None)),
+            }
+        }
+    }
+
+    /// The entries from a position to the end of their page. The pages that follow are fetched ahead.
+    pub async fn list(self: &Arc<Self>, dir: &Inode, from: Position<'_>) -> Result<Listing> {
+        let deadline = self.begin().await?;
+        let Some(mut descent) = Descent::begin(dir, from)? else { return Ok(Listing::past_the_end(0)) };
+        loop {
+            let page = descent.page;
+            let frame = self.frame_by(page.kind(), &page.handle, PAGE_LEN_EXPECTED, Urgency::Reader, deadline).await?;
+            match descent.step(frame)? {
+                Step::Down if descent.page.height == 0 => self.read_pages_ahead(&descent.siblings),
+                Step::Down => {}
+                Step::Absent => return Ok(Listing::past_the_end(descent.total)),
+                Step::Leaf(page) => {
+                    let end = descent.before + page.entries().len() as u64;
+                    match descent.listing(page) {
+                        Some(listing) => return Ok(listing),
+                        None => match Descent::begin(dir, Position::Number(end))? {
+                            Some(next) => descent = next,
+                            None => return Ok(Listing::past_the_end(end)),
+                        },
+                    }
+                }
+            }
+        }
+    }
+
+    /// The same from memory or disk cache, on this thread; `None` where the network is needed.
+    pub fn try_list(self: &Arc<Self>, dir: &Inode, from: Position<'_>) -> Option<Result<Listing>> {
+        if !self.try_begin()? {
+            return Some(Err(self.stale_error()));
+        }
+        self.list_local(dir, from).transpose()
+    }
+
+    fn list_local(self: &Arc<Self>, dir: &Inode, from: Position<'_>) -> Result<Option<Listing>> {
+        let Some(mut descent) = Descent::begin(dir, from)? else { return Ok(Some(Listing::past_the_end(0))) };
+        loop {
+            let page = descent.page;
+            let Some(frame) = self.local_frame(page.kind(), &page.handle) else { return Ok(None) };
+            match descent.step(frame?)? {
+                Step::Down if descent.page.height == 0 => self.read_pages_ahead(&descent.siblings),
+                Step::Down => {}
+                Step::Absent => return Ok(Some(Listing::past_the_end(descent.total))),
+                Step::Leaf(page) => {
+                    let end = descent.before + page.entries().len() as u64;
+                    match descent.listing(page) {
+                        Some(listing) => return Ok(Some(listing)),
+                        None => match Descent::begin(dir, Position::Number(end))? {
+                            Some(next) => descent = next,
+                            None => return Ok(Some(Listing::past_the_end(end))),
+                        },
+                    }
+                }
+            }
+        }
+    }
+
+    /// Fetches the pages that follow, if those halfway are not here: so it happens once in several pages.
+    fn read_pages_ahead(self: &Arc<Self>, siblings: &[PageRef]) {
+        let Some(halfway) = siblings.get((PAGES_AHEAD / 2).min(siblings.len().saturating_sub(1))) else { return };
+        if self.is_in_memory(&halfway.handle) {
+            return;
+        }
+        let pages = siblings.iter().map(|page| (page.kind(), page.handle)).collect();
+        self.fetch_ahead(pages, PAGE_LEN_EXPECTED);
+    }
+
+    pub(crate) fn stale_error(&self) -> Error {
+        self.freshness().why_not(self.freshness().newest().as_deref())
+    }
+}

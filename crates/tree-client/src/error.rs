@@ -1,0 +1,209 @@
+//! What can go wrong for a reader of a published tree, and whose fault it was.
+//!
+//! Errors are cheap to clone, since one fetch may answer many readers.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use vouch_tree::verify::Refusal;
+use vouch_tree::{BlockHandle, FileType, HostId, TreeName, frame};
+
+/// The crate's results.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation failed: one line for the user each.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// The signed tree proves that the name does not exist.
+    #[error("{}: no such file or directory", lossy(path))]
+    NotFound {
+        /// The path asked for.
+        path: Vec<u8>,
+    },
+    /// A name below something that is no directory.
+    #[error("{}: not a directory", lossy(path))]
+    NotADirectory {
+        /// The path up to what is no directory.
+        path: Vec<u8>,
+    },
+    /// A path that can't name anything in a tree.
+    #[error("{}: {why}", lossy(path))]
+    Path {
+        /// The path.
+        path: Vec<u8>,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The operation is for another type of file.
+    #[error("it is a {found:?}, not a {expected:?}")]
+    WrongType {
+        /// The type that the operation is for.
+        expected: FileType,
+        /// The type found.
+        found: FileType,
+    },
+    /// Too many symbolic links on the way.
+    #[error("{}: too many levels of symbolic links", lossy(path))]
+    SymlinkLoop {
+        /// The path.
+        path: Vec<u8>,
+    },
+    /// The newest revision known is no longer valid, and no replica has a newer one.
+    #[error("revision {revision} expired at {since} (seconds since 1970) and no replica has a newer one ({last}); the publisher must publish again, or this machine's clock is wrong")]
+    Expired {
+        /// The newest revision seen.
+        revision: u64,
+        /// When it ended, in seconds since 1970.
+        since: i64,
+        /// What the replicas said last.
+        last: String,
+    },
+    /// What the replicas offer must not be believed.
+    #[error("no replica offers a revision that may be believed: {reason}")]
+    Refused {
+        /// One line for each replica.
+        reason: String,
+        /// The weightiest of the reasons.
+        source: Refusal,
+    },
+    /// The tree's root key has revoked itself.
+    #[error("the key of {hostid} was revoked: {reason}; ask the publisher for the tree's new name")]
+    Revoked {
+        /// The tree.
+        hostid: HostId,
+        /// The publisher's words.
+        reason: String,
+    },
+    /// The tree has moved, and following was refused or went in a circle.
+    #[error("this tree has moved to {to}")]
+    Forwarded {
+        /// Where to.
+        to: TreeName,
+    },
+    /// No replica could be reached.
+    #[error("no replica can be reached: {tried}")]
+    Unreachable {
+        /// What was tried and how it failed.
+        tried: String,
+    },
+    /// Replicas were reached, but none answered in time.
+    #[error("no answer within {} s: {last}", after.as_secs_f32())]
+    TimedOut {
+        /// The operation's limit.
+        after: Duration,
+        /// What was going on.
+        last: String,
+    },
+    /// Every replica says that it lacks a frame which the signed tree names.
+    #[error("none of {asked} replicas has the frame {handle}; they may be half copied, or have dropped an old revision")]
+    Missing {
+        /// The frame.
+        handle: BlockHandle,
+        /// How many were asked.
+        asked: usize,
+    },
+    /// No replica serves this tree.
+    #[error("none of {asked} replicas serves the tree {hostid}")]
+    NoSuchTree {
+        /// The tree.
+        hostid: HostId,
+        /// How many were asked.
+        asked: usize,
+    },
+    /// Verified bytes that make no sense: the publisher's fault, or that of a newer format.
+    #[error("the tree itself is damaged: {what}")]
+    Damaged {
+        /// What makes no sense.
+        what: String,
+    },
+    /// A failure of this machine.
+    #[error("{doing} {}: {source}", path.display())]
+    Local {
+        /// What was being done.
+        doing: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// The system's word.
+        source: Arc<io::Error>,
+    },
+    /// The local database failed.
+    #[error(transparent)]
+    Store(Arc<vouch_tree_store::Error>),
+}
+
+/// Errors by what a caller can do about them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ErrorClass {
+    /// Proven not to exist.
+    NotFound,
+    /// The request makes no sense.
+    Input,
+    /// Signature, rollback, revocation.
+    Refused,
+    /// Nothing valid is at hand.
+    Expired,
+    /// No replica, or none in time.
+    Unreachable,
+    /// The tree or a replica's copy is not whole.
+    Damaged,
+    /// This machine's files.
+    Local,
+    /// Somebody else is writing the database.
+    Busy,
+}
+
+impl Error {
+    /// What kind of error it is.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::NotFound { .. } => ErrorClass::NotFound,
+            Self::NotADirectory { .. } | Self::Path { .. } | Self::WrongType { .. } | Self::SymlinkLoop { .. } => ErrorClass::Input,
+            Self::Expired { .. } => ErrorClass::Expired,
+            Self::Refused { source: Refusal::Expired { .. }, .. } => ErrorClass::Expired,
+            Self::Refused { .. } | Self::Revoked { .. } | Self::Forwarded { .. } => ErrorClass::Refused,
+            Self::Unreachable { .. } | Self::TimedOut { .. } | Self::NoSuchTree { .. } => ErrorClass::Unreachable,
+            Self::Missing { .. } | Self::Damaged { .. } => ErrorClass::Damaged,
+            Self::Local { .. } => ErrorClass::Local,
+            Self::Store(error) => match **error {
+                vouch_tree_store::Error::Busy { .. } => ErrorClass::Busy,
+                _ => ErrorClass::Local,
+            },
+        }
+    }
+
+    /// The error as a file system tells it: a positive errno of Linux.
+    pub const fn errno(&self) -> i32 {
+        let errno = match self {
+            Self::NotFound { .. } => rustix::io::Errno::NOENT,
+            Self::NotADirectory { .. } => rustix::io::Errno::NOTDIR,
+            Self::SymlinkLoop { .. } => rustix::io::Errno::LOOP,
+            Self::Path { .. } | Self::WrongType { .. } => rustix::io::Errno::INVAL,
+            _ => rustix::io::Errno::IO,
+        };
+        errno.raw_os_error()
+    }
+
+    pub(crate) fn local(doing: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Local { doing, path: path.to_owned(), source: Arc::new(source) }
+    }
+
+    pub(crate) fn frame(handle: &BlockHandle, error: frame::Error) -> Self {
+        Self::Damaged { what: format!("frame {handle}: {error}") }
+    }
+
+    pub(crate) fn malformed(handle: &BlockHandle, error: vouch_xdr::Error) -> Self {
+        Self::Damaged { what: format!("frame {handle}: {error}") }
+    }
+}
+
+impl From<vouch_tree_store::Error> for Error {
+    fn from(error: vouch_tree_store::Error) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}
+
+fn lossy(path: &[u8]) -> std::borrow::Cow<'_, str> {
+    if path.is_empty() { "/".into() } else { String::from_utf8_lossy(path) }
+}

@@ -1,0 +1,73 @@
+//! Frames as readers use them: verified, decompressed, decoded, shared.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use vouch_tree::blob::Indirect;
+use vouch_tree::directory::{InteriorPage, LeafPage};
+use vouch_tree::{BlockHandle, FrameKind, frame};
+use vouch_xdr::Xdr;
+
+use crate::{Error, Result};
+
+/// A frame that hashed to its handle. Cheap to clone.
+#[derive(Debug, Clone)]
+pub enum Frame {
+    /// File data.
+    Leaf(Bytes),
+    /// Handles of file data.
+    Indirect(Arc<Indirect>),
+    /// Directory entries.
+    DirLeaf(Arc<LeafPage>),
+    /// Handles of directory pages.
+    DirInterior(Arc<InteriorPage>),
+    /// A signed fsinfo: its bytes; its signature is not checked by this.
+    Fsinfo(Bytes),
+}
+
+impl Frame {
+    /// Decodes a stored frame that has been verified to be what `handle` names. What fails here is the publisher's fault.
+    ///
+    /// Raw leaves share `stored`, unless `stored` is a small part of a longer allocation of `held_len` bytes, which a
+    /// cached leaf would keep from being freed.
+    pub(crate) fn decode(kind: FrameKind, handle: &BlockHandle, stored: &Bytes, held_len: usize) -> Result<Self> {
+        let payload = frame::payload(kind, stored).map_err(|e| Error::frame(handle, e))?;
+        let malformed = |e| Error::malformed(handle, e);
+        Ok(match kind {
+            FrameKind::Leaf | FrameKind::Fsinfo => {
+                let bytes = match payload {
+                    std::borrow::Cow::Owned(owned) => Bytes::from(owned),
+                    std::borrow::Cow::Borrowed(part) if held_len <= 2 * part.len() => stored.slice_ref(part),
+                    std::borrow::Cow::Borrowed(part) => Bytes::copy_from_slice(part),
+                };
+                if kind == FrameKind::Leaf { Self::Leaf(bytes) } else { Self::Fsinfo(bytes) }
+            }
+            FrameKind::Indirect => Self::Indirect(Arc::new(Indirect::from_xdr(&payload).map_err(malformed)?)),
+            FrameKind::DirLeaf => Self::DirLeaf(Arc::new(LeafPage::from_xdr(&payload).map_err(malformed)?)),
+            FrameKind::DirInterior => Self::DirInterior(Arc::new(InteriorPage::from_xdr(&payload).map_err(malformed)?)),
+        })
+    }
+
+    /// The frame's kind.
+    pub const fn kind(&self) -> FrameKind {
+        match self {
+            Self::Leaf(_) => FrameKind::Leaf,
+            Self::Indirect(_) => FrameKind::Indirect,
+            Self::DirLeaf(_) => FrameKind::DirLeaf,
+            Self::DirInterior(_) => FrameKind::DirInterior,
+            Self::Fsinfo(_) => FrameKind::Fsinfo,
+        }
+    }
+
+    /// Memory that it holds, in bytes, roughly. O(1).
+    pub(crate) fn weight(&self) -> u64 {
+        let len = match self {
+            Self::Leaf(bytes) | Self::Fsinfo(bytes) => bytes.len(),
+            Self::Indirect(page) => page.children.len() * size_of::<Option<BlockHandle>>(),
+            // Names, inline content and link targets come on top of the entry itself: mostly short.
+            Self::DirLeaf(page) => page.entries().len() * (size_of::<vouch_tree::DirEntry>() + 96),
+            Self::DirInterior(page) => page.children().len() * (size_of::<vouch_tree::directory::Child>() + 32),
+        };
+        (len + 128) as u64
+    }
+}

@@ -1,0 +1,225 @@
+//! Which revision is in force: judged, remembered, and held against the time at each use.
+//!
+//! Asks nobody: offers come in, from [`crate::refresh`].
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use vouch_tree::protocol::FsinfoOffer;
+use vouch_tree::statement::{Body, KeyStatement, in_force};
+use vouch_tree::verify::{Refusal, judge};
+use vouch_tree::{HostId, TreeName};
+
+use crate::clock::Clock;
+use crate::revision::Revision;
+use crate::seen::{Memory, SeenStore};
+use crate::{Error, Result};
+
+/// What became of an offer.
+#[derive(Debug)]
+pub(crate) enum Judgement {
+    /// Newer than what was in force.
+    Newer,
+    /// What is in force already.
+    Current(u64),
+    /// Valid or once valid, but older than what is in force.
+    Stale(u64),
+    /// Not to be believed; `true` if only a forger can have made it.
+    Refused(Refusal, bool),
+    /// Only statements came.
+    Nothing,
+}
+
+/// The state of one tree's freshness.
+pub(crate) struct Freshness {
+    hostid: HostId,
+    clock: Arc<dyn Clock>,
+    store: Arc<SeenStore>,
+    /// What is remembered; the lock is held while an offer is judged, so that two can't be adopted at once.
+    memory: Mutex<Memory>,
+    current: RwLock<Option<Arc<Revision>>>,
+    /// The end of the current revision, for the check on each read.
+    expires: AtomicI64,
+    floor: RwLock<TimeFloor>,
+    condemned: RwLock<Option<Error>>,
+    changes: watch::Sender<Option<Arc<Revision>>>,
+    last_word: Mutex<String>,
+}
+
+/// Time can't be earlier than this, whatever the clock says: something was signed then, and time has passed since.
+#[derive(Clone, Copy)]
+struct TimeFloor {
+    start: u64,
+    learnt: Instant,
+}
+
+impl Freshness {
+    /// Blocks on the remembered file.
+    pub(crate) fn load(hostid: HostId, clock: Arc<dyn Clock>, store: Arc<SeenStore>) -> Result<Self> {
+        let memory = store.load(&hostid)?;
+        let floor = TimeFloor { start: memory.seen.start, learnt: Instant::now() };
+        Ok(Self {
+            hostid,
+            clock,
+            store,
+            memory: Mutex::new(memory),
+            current: RwLock::new(None),
+            expires: AtomicI64::new(i64::MIN),
+            floor: RwLock::new(floor),
+            condemned: RwLock::new(None),
+            changes: watch::Sender::new(None),
+            last_word: Mutex::default(),
+        })
+    }
+
+    /// Seconds since 1970, not earlier than what was signed by the newest fsinfo and has passed since.
+    pub(crate) fn now(&self) -> u64 {
+        let clock = u64::try_from(self.clock.now()).unwrap_or(0);
+        let floor = *self.floor.read();
+        clock.max(floor.start.saturating_add(floor.learnt.elapsed().as_secs()))
+    }
+
+    /// Whether what is in force may be used now. A few atomic reads.
+    pub(crate) fn is_fresh(&self) -> bool {
+        let now = i64::try_from(self.now()).unwrap_or(i64::MAX);
+        now < self.expires.load(Ordering::Acquire)
+    }
+
+    /// The newest believed revision, valid or not.
+    pub(crate) fn newest(&self) -> Option<Arc<Revision>> {
+        self.current.read().clone()
+    }
+
+    /// The newest believed revision, if it may be used now.
+    pub(crate) fn revision(&self) -> Result<Arc<Revision>> {
+        match self.newest() {
+            Some(revision) if self.is_fresh() => Ok(revision),
+            newest => Err(self.why_not(newest.as_deref())),
+        }
+    }
+
+    /// Why nothing may be used now.
+    pub(crate) fn why_not(&self, newest: Option<&Revision>) -> Error {
+        if let Some(error) = self.condemned.read().clone() {
+            return error;
+        }
+        let last = self.last_word.lock().clone();
+        match newest {
+            Some(revision) => Error::Expired { revision: revision.number(), since: revision.expires(), last },
+            None => Error::Unreachable { tried: last },
+        }
+    }
+
+    pub(crate) fn condemned(&self) -> Option<Error> {
+        self.condemned.read().clone()
+    }
+
+    pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<Revision>>> {
+        self.changes.subscribe()
+    }
+
+    pub(crate) fn set_last_word(&self, word: String) {
+        *self.last_word.lock() = word;
+    }
+
+    /// Takes note of verified statements about the key, wherever they were met. Blocks on the remembered file.
+    pub(crate) fn heed(&self, statements: Vec<KeyStatement>) {
+        let mut memory = self.memory.lock();
+        let news = statements.into_iter().filter(|s| s.hostid() == self.hostid && s.verified().is_some());
+        let news = news.map(|s| memory.add_statement(s)).fold(false, |any, new| any | new);
+        if news {
+            if let Err(error) = self.store.advance(&self.hostid, memory.clone()) {
+                tracing::warn!(tree = %self.hostid, "{error}");
+            }
+            self.condemn_by(&memory.statements);
+        }
+    }
+
+    /// Condemns the tree if a statement that was met says so.
+    pub(crate) fn heed_remembered(&self) {
+        let memory = self.memory.lock();
+        self.condemn_by(&memory.statements);
+    }
+
+    fn condemn_by(&self, statements: &[KeyStatement]) {
+        let error = match in_force(&self.hostid, statements).and_then(KeyStatement::verified) {
+            Some(Body::Revocation { reason }) => Error::Revoked { hostid: self.hostid, reason: reason.clone() },
+            Some(Body::Forwarding { to }) => Error::Forwarded { to: to.clone() },
+            None => return,
+        };
+        tracing::error!(tree = %self.hostid, "{error}");
+        *self.condemned.write() = Some(error);
+        self.expires.store(i64::MIN, Ordering::Release);
+    }
+
+    /// The signed fsinfo remembered from before, if any.
+    pub(crate) fn remembered(&self) -> Option<Vec<u8>> {
+        let memory = self.memory.lock();
+        (!memory.signed.is_empty()).then(|| memory.signed.clone())
+    }
+
+    /// Judges a signed fsinfo, and puts it in force if it is newer. Blocks on the remembered file when it is.
+    pub(crate) fn judge(&self, signed: &[u8]) -> Result<Judgement> {
+        if signed.is_empty() {
+            return Ok(Judgement::Nothing);
+        }
+        let mut memory = self.memory.lock();
+        let current = self.newest();
+        if let Some(current) = current.as_deref().filter(|c| c.signed == signed) {
+            return Ok(Judgement::Current(current.number()));
+        }
+        let now = self.now();
+        let verified = match judge(&self.hostid, signed, now, &memory.seen, &memory.statements) {
+            Ok(verified) => verified,
+            Err(Refusal::Rollback { offered, .. }) => return Ok(Judgement::Stale(offered)),
+            Err(refusal) => {
+                let lie = refusal.proves_a_lie();
+                return Ok(Judgement::Refused(refusal, lie));
+            }
+        };
+        if current.as_deref().is_some_and(|c| c.fsinfo.iv != verified.fsinfo.iv) {
+            let what = "the tree was made anew, with another iv; open it again".to_owned();
+            *self.condemned.write() = Some(Error::Damaged { what: what.clone() });
+            return Err(Error::Damaged { what });
+        }
+        let newer = Memory { seen: verified.seen, signed: signed.to_vec(), statements: memory.statements.clone() };
+        *memory = self.store.advance(&self.hostid, newer)?;
+        if memory.seen.revision > verified.fsinfo.revision {
+            // Another process has seen a newer one in the meantime.
+            return Ok(Judgement::Stale(verified.fsinfo.revision));
+        }
+        *self.floor.write() = TimeFloor { start: memory.seen.start, learnt: Instant::now() };
+        let revision = Arc::new(Revision::new(verified.fsinfo, Bytes::copy_from_slice(signed), verified.expires));
+        self.expires.store(revision.expires(), Ordering::Release);
+        *self.current.write() = Some(Arc::clone(&revision));
+        self.changes.send_replace(Some(revision));
+        Ok(Judgement::Newer)
+    }
+}
+
+/// The well-formed, verified statements about `hostid` in an offer, and whether there were forged ones among them.
+pub(crate) fn statements_of(offer: &FsinfoOffer, hostid: &HostId) -> (Vec<KeyStatement>, bool) {
+    let (mut good, mut forged) = (Vec::new(), false);
+    for bytes in &offer.statements {
+        match KeyStatement::parse(bytes) {
+            Ok(statement) if statement.verified().is_none() => forged = true,
+            Ok(statement) if statement.hostid() == *hostid => good.push(statement),
+            Ok(_) => {}
+            // A later version may know other statements.
+            Err(error) => tracing::debug!("a key statement is not understood: {error}"),
+        }
+    }
+    (good, forged)
+}
+
+/// Where a forwarding pointer leads, if that is why the tree is condemned.
+pub(crate) fn forwarded(error: &Error) -> Option<&TreeName> {
+    match error {
+        Error::Forwarded { to } => Some(to),
+        _ => None,
+    }
+}

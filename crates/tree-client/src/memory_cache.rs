@@ -1,0 +1,84 @@
+//! Decoded frames in memory, bounded by weight, shared by all trees of a process; each frame is fetched once at a time
+//! however many readers want it.
+
+use std::future::Future;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use vouch_tree::{BlockHandle, FrameKind};
+
+use crate::frame::Frame;
+use crate::{Error, Result};
+
+/// The mean weight of a frame that is expected; sizes the cache's tables.
+const FRAME_WEIGHT_TYPICAL: u64 = 32 * 1024;
+
+/// Which tree of the process a frame belongs to: handles of two trees are by two ivs, and may not be mixed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct TreeNumber(pub(crate) u32);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    tree: TreeNumber,
+    handle: BlockHandle,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct ByMemory;
+
+impl Weighter<Key, Frame> for ByMemory {
+    fn weight(&self, _: &Key, frame: &Frame) -> u64 {
+        frame.weight()
+    }
+}
+
+pub(crate) struct MemoryCache {
+    cache: Cache<Key, Frame, ByMemory>,
+}
+
+impl MemoryCache {
+    pub(crate) fn new(bytes_max: u64) -> Self {
+        let items = (bytes_max / FRAME_WEIGHT_TYPICAL).clamp(64, 1 << 20) as usize;
+        Self { cache: Cache::with_weighter(items, bytes_max.max(1), ByMemory) }
+    }
+
+    /// The frame, if it is here.
+    pub(crate) fn get(&self, tree: TreeNumber, kind: FrameKind, handle: &BlockHandle) -> Option<Result<Frame>> {
+        let frame = self.cache.get(&Key { tree, handle: *handle })?;
+        Some(of_kind(frame, kind, handle))
+    }
+
+    pub(crate) fn contains(&self, tree: TreeNumber, handle: &BlockHandle) -> bool {
+        self.cache.contains_key(&Key { tree, handle: *handle })
+    }
+
+    pub(crate) fn insert(&self, tree: TreeNumber, handle: &BlockHandle, frame: Frame) {
+        self.cache.insert(Key { tree, handle: *handle }, frame);
+    }
+
+    /// The frame from here, or else from `fetch`, which runs once for all who wait for it. If it fails, or its caller
+    /// goes away, the next in line runs its own.
+    pub(crate) async fn get_or_fetch(
+        &self,
+        tree: TreeNumber,
+        kind: FrameKind,
+        handle: &BlockHandle,
+        fetch: impl Future<Output = Result<Frame>>,
+    ) -> Result<Frame> {
+        let frame = self.cache.get_or_insert_async(&Key { tree, handle: *handle }, fetch).await?;
+        of_kind(frame, kind, handle)
+    }
+
+    pub(crate) fn weight(&self) -> u64 {
+        self.cache.weight()
+    }
+}
+
+/// A handle covers its frame's kind, so a tree that names one frame as two kinds is malformed.
+fn of_kind(frame: Frame, kind: FrameKind, handle: &BlockHandle) -> Result<Frame> {
+    if frame.kind() == kind {
+        Ok(frame)
+    } else {
+        Err(Error::Damaged { what: format!("frame {handle} is named as {kind:?} and is {:?}", frame.kind()) })
+    }
+}

@@ -1,0 +1,107 @@
+//! How far to read ahead in one open file. Pure: reads come in, ranges to fetch come out.
+
+use std::ops::Range;
+
+/// The first window after a read that continues another.
+const WINDOW_MIN: u64 = 256 * 1024;
+
+/// The kernel splits reads and sends the parts in any order: what begins this near to the expected place continues it.
+const SLACK: u64 = 1024 * 1024;
+
+/// The state of one open file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ReadAhead {
+    /// The end of the furthest read of the current run.
+    expected: u64,
+    /// The length of the window; 0 while reads are at random.
+    window: u64,
+    /// What lies before is fetched already, or asked for.
+    fetched: u64,
+}
+
+impl ReadAhead {
+    /// Takes note of a read of `len` bytes at `offset` in a file of `size`; returns what to fetch now, beyond the read.
+    /// The window doubles with each run of it that is used up, to at most `window_max`.
+    pub(crate) fn on_read(&mut self, offset: u64, len: u64, size: u64, window_max: u64) -> Option<Range<u64>> {
+        let end = offset.saturating_add(len).min(size);
+        let near = offset.saturating_add(SLACK) >= self.expected && offset <= self.expected.saturating_add(SLACK);
+        if offset >= size || window_max == 0 {
+            return None;
+        }
+        if !near {
+            *self = Self { expected: end, window: 0, fetched: end };
+            return None;
+        }
+        let first = self.expected == 0;
+        self.expected = self.expected.max(end);
+        self.fetched = self.fetched.max(self.expected);
+        // The first read at the start of a file may be all that is wanted of it.
+        if first && end < size.min(WINDOW_MIN) {
+            return None;
+        }
+        if self.fetched - self.expected > self.window / 2 || self.fetched >= size {
+            return None;
+        }
+        self.window = (self.window * 2).clamp(WINDOW_MIN.min(window_max), window_max);
+        let start = self.fetched;
+        self.fetched = self.expected.saturating_add(self.window).min(size);
+        (start < self.fetched).then_some(start..self.fetched)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn a_sequential_reader_finds_a_growing_window_before_it() {
+        let mut ahead = ReadAhead::default();
+        let (size, mut fetched, mut longest) = (64 * MIB, 0, 0);
+        for offset in (0..size).step_by(128 * 1024) {
+            if offset > 0 {
+                assert!(fetched >= offset, "read at {offset} outran the window at {fetched}");
+            }
+            if let Some(range) = ahead.on_read(offset, 128 * 1024, size, 8 * MIB) {
+                longest = longest.max(range.end - range.start);
+                fetched = range.end;
+            }
+            fetched = fetched.max(offset + 128 * 1024);
+        }
+        assert!(longest >= 4 * MIB);
+    }
+
+    #[test]
+    fn random_reads_fetch_nothing_ahead() {
+        let mut ahead = ReadAhead::default();
+        for offset in [40 * MIB, 8 * MIB, 90 * MIB, 20 * MIB, 60 * MIB] {
+            assert_eq!(ahead.on_read(offset, 8192, 100 * MIB, 8 * MIB), None);
+        }
+    }
+
+    proptest! {
+        /// A simple model: whatever the reads, nothing is fetched twice within a run, nothing beyond the file or the window.
+        #[test]
+        fn ranges_are_ahead_of_the_reader_and_within_bounds(
+            size in 1..100 * MIB,
+            max in 0..16 * MIB,
+            reads in proptest::collection::vec((0..100 * MIB, 1..2 * MIB, any::<bool>()), 1..200),
+        ) {
+            let (mut ahead, mut next) = (ReadAhead::default(), 0);
+            for (offset, len, sequential) in reads {
+                let offset = if sequential { next } else { offset };
+                let before = ahead.clone();
+                let end = offset.saturating_add(len).min(size);
+                if let Some(range) = ahead.on_read(offset, len, size, max) {
+                    prop_assert!(range.start < range.end && range.end <= size);
+                    prop_assert!(range.end - ahead.expected <= max);
+                    prop_assert!(range.start >= before.fetched, "fetched twice");
+                    prop_assert!(range.start >= end || range.start >= before.fetched);
+                }
+                next = end;
+            }
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Asking the replicas for the newest revision: when the tree is opened, in the background, and on demand.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::time::{Instant, sleep, sleep_until};
+use vouch_tree::protocol::FsinfoOffer;
+use vouch_tree::verify::Refusal;
+
+use crate::certificates;
+use crate::freshness::{Judgement, statements_of};
+use crate::replica::{CallFailure, Replica};
+use crate::tree::Tree;
+use crate::{Error, Result};
+
+/// After the first good answer the others get as long again, within these bounds: one that answers in that time may know
+/// a newer revision.
+const GRACE_MIN: Duration = Duration::from_millis(20);
+const GRACE_MAX: Duration = Duration::from_secs(1);
+
+/// A refresh takes at most so long, even where the operation that wants it could wait longer.
+const REFRESH_MAX: Duration = Duration::from_secs(10);
+
+/// While the newest revision has expired, replicas are asked at most this often.
+pub(crate) const DEMAND_INTERVAL: Duration = Duration::from_secs(5);
+
+/// The bounds of the background interval, if it is not given: a quarter of the promised duration.
+const INTERVAL_MIN: Duration = Duration::from_secs(60);
+const INTERVAL_MAX: Duration = Duration::from_secs(3600);
+
+/// Rounds of asking when a tree is opened and nobody can be reached.
+const OPEN_ROUNDS: u32 = 4;
+
+/// The pause before the second round; doubles.
+const OPEN_PAUSE: Duration = Duration::from_millis(300);
+
+/// The tally of one round.
+#[derive(Default)]
+struct Tally {
+    newer: bool,
+    /// Answers that hold what is in force, or brought it.
+    good: usize,
+    no_tree: usize,
+    asked: usize,
+    refusal: Option<Refusal>,
+    reasons: Vec<String>,
+    fault: Option<Error>,
+}
+
+impl Tree {
+    /// Finds the revision to begin with.
+    pub(crate) async fn first_revision(&self, deadline: Instant) -> Result<()> {
+        self.heed_certificates().await;
+        self.freshness().heed_remembered();
+        let mut pause = OPEN_PAUSE;
+        let mut last = None;
+        for round in 0..OPEN_ROUNDS {
+            if let Some(error) = self.freshness().condemned() {
+                return Err(error);
+            }
+            let tally = self.gather(deadline, true).await;
+            if let Some(error) = self.freshness().condemned() {
+                return Err(error);
+            }
+            if self.freshness().is_fresh() {
+                return Ok(());
+            }
+            let more = tally.may_get_better();
+            last = Some(tally);
+            if !more || round + 1 == OPEN_ROUNDS || Instant::now() + pause >= deadline {
+                break;
+            }
+            sleep(pause).await;
+            pause *= 2;
+        }
+        if self.adopt_remembered().await? {
+            tracing::warn!(tree = %self.name(), "no replica offers a valid revision; going on with what was seen before");
+            return Ok(());
+        }
+        Err(last.map_or_else(|| Error::Unreachable { tried: String::new() }, |tally| tally.into_error(self)))
+    }
+
+    /// Goes on with the signed fsinfo of the last run, if it is still valid.
+    async fn adopt_remembered(&self) -> Result<bool> {
+        match self.freshness().remembered() {
+            Some(signed) => Ok(matches!(self.judge_blocking(signed).await?, Judgement::Newer)),
+            None => Ok(false),
+        }
+    }
+
+    /// Asks the replicas once, now. `true`: a newer revision is in force. One at a time: who comes while another is at it
+    /// waits for that one's outcome.
+    pub async fn refresh(&self) -> Result<bool> {
+        let deadline = Instant::now() + self.client().options.deadline.min(REFRESH_MAX);
+        let before = self.freshness().newest().map_or(0, |r| r.number());
+        let rounds_before = self.refresh_rounds();
+        let _turn = self.refresh_turn().lock().await;
+        if self.refresh_rounds() == rounds_before {
+            self.heed_certificates().await;
+            let tally = self.gather(deadline, false).await;
+            self.note_refresh_round();
+            self.freshness().set_last_word(tally.words());
+            if let Some(error) = self.freshness().condemned() {
+                return Err(error);
+            }
+            if tally.good == 0 && !tally.newer {
+                return Err(tally.into_error(self));
+            }
+        }
+        Ok(self.freshness().newest().map_or(0, |r| r.number()) > before)
+    }
+
+    /// Fails unless what is in force may be used; asks the replicas first where it has expired.
+    pub(crate) async fn ensure_fresh(&self) -> Result<()> {
+        if self.freshness().is_fresh() {
+            return Ok(());
+        }
+        if self.freshness().condemned().is_none() && self.may_refresh_on_demand() {
+            let _ = self.refresh().await;
+        }
+        self.freshness().revision().map(drop)
+    }
+
+    /// Asks all replicas; stops early once the first good answers are in, if `hurry`.
+    async fn gather(&self, deadline: Instant, hurry: bool) -> Tally {
+        let begun = Instant::now();
+        let deadline = deadline.min(begun + REFRESH_MAX);
+        self.replicas_set().resolve_by(deadline).await;
+        let replicas = self.replicas_set().all();
+        let mut tally = Tally { asked: replicas.len(), ..Tally::default() };
+        if replicas.is_empty() {
+            tally.reasons.push(self.replicas_set().resolve_error());
+        }
+        let mut answers: FuturesUnordered<_> =
+            replicas.into_iter().map(|replica| async move { (replica.offer(true).await, replica) }).collect();
+        let mut until = deadline;
+        loop {
+            tokio::select! {
+                biased;
+                answer = answers.next() => match answer {
+                    Some((offer, replica)) => self.weigh(&mut tally, &replica, offer).await,
+                    None => return tally,
+                },
+                () = sleep_until(until) => {
+                    if tally.good == 0 {
+                        tally.reasons.push("the others do not answer".into());
+                    }
+                    return tally;
+                }
+            }
+            if hurry && tally.good > 0 {
+                until = until.min(Instant::now() + begun.elapsed().clamp(GRACE_MIN, GRACE_MAX));
+            }
+        }
+    }
+
+    async fn weigh(&self, tally: &mut Tally, replica: &Replica, offer: std::result::Result<Option<FsinfoOffer>, CallFailure>) {
+        let reason = match offer {
+            Err(failure) => failure.to_string(),
+            Ok(None) => {
+                tally.no_tree += 1;
+                "does not serve this tree".to_owned()
+            }
+            Ok(Some(offer)) => match self.consider(replica, offer).await {
+                Ok(Judgement::Newer) => {
+                    (tally.newer, tally.good) = (true, tally.good + 1);
+                    return;
+                }
+                Ok(Judgement::Current(_)) => {
+                    tally.good += 1;
+                    return;
+                }
+                Ok(Judgement::Stale(revision)) => format!("offers the old revision {revision}"),
+                Ok(Judgement::Refused(refusal, _)) => {
+                    let reason = refusal.to_string();
+                    tally.refusal.get_or_insert(refusal);
+                    reason
+                }
+                Ok(Judgement::Nothing) => "offers no revision".to_owned(),
+                Err(error) => {
+                    let reason = error.to_string();
+                    tally.fault.get_or_insert(error);
+                    reason
+                }
+            },
+        };
+        tally.reasons.push(format!("{}: {reason}", replica.address));
+    }
+
+    /// Judges what a replica offers: statements first, then the fsinfo, then what was sent along.
+    async fn consider(&self, replica: &Replica, offer: FsinfoOffer) -> Result<Judgement> {
+        let (statements, forged) = statements_of(&offer, self.hostid());
+        if forged {
+            replica.lied("it offers a key statement with a forged signature");
+        }
+        if !statements.is_empty() {
+            self.heed_blocking(statements).await;
+        }
+        if let Some(error) = self.freshness().condemned() {
+            return Err(error);
+        }
+        let judgement = self.judge_blocking(offer.signed_fsinfo).await?;
+        match &judgement {
+            Judgement::Newer => {
+                let newest = self.freshness().newest().map_or(0, |r| r.number());
+                replica.note_revision(newest);
+                tracing::debug!(tree = %self.name(), revision = newest, replica = %replica.address, "a new revision is in force");
+            }
+            Judgement::Current(revision) | Judgement::Stale(revision) => replica.note_revision(*revision),
+            Judgement::Refused(refusal, true) => replica.lied(&format!("it offers an fsinfo that can't be: {refusal}")),
+            Judgement::Refused(refusal, false) => tracing::warn!(tree = %self.name(), replica = %replica.address, "{refusal}"),
+            Judgement::Nothing => {}
+        }
+        if matches!(judgement, Judgement::Newer | Judgement::Current(_)) {
+            self.keep_companions(&offer.companions);
+        }
+        Ok(judgement)
+    }
+
+    async fn heed_certificates(&self) {
+        let (client, hostid) = (self.client(), *self.hostid());
+        let mut found = Vec::new();
+        if !client.options.certificate_dirs.is_empty() {
+            let dirs = client.options.certificate_dirs.clone();
+            let read = tokio::task::spawn_blocking(move || certificates::in_directories(&dirs, &hostid));
+            found.extend(read.await.unwrap_or_default());
+        }
+        for source in client.certificate_trees() {
+            found.extend(certificates::in_tree(&source, &hostid).await);
+        }
+        if !found.is_empty() {
+            self.heed_blocking(found).await;
+        }
+    }
+}
+
+impl Tally {
+    fn words(&self) -> String {
+        if self.reasons.is_empty() { "they offer the same revision".into() } else { self.reasons.join("; ") }
+    }
+
+    /// Whether asking again soon may help: somebody could not be reached.
+    fn may_get_better(&self) -> bool {
+        self.fault.is_none() && (self.reasons.len() > self.no_tree + usize::from(self.refusal.is_some()) || self.asked == 0)
+    }
+
+    fn into_error(self, tree: &Tree) -> Error {
+        let words = self.words();
+        match (self.fault, self.refusal) {
+            (Some(fault), _) => fault,
+            (None, Some(refusal)) => Error::Refused { reason: words, source: refusal },
+            (None, None) if self.asked > 0 && self.no_tree == self.asked => Error::NoSuchTree { hostid: *tree.hostid(), asked: self.asked },
+            (None, None) => Error::Unreachable { tried: words },
+        }
+    }
+}
+
+/// Keeps a tree current for as long as it lives. `random` draws the jitter: from 0 to 1.
+pub(crate) async fn keep_current(tree: Weak<Tree>, mut random: impl FnMut() -> f64 + Send) {
+    let mut failures = 0u32;
+    loop {
+        let interval = match tree.upgrade() {
+            Some(tree) => tree.refresh_interval(),
+            None => return,
+        };
+        // After a failure sooner, but never in a storm.
+        let interval = if failures == 0 { interval } else { interval.min(DEMAND_INTERVAL * (1 << failures.min(5))) };
+        sleep(interval.mul_f64(0.9 + 0.2 * random())).await;
+        let Some(tree) = tree.upgrade() else { return };
+        match tree.refresh().await {
+            Ok(_) => failures = 0,
+            Err(error) => {
+                failures = failures.saturating_add(1);
+                tracing::warn!(tree = %tree.name(), "refresh: {error}");
+            }
+        }
+    }
+}
+
+impl Tree {
+    fn refresh_interval(&self) -> Duration {
+        if let Some(interval) = self.client().options.refresh_interval {
+            return interval;
+        }
+        let duration = self.freshness().newest().map_or(0, |r| r.fsinfo.duration_s);
+        Duration::from_secs(u64::from(duration) / 4).clamp(INTERVAL_MIN, INTERVAL_MAX)
+    }
+
+    /// `judge` off the reactor: it may write and sync a file.
+    async fn judge_blocking(&self, signed: Vec<u8>) -> Result<Judgement> {
+        let freshness = Arc::clone(self.freshness());
+        let judged = tokio::task::spawn_blocking(move || freshness.judge(&signed)).await;
+        judged.unwrap_or_else(|e| Err(Error::Damaged { what: format!("judging an fsinfo: {e}") }))
+    }
+
+    async fn heed_blocking(&self, statements: Vec<vouch_tree::statement::KeyStatement>) {
+        let freshness = Arc::clone(self.freshness());
+        let _ = tokio::task::spawn_blocking(move || freshness.heed(statements)).await;
+    }
+}

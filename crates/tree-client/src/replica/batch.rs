@@ -1,0 +1,159 @@
+//! What one replica is asked for: requests for single frames, gathered into GETDATA calls without waiting for more, and
+//! the answers checked frame by frame against the handles.
+//!
+//! Reports each call's outcome to the scores. Never retries, never asks another replica.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::Instant;
+use vouch_tree::protocol::{GetDataArgs, GetDataResult, HANDLES_MAX, Procedure};
+use vouch_tree::{BlockHandle, Iv, frame};
+use vouch_xdr::Xdr;
+
+use super::CallFailure;
+use super::set::Replica;
+
+/// Requests that wait for a call, of each urgency. Who asks for more waits for a place.
+pub(crate) const QUEUE_LEN_MAX: usize = 1024;
+
+/// Expected bytes of one call's answer: longer ones keep readers of the first frame from it until the last has come.
+const BATCH_LEN_MAX: usize = 1024 * 1024;
+
+/// Calls in flight for read-ahead and pull, on one replica: 8 MiB.
+const BULK_CALLS_MAX: usize = 8;
+
+/// Calls in flight for readers that wait, on one replica.
+const READER_CALLS_MAX: usize = 32;
+
+/// One frame wanted of one replica.
+pub(crate) struct Request {
+    pub(crate) handle: BlockHandle,
+    pub(crate) iv: Iv,
+    /// Expected length of the frame: only to size the batch.
+    pub(crate) len_expected: usize,
+    pub(crate) answer: oneshot::Sender<Result<FetchedFrame, FetchFailure>>,
+}
+
+/// A stored frame that hashes to its handle.
+#[derive(Debug, Clone)]
+pub(crate) struct FetchedFrame {
+    pub(crate) stored: Bytes,
+    /// Length of the allocation that `stored` is a part of.
+    pub(crate) held_len: usize,
+}
+
+/// Why one replica did not deliver a frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum FetchFailure {
+    /// It says that it has no such frame.
+    Missing,
+    /// It sent something else.
+    Lied(String),
+    /// It can't be asked.
+    Failed(String),
+}
+
+/// The two queues into a replica.
+pub(crate) struct Queues {
+    pub(crate) readers: mpsc::Sender<Request>,
+    pub(crate) bulk: mpsc::Sender<Request>,
+}
+
+pub(crate) struct QueueEnds {
+    readers: mpsc::Receiver<Request>,
+    bulk: mpsc::Receiver<Request>,
+}
+
+pub(crate) fn queues() -> (Queues, QueueEnds) {
+    let (readers, readers_end) = mpsc::channel(QUEUE_LEN_MAX);
+    let (bulk, bulk_end) = mpsc::channel(QUEUE_LEN_MAX);
+    (Queues { readers, bulk }, QueueEnds { readers: readers_end, bulk: bulk_end })
+}
+
+/// Serves the queues until their senders are gone. Readers' requests go first.
+pub(crate) async fn run(replica: std::sync::Weak<Replica>, mut ends: QueueEnds) {
+    let reader_calls = Arc::new(Semaphore::new(READER_CALLS_MAX));
+    let bulk_calls = Arc::new(Semaphore::new(BULK_CALLS_MAX));
+    loop {
+        let (batch, permit) = tokio::select! {
+            biased;
+            taken = next_batch(&reader_calls, &mut ends.readers) => taken,
+            taken = next_batch(&bulk_calls, &mut ends.bulk) => taken,
+        };
+        let (false, Some(replica)) = (batch.is_empty(), replica.upgrade()) else { return };
+        tokio::spawn(async move {
+            ask(&replica, batch).await;
+            drop(permit);
+        });
+    }
+}
+
+/// What is in the queue once a call may be made. An empty batch: the senders are gone.
+async fn next_batch(calls: &Arc<Semaphore>, queue: &mut mpsc::Receiver<Request>) -> (Vec<Request>, Option<OwnedSemaphorePermit>) {
+    let permit = Arc::clone(calls).acquire_owned().await.ok();
+    let mut batch = Vec::new();
+    let mut len = 0;
+    let mut next = queue.recv().await;
+    while let Some(request) = next {
+        len += request.len_expected;
+        // Who has given up needs no answer.
+        if !request.answer.is_closed() || batch.is_empty() {
+            batch.push(request);
+        }
+        next = if batch.len() < HANDLES_MAX && len < BATCH_LEN_MAX { queue.try_recv().ok() } else { None };
+    }
+    (batch, permit)
+}
+
+async fn ask(replica: &Replica, batch: Vec<Request>) {
+    let asked = Instant::now();
+    let args = GetDataArgs { hostid: replica.hostid, handles: batch.iter().map(|r| r.handle).collect() };
+    let results = match replica.connection().await {
+        Ok(connection) => connection.call(Procedure::GetData, &args.to_xdr()).await,
+        Err(failure) => Err(failure),
+    };
+    let results = match results {
+        Ok(results) => results,
+        Err(failure) => return refuse(batch, replica.call_failed(&failure)),
+    };
+    let frames = match GetDataResult::from_xdr(&results) {
+        Ok(found) if found.frames.len() == batch.len() => found.frames,
+        Ok(found) => {
+            let what = format!("answered {} handles with {} results", batch.len(), found.frames.len());
+            return refuse(batch, replica.call_failed(&CallFailure::Garbage(what)));
+        }
+        Err(error) => return refuse(batch, replica.call_failed(&CallFailure::Garbage(format!("GETDATA results: {error}")))),
+    };
+    replica.call_answered(asked.elapsed());
+    for (request, found) in batch.into_iter().zip(frames) {
+        let answer = match found {
+            None => Err(FetchFailure::Missing),
+            Some(stored) => check(replica, &request, &results, stored),
+        };
+        let _ = request.answer.send(answer);
+        // A frame takes up to some 100 µs to hash: let the reactor in between.
+        tokio::task::yield_now().await;
+    }
+}
+
+fn check(replica: &Replica, request: &Request, results: &Bytes, stored: &[u8]) -> Result<FetchedFrame, FetchFailure> {
+    let begun = std::time::Instant::now();
+    let verdict = frame::verify(&request.iv, &request.handle, stored);
+    replica.counters.verified(stored.len(), begun.elapsed());
+    match verdict {
+        Ok(()) => Ok(FetchedFrame { stored: results.slice_ref(stored), held_len: results.len() }),
+        Err(error) => {
+            let got = request.iv.handle_of(stored);
+            replica.lied(&format!("asked for frame {}, got {} bytes that hash to {got}", request.handle, stored.len()));
+            Err(FetchFailure::Lied(error.to_string()))
+        }
+    }
+}
+
+fn refuse(batch: Vec<Request>, failure: FetchFailure) {
+    for request in batch {
+        let _ = request.answer.send(Err(failure.clone()));
+    }
+}

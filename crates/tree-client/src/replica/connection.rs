@@ -1,0 +1,290 @@
+//! One stream to one replica: many calls in flight, matched to their replies by transaction.
+//!
+//! Whatever can't be a reply closes the stream. Knows no retries: a call fails with its connection.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::time::{Instant, timeout};
+use vouch_oncrpc::{Accepted, Call, OpaqueAuth, RecordReader, Reply, ReplyBody, begin_record, end_record};
+use vouch_tree::protocol::{DATA_LEN_MAX, PROGRAM, Procedure, VERSION};
+use vouch_xdr::Writer;
+
+use crate::connect::Stream;
+
+/// Calls in flight on one connection: with 1 MiB a call, more than any link holds.
+const CALLS_MAX: usize = 64;
+
+/// The longest reply: full GETDATA results below an RPC header with the longest verifier.
+const RECORD_LEN_MAX: usize = DATA_LEN_MAX + 512;
+
+/// Bytes read at a time.
+const READ_LEN: usize = 256 * 1024;
+
+/// Bytes of calls put into one write.
+const WRITE_LEN_MAX: usize = 64 * 1024;
+
+/// Replies to calls that nobody awaits any more, before the replica is taken to be babbling.
+const UNAWAITED_MAX: u64 = 10_000;
+
+/// With calls in flight and nothing at all received for so long, the peer is gone.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+
+/// Why a call has no results. The fault is the replica's, or of the way to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CallFailure {
+    /// The stream could not be opened, or ended.
+    Closed(String),
+    /// What came is not an answer to what was asked.
+    Garbage(String),
+    /// The replica answered that it won't: wrong program, version, arguments.
+    Declined(String),
+}
+
+impl std::fmt::Display for CallFailure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Closed(why) | Self::Garbage(why) | Self::Declined(why)) = self;
+        f.write_str(why)
+    }
+}
+
+type CallResult = Result<Bytes, CallFailure>;
+
+/// A handle on the stream; the stream closes when the last handle goes.
+#[derive(Clone)]
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+    outbox: mpsc::Sender<Vec<u8>>,
+    _closer: Arc<Closer>,
+}
+
+struct Shared {
+    calls: Mutex<Calls>,
+    slots: Semaphore,
+    received: AtomicU64,
+    closed: watch::Sender<bool>,
+}
+
+struct Calls {
+    waiting: HashMap<u32, (Instant, oneshot::Sender<CallResult>)>,
+    first_xid: u32,
+    issued: u32,
+    unawaited: u64,
+    failure: Option<CallFailure>,
+}
+
+struct Closer(Arc<Shared>);
+
+impl Drop for Closer {
+    fn drop(&mut self) {
+        self.0.fail(CallFailure::Closed("closed by this side".into()));
+    }
+}
+
+/// Takes an abandoned call out of the table.
+struct Waiting<'a> {
+    shared: &'a Shared,
+    xid: u32,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.shared.calls.lock().waiting.remove(&self.xid);
+    }
+}
+
+impl Connection {
+    /// Runs a connection on `stream`; `first_xid` is best random.
+    pub(crate) fn start(stream: Box<dyn Stream>, first_xid: u32) -> Self {
+        let shared = Arc::new(Shared {
+            calls: Mutex::new(Calls { waiting: HashMap::new(), first_xid, issued: 0, unawaited: 0, failure: None }),
+            slots: Semaphore::new(CALLS_MAX),
+            received: AtomicU64::new(0),
+            closed: watch::Sender::new(false),
+        });
+        let (reader, writer) = tokio::io::split(stream);
+        let (outbox, queue) = mpsc::channel(CALLS_MAX);
+        tokio::spawn(write_calls(Arc::clone(&shared), writer, queue));
+        tokio::spawn(read_replies(Arc::clone(&shared), reader));
+        Self { _closer: Arc::new(Closer(Arc::clone(&shared))), shared, outbox }
+    }
+
+    /// Whether the stream is still up, as far as is known.
+    pub(crate) fn is_open(&self) -> bool {
+        !*self.shared.closed.borrow()
+    }
+
+    /// Bytes received so far: whether a slow replica moves at all.
+    pub(crate) fn received(&self) -> u64 {
+        self.shared.received.load(Ordering::Relaxed)
+    }
+
+    /// Ends the stream and every call on it.
+    pub(crate) fn close(&self, why: &str) {
+        self.shared.fail(CallFailure::Closed(why.to_owned()));
+    }
+
+    /// Calls `procedure` with `args` (XDR) and awaits its results (XDR). Not bounded in time: the caller's business.
+    pub(crate) async fn call(&self, procedure: Procedure, args: &[u8]) -> CallResult {
+        let closed = || CallFailure::Closed("connection closed".into());
+        let _slot = self.shared.slots.acquire().await.map_err(|_| closed())?;
+        let (answer, answered) = oneshot::channel();
+        let xid = self.shared.enter(answer)?;
+        let _waiting = Waiting { shared: &self.shared, xid };
+        self.outbox.send(record(xid, procedure, args)).await.map_err(|_| closed())?;
+        answered.await.map_err(|_| closed())?
+    }
+}
+
+fn record(xid: u32, procedure: Procedure, args: &[u8]) -> Vec<u8> {
+    let mut w = Writer::new();
+    let start = begin_record(&mut w);
+    let (cred, verf) = (OpaqueAuth::NONE, OpaqueAuth::NONE);
+    Call { xid, program: PROGRAM, version: VERSION, procedure: procedure as u32, cred, verf, args }.encode(&mut w);
+    let mut bytes = w.into_bytes();
+    end_record(&mut bytes, start, 0);
+    bytes
+}
+
+impl Shared {
+    fn enter(&self, answer: oneshot::Sender<CallResult>) -> Result<u32, CallFailure> {
+        let mut calls = self.calls.lock();
+        if let Some(failure) = &calls.failure {
+            return Err(failure.clone());
+        }
+        let xid = calls.first_xid.wrapping_add(calls.issued);
+        calls.issued = calls.issued.wrapping_add(1);
+        calls.waiting.insert(xid, (Instant::now(), answer));
+        Ok(xid)
+    }
+
+    /// Ends everything; the first reason given stays.
+    fn fail(&self, failure: CallFailure) {
+        let waiting = {
+            let mut calls = self.calls.lock();
+            if calls.failure.is_none() {
+                calls.failure = Some(failure.clone());
+            }
+            std::mem::take(&mut calls.waiting)
+        };
+        self.closed.send_replace(true);
+        self.slots.close();
+        for (_, answer) in waiting.into_values() {
+            let _ = answer.send(Err(failure.clone()));
+        }
+    }
+
+    async fn until_closed(&self) {
+        // Can't fail: the sender is in `self`.
+        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+    }
+
+    /// Whether a call has been in flight for so long.
+    fn has_waited(&self, long: Duration) -> bool {
+        self.calls.lock().waiting.values().any(|(since, _)| since.elapsed() >= long)
+    }
+
+    /// Hands a record to the call that it answers.
+    fn answer(&self, record: Bytes) -> Result<(), CallFailure> {
+        let reply = Reply::decode(&record).map_err(|e| CallFailure::Garbage(format!("not an RPC reply: {e}")))?;
+        let waiting = {
+            let mut calls = self.calls.lock();
+            if reply.xid.wrapping_sub(calls.first_xid) >= calls.issued {
+                return Err(CallFailure::Garbage(format!("a reply to a call that was never made ({:#x})", reply.xid)));
+            }
+            let waiting = calls.waiting.remove(&reply.xid);
+            if waiting.is_none() {
+                calls.unawaited += 1;
+                if calls.unawaited > UNAWAITED_MAX {
+                    return Err(CallFailure::Garbage("replies that nobody asked for".into()));
+                }
+            }
+            waiting
+        };
+        if let Some((_, waiting)) = waiting {
+            let _ = waiting.send(results(&reply, &record));
+        }
+        Ok(())
+    }
+}
+
+fn results(reply: &Reply<'_>, record: &Bytes) -> CallResult {
+    let outcome = match reply.body {
+        ReplyBody::Accepted { outcome, .. } => outcome,
+        ReplyBody::Denied(denied) => return Err(CallFailure::Declined(format!("the call was denied: {denied:?}"))),
+    };
+    match outcome {
+        Accepted::Success(results) => Ok(record.slice_ref(results)),
+        Accepted::ProgUnavail => Err(CallFailure::Declined("no replica of published trees answers at this port".into())),
+        Accepted::ProgMismatch { low, high } => Err(CallFailure::Declined(format!("speaks protocol versions {low} to {high} only"))),
+        other => Err(CallFailure::Declined(format!("the call failed there: {other:?}"))),
+    }
+}
+
+async fn write_calls(shared: Arc<Shared>, mut stream: WriteHalf<Box<dyn Stream>>, mut queue: mpsc::Receiver<Vec<u8>>) {
+    let work = async {
+        while let Some(mut bytes) = queue.recv().await {
+            while bytes.len() < WRITE_LEN_MAX
+                && let Ok(more) = queue.try_recv()
+            {
+                bytes.extend_from_slice(&more);
+            }
+            if let Err(error) = write_flush(&mut stream, &bytes).await {
+                shared.fail(CallFailure::Closed(format!("write: {error}")));
+                break;
+            }
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = shared.until_closed() => {}
+    }
+    // Tells an in-memory peer, and a TCP peer early, that nothing more comes.
+    let _ = timeout(Duration::from_secs(1), stream.shutdown()).await;
+}
+
+async fn write_flush(stream: &mut WriteHalf<Box<dyn Stream>>, bytes: &[u8]) -> std::io::Result<()> {
+    stream.write_all(bytes).await?;
+    stream.flush().await
+}
+
+async fn read_replies(shared: Arc<Shared>, mut stream: ReadHalf<Box<dyn Stream>>) {
+    let failure = tokio::select! {
+        failure = read_records(&shared, &mut stream) => failure,
+        () = shared.until_closed() => CallFailure::Closed("connection closed".into()),
+    };
+    shared.fail(failure);
+}
+
+async fn read_records(shared: &Shared, stream: &mut ReadHalf<Box<dyn Stream>>) -> CallFailure {
+    let mut records = RecordReader::new(RECORD_LEN_MAX);
+    let mut buffer = vec![0; READ_LEN];
+    loop {
+        let n = match timeout(SILENCE_MAX, stream.read(&mut buffer)).await {
+            Ok(Ok(0)) => return CallFailure::Closed("the replica closed the connection".into()),
+            Ok(Ok(n)) => n,
+            Ok(Err(error)) => return CallFailure::Closed(format!("read: {error}")),
+            Err(_) if !shared.has_waited(SILENCE_MAX) => continue,
+            Err(_) => return CallFailure::Closed(format!("nothing received for {} s", SILENCE_MAX.as_secs())),
+        };
+        shared.received.fetch_add(n as u64, Ordering::Relaxed);
+        let mut input = &buffer[..n];
+        loop {
+            let record = match records.next(&mut input) {
+                Ok(Some(std::borrow::Cow::Borrowed(record))) => Bytes::copy_from_slice(record),
+                Ok(Some(std::borrow::Cow::Owned(record))) => Bytes::from(record),
+                Ok(None) => break,
+                Err(error) => return CallFailure::Garbage(error.to_string()),
+            };
+            if let Err(failure) = shared.answer(record) {
+                return failure;
+            }
+        }
+    }
+}

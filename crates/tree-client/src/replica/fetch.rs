@@ -1,0 +1,252 @@
+//! One frame from whichever replica has it first: choice, hedging, going round, giving up.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until, timeout};
+use vouch_tree::{BlockHandle, Iv};
+
+pub(crate) use super::batch::FetchedFrame;
+use super::batch::{FetchFailure, Request};
+use super::score::{Choice, ReplicaId};
+use super::set::ReplicaSet;
+use super::status::CounterCells;
+use crate::{Error, Result};
+
+/// One replica gets so long for one frame while others could be asked; the sole one gets all the time there is.
+const ATTEMPT_MAX: Duration = Duration::from_secs(10);
+
+/// A replica whose connection brought fewer bytes in an attempt's time counts as down, not as slow.
+const ATTEMPT_PROGRESS_MIN: u64 = 64 * 1024;
+
+/// When every replica is down for longer than this, the operation fails rather than wait.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Replicas asked at once for one frame.
+const ATTEMPTS_MAX: usize = 3;
+
+/// Who waits for the frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// A reader.
+    Reader,
+    /// Nobody yet: read-ahead, pull.
+    Bulk,
+}
+
+/// A frame to be fetched.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Want {
+    pub(crate) handle: BlockHandle,
+    pub(crate) iv: Iv,
+    pub(crate) len_expected: usize,
+    pub(crate) urgency: Urgency,
+}
+
+/// What has become of the search so far.
+#[derive(Default)]
+struct Search {
+    /// Asked in this round and failed; `true` for those that say they lack the frame, who are not asked again.
+    done: BTreeMap<ReplicaId, bool>,
+    running: Vec<(ReplicaId, Instant)>,
+    reasons: BTreeMap<ReplicaId, String>,
+}
+
+impl ReplicaSet {
+    /// The frame, verified. Ends by `deadline` at the latest.
+    pub(crate) async fn fetch(&self, want: Want, deadline: Instant, limit: Duration) -> Result<FetchedFrame> {
+        if self.len() == 0 {
+            self.resolve_by(deadline).await;
+        }
+        let mut search = Search::default();
+        let mut attempts = FuturesUnordered::new();
+        let mut next_look = Instant::now();
+        loop {
+            if attempts.is_empty() {
+                let id = self.next_replica(&mut search, &want, deadline, limit).await?;
+                next_look = self.launch(&mut search, id);
+                attempts.push(self.attempt(id, want));
+            }
+            tokio::select! {
+                biased;
+                Some((id, outcome)) = attempts.next() => {
+                    let since = search.ended(id);
+                    match outcome {
+                        Ok(frame) => {
+                            self.outran(&search, since);
+                            return Ok(frame);
+                        }
+                        Err(failure) => search.note(id, failure),
+                    }
+                }
+                () = sleep_until(deadline) => return Err(self.timed_out(&search, limit)),
+                () = sleep_until(next_look) => match self.hedge(&search) {
+                    Some(id) => {
+                        next_look = self.launch(&mut search, id);
+                        attempts.push(self.attempt(id, want));
+                    }
+                    None => next_look = deadline,
+                },
+            }
+        }
+    }
+
+    /// Waits for a replica that may be asked.
+    async fn next_replica(&self, search: &mut Search, want: &Want, deadline: Instant, limit: Duration) -> Result<ReplicaId> {
+        loop {
+            let now = self.now();
+            let choice = self.scores().lock().choose(now, |id| search.done.contains_key(&id));
+            match choice {
+                Choice::Ask(id) => return Ok(id),
+                Choice::Wait(at) if at.saturating_sub(now) > PATIENCE => return Err(self.unreachable(search)),
+                Choice::Wait(at) => {
+                    let until = Instant::now() + at.saturating_sub(now) + Duration::from_millis(1);
+                    if until >= deadline {
+                        sleep_until(deadline).await;
+                        return Err(self.timed_out(search, limit));
+                    }
+                    sleep_until(until).await;
+                }
+                Choice::Nobody => {
+                    let lacking = search.done.values().filter(|&&lacks| lacks).count();
+                    if lacking == search.done.len() && lacking > 0 {
+                        return Err(Error::Missing { handle: want.handle, asked: lacking });
+                    }
+                    if search.done.is_empty() {
+                        return Err(self.unreachable(search));
+                    }
+                    // Another round; the pauses that failures brought keep it from spinning.
+                    search.done.retain(|_, lacks| *lacks);
+                }
+            }
+        }
+    }
+
+    /// Books an attempt; returns when to look for another replica.
+    fn launch(&self, search: &mut Search, id: ReplicaId) -> Instant {
+        let now = Instant::now();
+        search.running.push((id, now));
+        now + self.scores().lock().hedge_delay(id)
+    }
+
+    /// A second replica for a frame whose first is late, if there is one and hedges have not been too many.
+    fn hedge(&self, search: &Search) -> Option<ReplicaId> {
+        if search.running.len() >= ATTEMPTS_MAX {
+            return None;
+        }
+        let now = self.now();
+        let mut scores = self.scores().lock();
+        let busy = |id: ReplicaId| search.done.contains_key(&id) || search.running.iter().any(|r| r.0 == id);
+        match scores.choose(now, busy) {
+            Choice::Ask(id) if !scores.is_set_aside(id, now) && scores.take_hedge() => {
+                CounterCells::add(&self.counters().hedges, 1);
+                Some(id)
+            }
+            _ => None,
+        }
+    }
+
+    /// Tells the scores of those that were asked earlier than the winner and are still at it.
+    fn outran(&self, search: &Search, winner_since: Instant) {
+        let mut scores = self.scores().lock();
+        for (id, since) in search.running.iter().filter(|r| r.1 <= winner_since) {
+            scores.outrun(*id, since.elapsed());
+        }
+    }
+
+    async fn attempt(&self, id: ReplicaId, want: Want) -> (ReplicaId, std::result::Result<FetchedFrame, FetchFailure>) {
+        let Some(replica) = self.replica(id) else { return (id, Err(FetchFailure::Failed("gone".into()))) };
+        self.scores().lock().started(id);
+        let _ended = Ended { set: self, id };
+        let received = |_: &()| replica.open_connection().map_or(0, |c| c.received());
+        let mut before = received(&());
+        let (answer, mut answered) = oneshot::channel();
+        let request = Request { handle: want.handle, iv: want.iv, len_expected: want.len_expected, answer };
+        let queue = if want.urgency == Urgency::Reader { &replica.queues().readers } else { &replica.queues().bulk };
+        match timeout(ATTEMPT_MAX, queue.send(request)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return (id, Err(FetchFailure::Failed("gone".into()))),
+            Err(_) => return (id, Err(FetchFailure::Failed("too much is asked of it already".into()))),
+        }
+        loop {
+            match timeout(ATTEMPT_MAX, &mut answered).await {
+                Ok(Ok(outcome)) => return (id, outcome),
+                Ok(Err(_)) => return (id, Err(FetchFailure::Failed("gone".into()))),
+                Err(_) => {}
+            }
+            let after = received(&());
+            if after.saturating_sub(before) < ATTEMPT_PROGRESS_MIN {
+                let what = format!("no answer within {} s", ATTEMPT_MAX.as_secs());
+                if let Some(connection) = replica.open_connection() {
+                    connection.close(&what);
+                }
+                replica.failed(&what);
+                return (id, Err(FetchFailure::Failed(what)));
+            }
+            before = after;
+        }
+    }
+
+    /// Resolves names, but not beyond `deadline`.
+    pub(crate) async fn resolve_by(&self, deadline: Instant) {
+        let _ = tokio::time::timeout_at(deadline, self.resolve()).await;
+    }
+
+    fn unreachable(&self, search: &Search) -> Error {
+        let tried = self.reasons(search);
+        tracing::warn!(tree = %self.hostid(), "no replica can be reached: {tried}");
+        Error::Unreachable { tried }
+    }
+
+    fn timed_out(&self, search: &Search, after: Duration) -> Error {
+        let last = self.reasons(search);
+        tracing::warn!(tree = %self.hostid(), "no answer within {} s: {last}", after.as_secs_f32());
+        Error::TimedOut { after, last }
+    }
+
+    fn reasons(&self, search: &Search) -> String {
+        let lines: Vec<String> = self
+            .all()
+            .iter()
+            .map(|replica| {
+                let waiting = search.running.iter().any(|r| r.0 == replica.id()).then(|| "no answer yet".to_owned());
+                let reason = waiting.or_else(|| search.reasons.get(&replica.id()).cloned()).or_else(|| replica.last_error());
+                format!("{}: {}", replica.address, reason.unwrap_or_else(|| "not asked".into()))
+            })
+            .collect();
+        if lines.is_empty() { self.resolve_error() } else { lines.join("; ") }
+    }
+}
+
+impl Search {
+    fn ended(&mut self, id: ReplicaId) -> Instant {
+        match self.running.iter().position(|r| r.0 == id) {
+            Some(at) => self.running.swap_remove(at).1,
+            None => Instant::now(),
+        }
+    }
+
+    fn note(&mut self, id: ReplicaId, failure: FetchFailure) {
+        let reason = match &failure {
+            FetchFailure::Missing => "says that it lacks the frame".to_owned(),
+            FetchFailure::Lied(what) => format!("lied: {what}"),
+            FetchFailure::Failed(what) => what.clone(),
+        };
+        self.reasons.insert(id, reason);
+        self.done.insert(id, failure == FetchFailure::Missing);
+    }
+}
+
+/// Books the end of an attempt, also of one that is dropped.
+struct Ended<'a> {
+    set: &'a ReplicaSet,
+    id: ReplicaId,
+}
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.set.scores().lock().ended(self.id);
+    }
+}

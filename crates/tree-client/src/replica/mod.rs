@@ -1,0 +1,14 @@
+//! Replicas: connections to them, what is known of their speed and honesty, and whom to ask next.
+
+mod batch;
+mod connection;
+mod fetch;
+mod score;
+mod set;
+mod status;
+
+pub(crate) use connection::{CallFailure, Connection};
+pub(crate) use fetch::{Urgency, Want};
+pub(crate) use set::{Location, Reach, Replica, ReplicaSet};
+pub(crate) use status::CounterCells;
+pub use status::{Counters, ReplicaState, ReplicaStatus};

@@ -1,0 +1,223 @@
+//! What was seen of each tree, kept outside every cache: the newest revision, its signed fsinfo, the key's statements.
+//!
+//! One file a tree. Moves forward only, also when several processes share the directory: each change is made under a
+//! lock, onto what the file holds at that moment.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, flock};
+use vouch_tree::HostId;
+use vouch_tree::fsinfo::SIGNED_LEN_MAX;
+use vouch_tree::statement::{Body, KeyStatement, STATEMENT_LEN_MAX};
+use vouch_tree::verify::Seen;
+use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
+
+use crate::{Error, Result};
+
+/// "VOUCHSEE" and the version of the file's format.
+const MAGIC: u64 = 0x564f_5543_4853_4545;
+const VERSION: u32 = 1;
+
+/// Statements kept of one tree: its revocation, and the latest forwarding pointer.
+const STATEMENTS_MAX: usize = 2;
+
+const HASH_LEN: usize = 32;
+
+/// The longest file.
+const FILE_LEN_MAX: usize = 256 + SIGNED_LEN_MAX + STATEMENTS_MAX * (STATEMENT_LEN_MAX + 4) + HASH_LEN;
+
+/// What is remembered of one tree.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Memory {
+    pub(crate) seen: Seen,
+    /// The signed fsinfo of the newest revision: lets a restart do without replicas. May be empty.
+    pub(crate) signed: Vec<u8>,
+    /// Verified statements about the tree's key.
+    pub(crate) statements: Vec<KeyStatement>,
+}
+
+impl Memory {
+    /// The later of both in every field.
+    fn merge(self, other: Self) -> Self {
+        let mut signed = if other.seen.revision >= self.seen.revision { other.signed } else { self.signed.clone() };
+        if signed.is_empty() {
+            signed = self.signed;
+        }
+        let mut merged = Self { seen: self.seen.merge(other.seen), signed, statements: self.statements };
+        for statement in other.statements {
+            merged.add_statement(statement);
+        }
+        merged
+    }
+
+    /// Adds a verified statement; keeps a revocation, and of pointers the latest. `false` if it says nothing new.
+    pub(crate) fn add_statement(&mut self, statement: KeyStatement) -> bool {
+        let is_revocation = |s: &KeyStatement| matches!(s.verified(), Some(Body::Revocation { .. }));
+        let revokes = is_revocation(&statement);
+        match self.statements.iter_mut().find(|have| is_revocation(have) == revokes) {
+            Some(have) if revokes || have.time() >= statement.time() => false,
+            Some(have) => {
+                *have = statement;
+                true
+            }
+            None => {
+                self.statements.push(statement);
+                true
+            }
+        }
+    }
+}
+
+impl Xdr for Memory {
+    fn encode(&self, w: &mut Writer) {
+        w.u64(MAGIC);
+        w.u32(VERSION);
+        self.seen.encode(w);
+        w.opaque(&self.signed);
+        w.count(self.statements.len());
+        self.statements.iter().for_each(|s| w.opaque(&s.to_xdr()));
+    }
+
+    fn decode(r: &mut Reader<'_>) -> std::result::Result<Self, XdrError> {
+        if r.u64()? != MAGIC {
+            return Err(XdrError::Invalid("file of another kind"));
+        }
+        match r.u32()? {
+            VERSION => {}
+            value => return Err(XdrError::Unknown { what: "file version", value }),
+        }
+        let (seen, signed) = (Seen::decode(r)?, r.opaque(SIGNED_LEN_MAX)?.to_vec());
+        let count = r.count(STATEMENTS_MAX)?;
+        let statements = (0..count).map(|_| KeyStatement::from_xdr(r.opaque(STATEMENT_LEN_MAX)?)).collect::<std::result::Result<_, _>>()?;
+        Ok(Self { seen, signed, statements })
+    }
+}
+
+/// Writes a file so that after a crash it holds the old or the new bytes.
+type WriteFile = fn(&Path, &[u8]) -> io::Result<()>;
+
+pub(crate) struct SeenStore {
+    dir: Option<PathBuf>,
+    required: bool,
+    memory: Mutex<HashMap<HostId, Memory>>,
+    write: WriteFile,
+}
+
+impl SeenStore {
+    /// In `dir`, or in memory only. With `required`, what can't be read or written is an error, not a warning.
+    pub(crate) fn new(dir: Option<PathBuf>, required: bool) -> Self {
+        Self { dir, required, memory: Mutex::default(), write: write_atomically }
+    }
+
+    #[cfg(test)]
+    fn with_writer(mut self, write: WriteFile) -> Self {
+        self.write = write;
+        self
+    }
+
+    /// What is remembered of `hostid`. Blocks on the file.
+    pub(crate) fn load(&self, hostid: &HostId) -> Result<Memory> {
+        let stored = match self.file(hostid).map(|path| self.locked(&path, |path| read(path))) {
+            None => Memory::default(),
+            Some(Ok(memory)) => memory,
+            Some(Err(error)) if self.required => return Err(error),
+            Some(Err(error)) => {
+                tracing::warn!(tree = %hostid, "{error}; the newest revision seen is not known from before");
+                Memory::default()
+            }
+        };
+        let mut all = self.memory.lock();
+        let entry = all.entry(*hostid).or_default();
+        *entry = std::mem::take(entry).merge(stored);
+        Ok(entry.clone())
+    }
+
+    /// Remembers `newer` as well; returns what is remembered now. Blocks on the file and its fsync.
+    pub(crate) fn advance(&self, hostid: &HostId, newer: Memory) -> Result<Memory> {
+        let merged = {
+            let mut all = self.memory.lock();
+            let entry = all.entry(*hostid).or_default();
+            *entry = std::mem::take(entry).merge(newer);
+            entry.clone()
+        };
+        let Some(path) = self.file(hostid) else { return Ok(merged) };
+        let written = self.locked(&path, |path| {
+            // What can't be read is replaced: keeping it would never let it move forward again.
+            let stored = read(path).unwrap_or_default();
+            let merged = stored.clone().merge(merged.clone());
+            if merged != stored {
+                let mut bytes = merged.to_xdr();
+                bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
+                (self.write)(path, &bytes)?;
+            }
+            Ok(merged)
+        });
+        match written {
+            Ok(merged) => {
+                self.memory.lock().insert(*hostid, merged.clone());
+                Ok(merged)
+            }
+            Err(error) if self.required => Err(error),
+            Err(error) => {
+                tracing::warn!(tree = %hostid, "{error}; the newest revision seen is remembered only until this process ends");
+                Ok(merged)
+            }
+        }
+    }
+
+    fn file(&self, hostid: &HostId) -> Option<PathBuf> {
+        self.dir.as_ref().map(|dir| dir.join(hostid.to_string()))
+    }
+
+    fn locked<T>(&self, path: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -> Result<T> {
+        let lock = || {
+            if let Some(dir) = path.parent() {
+                fs::create_dir_all(dir)?;
+            }
+            let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.with_extension("lock"))?;
+            flock(&lock, FlockOperation::LockExclusive)?;
+            Ok(lock)
+        };
+        let _held: File = lock().map_err(|e| Error::local("lock", path, e))?;
+        work(path).map_err(|e| Error::local("remember the newest revision in", path, e))
+    }
+}
+
+/// An empty memory where there is no file.
+fn read(path: &Path) -> io::Result<Memory> {
+    let mut bytes = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(FILE_LEN_MAX as u64 + 1).read_to_end(&mut bytes)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Memory::default()),
+        Err(error) => return Err(error),
+    };
+    let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let (body, hash) = bytes.split_last_chunk::<HASH_LEN>().ok_or_else(|| damaged("the file is cut short".into()))?;
+    if blake3::hash(body) != blake3::Hash::from_bytes(*hash) {
+        return Err(damaged("the file is damaged: its checksum does not fit".into()));
+    }
+    Memory::from_xdr(body).map_err(|e| damaged(e.to_string()))
+}
+
+fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let fresh = path.with_extension("new");
+    let written = (|| {
+        let mut file = File::create(&fresh)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)?;
+        path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+    })();
+    if written.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    written
+}
+
+#[cfg(test)]
+#[path = "seen_tests.rs"]
+mod tests;

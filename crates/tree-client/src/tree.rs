@@ -1,0 +1,330 @@
+//! One published tree: its replicas, the revision in force, and its frames from memory, disk or network.
+
+use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout_at};
+use vouch_tree::{BlockHandle, FRAME_LEN_MAX, FrameKind, HostId, Iv, TreeName, frame};
+
+use crate::client::{Client, TreeOptions};
+use crate::frame::Frame;
+use crate::freshness::Freshness;
+use crate::memory_cache::TreeNumber;
+use crate::refresh::{self, DEMAND_INTERVAL};
+use crate::replica::{CounterCells, Counters, Location, Reach, ReplicaSet, ReplicaStatus, Urgency, Want};
+use crate::revision::Revision;
+use crate::{Error, Result};
+
+/// Expected length of a frame of metadata, to size batches.
+pub(crate) const PAGE_LEN_EXPECTED: usize = 16 * 1024;
+
+/// An open tree. What is read through it was verified, from the name's HOSTID down, before a byte of it is given out.
+pub struct Tree {
+    client: Arc<Client>,
+    name: TreeName,
+    number: TreeNumber,
+    iv: Iv,
+    replicas: Arc<ReplicaSet>,
+    counters: Arc<CounterCells>,
+    freshness: Arc<Freshness>,
+    refresh_turn: tokio::sync::Mutex<()>,
+    refresh_rounds: AtomicU64,
+    demanded: Mutex<Option<Instant>>,
+    changes: OnceLock<watch::Sender<Arc<Revision>>>,
+    background: Mutex<Vec<AbortHandle>>,
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.background.lock().drain(..).for_each(|task| task.abort());
+    }
+}
+
+impl Tree {
+    pub(crate) async fn open(client: &Arc<Client>, name: &TreeName, options: &TreeOptions) -> Result<Arc<Self>> {
+        let deadline = Instant::now() + client.options.deadline;
+        let hostid = *name.hostid();
+        let (seen, clock) = (Arc::clone(&client.seen), Arc::clone(&client.options.clock));
+        let loaded = tokio::task::spawn_blocking(move || Freshness::load(hostid, clock, seen)).await;
+        let freshness = loaded.unwrap_or_else(|e| Err(Error::Damaged { what: format!("loading what was seen: {e}") }))?;
+        let counters = Arc::new(CounterCells::default());
+        let reach = Reach {
+            connector: Arc::clone(&client.options.connector),
+            connect_timeout: client.options.connect_timeout.min(client.options.deadline),
+            seed: client.draw(),
+        };
+        let locations = locations(name, options)?;
+        let mut tree = Self {
+            client: Arc::clone(client),
+            name: name.clone(),
+            number: client.next_tree(),
+            iv: Iv::from_bytes([0; 32]),
+            replicas: Arc::new(ReplicaSet::new(hostid, locations, reach, Arc::clone(&counters))),
+            counters,
+            freshness: Arc::new(freshness),
+            refresh_turn: tokio::sync::Mutex::new(()),
+            refresh_rounds: AtomicU64::new(0),
+            demanded: Mutex::new(None),
+            changes: OnceLock::new(),
+            background: Mutex::default(),
+        };
+        tree.first_revision(deadline).await?;
+        let revision = tree.freshness.revision()?;
+        tree.iv = revision.fsinfo.iv;
+        let _ = tree.changes.set(watch::Sender::new(revision));
+        Ok(tree.live())
+    }
+
+    fn live(self) -> Arc<Self> {
+        let tree = Arc::new(self);
+        let weak = Arc::downgrade(&tree);
+        let client = Arc::downgrade(&tree.client);
+        let random = move || client.upgrade().map_or(0.5, |client| (client.draw() >> 11) as f64 / (1u64 << 53) as f64);
+        let refresher = tree.client.runtime.spawn(refresh::keep_current(weak, random));
+        let (mut news, weak) = (tree.freshness.watch(), Arc::downgrade(&tree));
+        let teller = tree.client.runtime.spawn(async move {
+            while news.changed().await.is_ok() {
+                let (Some(tree), Some(revision)) = (weak.upgrade(), news.borrow_and_update().clone()) else { return };
+                tree.changes().send_replace(revision);
+            }
+        });
+        tree.background.lock().extend([refresher.abort_handle(), teller.abort_handle()]);
+        tree
+    }
+
+    /// Its name, after forwarding.
+    pub const fn name(&self) -> &TreeName {
+        &self.name
+    }
+
+    /// Its HOSTID.
+    pub const fn hostid(&self) -> &HostId {
+        self.name.hostid()
+    }
+
+    /// The key of its handles.
+    pub const fn iv(&self) -> Iv {
+        self.iv
+    }
+
+    /// The newest believed revision, if it may be used now.
+    pub fn revision(&self) -> Result<Arc<Revision>> {
+        self.freshness.revision()
+    }
+
+    /// The newest believed revision, even if it has expired.
+    pub fn newest(&self) -> Arc<Revision> {
+        self.freshness.newest().unwrap_or_else(|| self.changes().borrow().clone())
+    }
+
+    /// Changes with each newer revision.
+    pub fn watch(&self) -> watch::Receiver<Arc<Revision>> {
+        self.changes().subscribe()
+    }
+
+    /// What is known of the replicas.
+    pub fn replicas(&self) -> Vec<ReplicaStatus> {
+        self.replicas.status()
+    }
+
+    /// Traffic since the tree was opened.
+    pub fn counters(&self) -> Counters {
+        self.counters.read()
+    }
+
+    /// One frame, verified and decoded.
+    pub async fn frame(&self, kind: FrameKind, handle: &BlockHandle) -> Result<Frame> {
+        let deadline = self.begin().await?;
+        self.frame_by(kind, handle, PAGE_LEN_EXPECTED, Urgency::Reader, deadline).await
+    }
+
+    /// The same from memory or disk cache, or `None`.
+    pub fn try_frame(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Result<Frame>> {
+        if !self.try_begin()? {
+            return Some(Err(self.freshness.why_not(self.freshness.newest().as_deref())));
+        }
+        self.local_frame(kind, handle)
+    }
+
+    /// The client that the tree was opened by.
+    pub const fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+}
+
+impl Tree {
+    /// Begins an operation: checks freshness, and says by when it must end.
+    pub(crate) async fn begin(&self) -> Result<Instant> {
+        let deadline = Instant::now() + self.client.options.deadline;
+        if !self.freshness.is_fresh() {
+            self.ensure_fresh().await?;
+        }
+        Ok(deadline)
+    }
+
+    /// Begins an operation that may not wait: `None` if the replicas are to be asked for a newer revision first.
+    pub(crate) fn try_begin(&self) -> Option<bool> {
+        if self.freshness.is_fresh() {
+            return Some(true);
+        }
+        if self.freshness.condemned().is_none() && self.demanded.lock().is_none_or(|at| at.elapsed() >= DEMAND_INTERVAL) {
+            return None;
+        }
+        Some(false)
+    }
+
+    /// The operation's limit, for messages.
+    pub(crate) fn limit(&self) -> Duration {
+        self.client.options.deadline
+    }
+
+    /// A frame by `deadline`, from memory, disk cache or network. `len_expected` sizes batches, nothing else.
+    pub(crate) async fn frame_by(
+        &self,
+        kind: FrameKind,
+        handle: &BlockHandle,
+        len_expected: usize,
+        urgency: Urgency,
+        deadline: Instant,
+    ) -> Result<Frame> {
+        if let Some(found) = self.client.memory.get(self.number, kind, handle) {
+            CounterCells::add(&self.counters.memory_frames, 1);
+            return found;
+        }
+        let fetch = async {
+            if let Some(frame) = self.disk_frame_off_reactor(kind, handle).await {
+                return Ok(frame);
+            }
+            let want = Want { handle: *handle, iv: self.iv, len_expected, urgency };
+            let fetched = self.replicas.fetch(want, deadline, self.limit()).await?;
+            if let Some(disk) = &self.client.disk {
+                disk.put(handle, fetched.stored.clone());
+            }
+            Frame::decode(kind, handle, &fetched.stored, fetched.held_len)
+        };
+        let shared = self.client.memory.get_or_fetch(self.number, kind, handle, fetch);
+        match timeout_at(deadline, shared).await {
+            Ok(done) => done,
+            Err(_) => Err(Error::TimedOut { after: self.limit(), last: format!("waiting for frame {handle}") }),
+        }
+    }
+
+    /// A frame from memory or disk cache.
+    pub(crate) fn local_frame(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Result<Frame>> {
+        if let Some(found) = self.client.memory.get(self.number, kind, handle) {
+            CounterCells::add(&self.counters.memory_frames, 1);
+            return Some(found);
+        }
+        let frame = self.disk_frame(kind, handle)?;
+        self.client.memory.insert(self.number, handle, frame.clone());
+        Some(Ok(frame))
+    }
+
+    /// Whether a frame is in memory.
+    pub(crate) fn is_in_memory(&self, handle: &BlockHandle) -> bool {
+        self.client.memory.contains(self.number, handle)
+    }
+
+    /// A frame from the disk cache, verified again. Blocks on the disk.
+    fn disk_frame(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Frame> {
+        let disk = self.client.disk.as_ref()?;
+        let stored = Bytes::from(disk.get(handle)?);
+        if let Err(error) = frame::verify(&self.iv, handle, &stored) {
+            tracing::warn!("disk cache: {error}; it will be fetched again");
+            disk.forget(handle);
+            return None;
+        }
+        CounterCells::add(&self.counters.disk_frames, 1);
+        Frame::decode(kind, handle, &stored, stored.len()).ok()
+    }
+
+    async fn disk_frame_off_reactor(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Frame> {
+        let disk = self.client.disk.as_ref()?;
+        if !disk.contains(handle) {
+            return None;
+        }
+        let (client, wanted) = (Arc::clone(&self.client), *handle);
+        let read = tokio::task::spawn_blocking(move || client.disk.as_ref().and_then(|disk| disk.get(&wanted)));
+        let stored = Bytes::from(read.await.ok().flatten()?);
+        if let Err(error) = frame::verify(&self.iv, handle, &stored) {
+            tracing::warn!("disk cache: {error}; it will be fetched again");
+            disk.forget(handle);
+            return None;
+        }
+        CounterCells::add(&self.counters.disk_frames, 1);
+        Frame::decode(kind, handle, &stored, stored.len()).ok()
+    }
+
+    /// Keeps frames that came along with an fsinfo, by the handles that they hash to.
+    pub(crate) fn keep_companions(&self, frames: &[Vec<u8>]) {
+        let Some(revision) = self.freshness.newest() else { return };
+        for stored in frames {
+            let handle = revision.fsinfo.iv.handle_of(stored);
+            let (Some(kind), stored) = (frame::kind_of(stored), Bytes::copy_from_slice(stored)) else { continue };
+            if stored.len() <= FRAME_LEN_MAX
+                && !self.is_in_memory(&handle)
+                && let Ok(frame) = Frame::decode(kind, &handle, &stored, stored.len())
+            {
+                self.client.memory.insert(self.number, &handle, frame);
+                if let Some(disk) = &self.client.disk {
+                    disk.put(&handle, stored);
+                }
+            }
+        }
+    }
+
+    fn changes(&self) -> &watch::Sender<Arc<Revision>> {
+        self.changes.get().expect("a tree is given out only after its first revision")
+    }
+
+    pub(crate) const fn freshness(&self) -> &Arc<Freshness> {
+        &self.freshness
+    }
+
+    pub(crate) const fn replicas_set(&self) -> &Arc<ReplicaSet> {
+        &self.replicas
+    }
+
+    pub(crate) const fn refresh_turn(&self) -> &tokio::sync::Mutex<()> {
+        &self.refresh_turn
+    }
+
+    pub(crate) fn refresh_rounds(&self) -> u64 {
+        self.refresh_rounds.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn note_refresh_round(&self) {
+        self.refresh_rounds.fetch_add(1, Ordering::Release);
+        CounterCells::add(&self.counters.refreshes, 1);
+    }
+
+    /// Whether an expired tree may bother the replicas again; books it.
+    pub(crate) fn may_refresh_on_demand(&self) -> bool {
+        let mut demanded = self.demanded.lock();
+        let due = demanded.is_none_or(|at| at.elapsed() >= DEMAND_INTERVAL);
+        if due {
+            *demanded = Some(Instant::now());
+        }
+        due
+    }
+}
+
+/// The hosts to ask for a tree.
+fn locations(name: &TreeName, options: &TreeOptions) -> Result<Vec<Location>> {
+    let mut locations = Vec::new();
+    if !options.only_replicas {
+        locations.push(Location { host: name.host().to_owned(), port: name.port() });
+    }
+    for replica in &options.replicas {
+        let parsed = TreeName::new(replica, *name.hostid());
+        let parsed = parsed.map_err(|_| Error::Path { path: replica.clone().into_bytes(), why: "not a replica; it should be HOST[:PORT]" })?;
+        locations.push(Location { host: parsed.host().to_owned(), port: parsed.port() });
+    }
+    locations.dedup();
+    Ok(locations)
+}
