@@ -1,0 +1,5 @@
+//! The client against replicas in memory, honest and lying. One binary, so that it links once.
+
+mod reading;
+#[allow(unreachable_pub, reason = "shared by the other modules")]
+mod world;

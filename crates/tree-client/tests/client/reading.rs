@@ -1,0 +1,167 @@
+//! Reading an honest tree: names, listings, content, holes, links, freshness.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use vouch_tree::{Blob, Content, Inode};
+use vouch_tree_client::{Client, ClientOptions, Error, Position, Seek, Tree, TreeOptions, Walked};
+use crate::world::network::TestNetwork;
+use crate::world::replica::{Fault, TestReplica};
+use crate::world::{NOW, Node, Published, Publisher, TestClock, dir, noise};
+
+const MIB: usize = 1 << 20;
+
+fn client(network: &Arc<TestNetwork>) -> Arc<Client> {
+    let connector = Arc::clone(network) as Arc<_>;
+    Client::new(ClientOptions { connector, clock: TestClock::at(NOW), seed: Some(1), ..ClientOptions::default() }).unwrap()
+}
+
+async fn open(publisher: &Publisher, published: &Published) -> Arc<Tree> {
+    let network = TestNetwork::of(&publisher.location, &[TestReplica::new(published, Fault::None, 1)]);
+    client(&network).open(&publisher.name(), &TreeOptions::default()).await.unwrap()
+}
+
+fn blob(inode: &Inode) -> &Blob {
+    match &inode.content {
+        Content::Regular { blob, .. } => blob,
+        other => panic!("not a file: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn files_of_every_shape_read_as_published() {
+    let lens = [0, 1, 1024, 1025, 128 * 1024, 128 * 1024 + 1, 3 * MIB + 5];
+    let files: BTreeMap<Vec<u8>, Node> = lens.iter().map(|&len| (format!("f{len}").into_bytes(), Node::File(noise(len as u64, len)))).collect();
+    let mut publisher = Publisher::new(2);
+    let published = publisher.publish(&dir([("sub", Node::Dir(files))]), NOW);
+    let tree = open(&publisher, &published).await;
+    let revision = tree.revision().unwrap();
+    for len in lens {
+        let whole = noise(len as u64, len);
+        let inode = tree.walk(revision.root(), format!("/sub/f{len}").as_bytes()).await.unwrap();
+        assert_eq!(inode.size(), len as u64);
+        assert_eq!(tree.read(blob(&inode), 0, len + 10).await.unwrap(), whole);
+        for (offset, n) in [(0, 1), (1, 8192), (len / 2, 100), (len.saturating_sub(3), 10), (len, 5), (130_000, 4000)] {
+            let want = &whole[offset.min(len)..(offset + n).min(len)];
+            assert_eq!(tree.read(blob(&inode), offset as u64, n).await.unwrap(), want);
+            assert_eq!(tree.try_read(blob(&inode), offset as u64, n).unwrap().unwrap(), want);
+        }
+        let file = tree.open_file(blob(&inode).clone());
+        let mut at = 0;
+        while at < len {
+            let piece = file.read(at as u64, 128 * 1024).await.unwrap();
+            assert_eq!(piece, whole[at..(at + 128 * 1024).min(len)]);
+            at += piece.len();
+        }
+        let xattrs = tree.xattrs(&inode).await.unwrap();
+        assert_eq!(xattrs.get(b"user.len").map(<[u8]>::to_vec), (len % 7 == 3).then(|| noise(len as u64, len % 3000)));
+    }
+}
+
+#[tokio::test]
+async fn large_directories_list_whole_from_any_position_and_prove_what_is_missing() {
+    let names: BTreeMap<Vec<u8>, Node> =
+        (0..20_000).map(|n| (format!("name-{:07}", n * 2).into_bytes(), Node::File(vec![n as u8; n % 50]))).collect();
+    let mut publisher = Publisher::new(3);
+    let published = publisher.publish(&Node::Dir(names.clone()), NOW);
+    let tree = open(&publisher, &published).await;
+    let revision = tree.revision().unwrap();
+    let (root, mut listed, mut from) = (revision.root(), Vec::new(), Position::Start);
+    loop {
+        let listing = tree.list(root, from).await.unwrap();
+        assert_eq!(listing.number, listed.len() as u64);
+        listed.extend(listing.entries().iter().map(|e| e.name.as_bytes().to_vec()));
+        if listing.last {
+            break;
+        }
+        from = listing.next();
+    }
+    assert!(listed.iter().eq(names.keys()));
+    for n in [0usize, 1, 777, 9_999, 19_999] {
+        let name = format!("name-{:07}", n * 2);
+        assert_eq!(tree.lookup(root, name.as_bytes()).await.unwrap().unwrap().name.as_bytes(), name.as_bytes());
+        assert!(tree.lookup(root, format!("name-{:07}", n * 2 + 1).as_bytes()).await.unwrap().is_none());
+        for from in [Position::Number(n as u64 + 1), Position::After(name.as_bytes())] {
+            let listing = tree.list(root, from).await.unwrap();
+            assert_eq!(listing.number, n as u64 + 1);
+            assert_eq!(listing.entries().first().map(|e| e.name.as_bytes()), listed.get(n + 1).map(Vec::as_slice));
+        }
+    }
+    for past in [Position::Number(20_000), Position::Number(u64::MAX), Position::After(b"zzz")] {
+        let listing = tree.list(root, past).await.unwrap();
+        assert!(listing.entries().is_empty() && listing.last);
+    }
+    assert!(tree.lookup(root, b"a").await.unwrap().is_none());
+    assert!(tree.lookup(root, b"zzz").await.unwrap().is_none());
+    assert!(matches!(tree.walk(root, b"x/y").await, Err(Error::NotFound { .. })));
+    assert!(matches!(tree.walk(root, b"name-0000000/y").await, Err(Error::NotADirectory { .. })));
+    assert!(matches!(tree.walk(root, b"../y").await, Err(Error::Path { .. })));
+}
+
+#[tokio::test]
+async fn holes_read_as_zeros_without_being_fetched_and_are_found_by_seek() {
+    let (size, at) = (40u64 << 30, (13u64 << 30) + 5);
+    let mut publisher = Publisher::new(4);
+    let published = publisher.publish(&dir([("sparse", Node::Sparse(size, at)), ("empty", Node::File(vec![]))]), NOW);
+    let tree = open(&publisher, &published).await;
+    let inode = tree.walk(tree.revision().unwrap().root(), b"sparse").await.unwrap();
+    let blob = blob(&inode);
+    assert_eq!(tree.read(blob, 1 << 30, MIB).await.unwrap(), vec![0; MIB]);
+    let before = tree.counters().network_frames;
+    assert_eq!(tree.read(blob, at - 2, 5).await.unwrap(), [0, 0, 1, 0, 0][..]);
+    assert!(tree.counters().network_frames - before <= 3);
+    assert_eq!(tree.seek(blob, 0, Seek::Data).await.unwrap(), Some(13 << 30));
+    assert_eq!(tree.seek(blob, at, Seek::Hole).await.unwrap(), Some((13 << 30) + 128 * 1024));
+    assert_eq!(tree.seek(blob, 14 << 30, Seek::Data).await.unwrap(), None);
+    assert_eq!(tree.seek(blob, size, Seek::Hole).await.unwrap(), None);
+    assert_eq!(tree.seek(blob, 5, Seek::Hole).await.unwrap(), Some(5));
+}
+
+#[tokio::test]
+async fn links_are_followed_inside_and_handed_out_where_they_leave() {
+    let link = |target: &str| Node::Link(target.as_bytes().to_vec());
+    let mut publisher = Publisher::new(5);
+    let inner = dir([("file", Node::File(b"x".to_vec())), ("up", link("../b/./file2")), ("loop", link("loop")), ("out", link("../../etc"))]);
+    let published = publisher.publish(
+        &dir([("a", inner), ("b", dir([("file2", Node::File(b"y".to_vec()))])), ("abs", link("/vouch/@h,x")), ("dir", link("a"))]),
+        NOW,
+    );
+    let tree = open(&publisher, &published).await;
+    let revision = tree.revision().unwrap();
+    let walk = async |path: &str| tree.walk_following(revision.root(), path.as_bytes()).await;
+    assert!(matches!(walk("dir/up").await, Ok(Walked::Inside { path, .. }) if path == b"b/file2"));
+    assert!(matches!(walk("dir/../b//file2").await, Ok(Walked::Inside { path, .. }) if path == b"b/file2"));
+    assert!(matches!(walk("a/loop").await, Err(Error::SymlinkLoop { .. })));
+    assert!(matches!(walk("dir/out/passwd").await, Ok(Walked::Outside { link, target, rest }) if link == b"a/out" && target == b"../../etc" && rest == b"passwd"));
+    assert!(matches!(walk("abs/q/r").await, Ok(Walked::Outside { target, rest, .. }) if target == b"/vouch/@h,x" && rest == b"q/r"));
+    assert!(matches!(walk("a/nope").await, Err(Error::NotFound { path }) if path == b"a/nope"));
+    assert!(matches!(walk("..").await, Err(Error::Path { .. })));
+}
+
+#[tokio::test]
+async fn what_was_read_once_is_answered_without_the_network() {
+    let mut publisher = Publisher::new(6);
+    let published = publisher.publish(&dir([("f", Node::File(noise(1, 300_000)))]), NOW);
+    let tree = open(&publisher, &published).await;
+    let root = tree.revision().unwrap().root().clone();
+    assert!(tree.try_lookup(&root, b"f").is_none(), "nothing is here yet");
+    let inode = tree.walk(&root, b"f").await.unwrap();
+    tree.read(blob(&inode), 0, 300_000).await.unwrap();
+    assert!(tree.try_lookup(&root, b"f").unwrap().unwrap().is_some());
+    assert!(tree.try_lookup(&root, b"g").unwrap().unwrap().is_none());
+    assert_eq!(tree.try_list(&root, Position::Start).unwrap().unwrap().entries().len(), 1);
+    assert_eq!(tree.try_read(blob(&inode), 0, 300_000).unwrap().unwrap(), noise(1, 300_000));
+    assert_eq!(tree.try_walk(&root, b"f").unwrap().unwrap(), inode);
+}
+
+#[tokio::test]
+async fn a_frame_that_many_want_is_fetched_once() {
+    let mut publisher = Publisher::new(7);
+    let published = publisher.publish(&dir([("f", Node::File(noise(1, 100_000)))]), NOW);
+    let tree = open(&publisher, &published).await;
+    let inode = tree.walk(tree.revision().unwrap().root(), b"f").await.unwrap();
+    let before = tree.counters().network_frames;
+    let reads = (0..50).map(|_| tree.read(blob(&inode), 0, 100_000));
+    assert!(futures_util::future::join_all(reads).await.into_iter().all(|bytes| bytes.unwrap() == noise(1, 100_000)));
+    assert_eq!(tree.counters().network_frames - before, 1);
+}
