@@ -1,1 +1,28 @@
-//! Not yet written.
+//! Published trees as a FUSE file system: one tree, or the namespace of all trees.
+//!
+//! Owns the table of files that the kernel knows, their numbers, what the kernel may cache and for how long, and the way
+//! of open files from one revision to the next. What may be believed, where it comes from and what is cached on this
+//! side is [`vouch_tree_client`]'s; nothing is read here that was not verified there.
+
+mod attr;
+mod complaint;
+mod config;
+mod cookie;
+mod core;
+mod error;
+mod face;
+mod kernel;
+mod listing;
+mod namespace;
+mod negative;
+mod number;
+mod point;
+mod session;
+mod sweep;
+mod table;
+mod volume;
+
+pub use config::{MountConfig, MountOptions, XattrMode};
+pub use error::MountError;
+pub use point::{clear_dead_mount, unmount_point};
+pub use session::{MountStatus, Mounted, TreeStatus, mount_namespace, mount_tree};

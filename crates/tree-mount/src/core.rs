@@ -1,0 +1,223 @@
+//! What all requests share, and the requests about one file: lookup, attributes, content, links, extended attributes.
+//!
+//! Each is one async function that first tries what the client holds, so that its first poll, on the FUSE thread,
+//! answers if nothing must be fetched (see [`crate::face`]). Never blocks; each await ends in bounded time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use fuser::FileAttr;
+use vouch_tree::xattr::Xattrs;
+use vouch_tree::{Blob, BlobBody, Content, Inode, LEAF_LEN_MAX};
+use vouch_tree_client::Seek;
+
+use crate::attr::{attributes, is_brief};
+use crate::complaint::Complaints;
+use crate::config::MountOptions;
+use crate::error::OpError;
+use crate::kernel::{Kernel, Notice};
+use crate::namespace::Namespace;
+use crate::number::NodeId;
+use crate::table::{NodeView, Table};
+use crate::volume::Volume;
+
+/// A mount's state.
+pub(crate) struct Core {
+    pub(crate) table: Table,
+    pub(crate) kernel: Kernel,
+    pub(crate) runtime: tokio::runtime::Handle,
+    pub(crate) options: MountOptions,
+    pub(crate) complaints: Complaints,
+    pub(crate) shape: Shape,
+    /// The kernel has been told that there are no extended attributes.
+    pub(crate) without_xattrs: bool,
+}
+
+/// What is mounted.
+pub(crate) enum Shape {
+    /// One tree, whose root is the mount's.
+    Tree(Arc<Volume>),
+    /// Trees by their names.
+    Namespace(Namespace),
+}
+
+/// The answer to a lookup.
+pub(crate) enum Found {
+    /// These attributes, for so long.
+    File(FileAttr, Duration),
+    /// Proven missing, for so long.
+    Nothing(Duration),
+}
+
+impl Core {
+    /// Looks `name` up in a directory; counts a lookup of what it finds.
+    pub(crate) async fn lookup(self: &Arc<Self>, directory: NodeId, name: &[u8]) -> Result<Found, OpError> {
+        if let (Shape::Namespace(namespace), NodeId::ROOT) = (&self.shape, directory) {
+            return namespace.lookup(self, name).await;
+        }
+        for _ in 0..LOOKS_MAX {
+            let (view, volume) = self.view(directory)?;
+            let left = volume.fresh(self.patience()).await?;
+            if !view.inode.is_directory() {
+                return Err(OpError::NotDirectory);
+            }
+            let entry = match volume.tree().try_lookup(&view.inode, name) {
+                Some(entry) => entry?,
+                None => volume.tree().lookup(&view.inode, name).await?,
+            };
+            let Ok(mut entering) = self.table.enter(directory, &view.inode) else { continue };
+            let Some(entry) = entry else {
+                let let_go = volume.negatives.lock().insert(directory, name);
+                drop(entering);
+                if let Some((directory, name)) = let_go {
+                    self.kernel.tell(Notice::Name(directory, name));
+                }
+                return Ok(Found::Nothing(left));
+            };
+            let id = entering.insert(name, &entry.inode).ok_or(OpError::Unfit("too many inode numbers collide"))?;
+            drop(entering);
+            if is_opaque(&view.inode) && volume.refer(directory, name) {
+                self.kernel.tell(Notice::Content(directory));
+            }
+            return Ok(Found::File(attributes(id, &entry.inode), left));
+        }
+        Err(OpError::Unfit("the directory changes faster than it can be read"))
+    }
+
+    /// The attributes of a node, and for how long.
+    pub(crate) async fn attributes(&self, id: NodeId) -> Result<(FileAttr, Duration), OpError> {
+        let view = self.table.get(id).ok_or(OpError::Gone)?;
+        let left = match &view.volume {
+            Some(volume) => volume.fresh(self.patience()).await?,
+            None => Namespace::TTL,
+        };
+        if view.gone {
+            return Err(OpError::Gone);
+        }
+        Ok((attributes(id, &view.inode), left))
+    }
+
+    /// The target of a symbolic link.
+    pub(crate) async fn link_target(&self, id: NodeId) -> Result<Vec<u8>, OpError> {
+        let view = self.table.get(id).ok_or(OpError::Gone)?;
+        if let Some(volume) = &view.volume {
+            volume.fresh(self.patience()).await?;
+        }
+        match &view.inode.content {
+            _ if view.gone => Err(OpError::Gone),
+            Content::Symlink(target) => Ok(target.clone()),
+            _ => Err(OpError::Invalid),
+        }
+    }
+
+    /// Up to `len` bytes of a file; fewer only at its end.
+    pub(crate) async fn read(&self, id: NodeId, offset: u64, len: usize) -> Result<Bytes, OpError> {
+        let (view, volume) = self.view(id)?;
+        volume.fresh(self.patience()).await?;
+        let Content::Regular { blob, .. } = &view.inode.content else { return Err(OpError::Invalid) };
+        if blob.size > LEAF_LEN_MAX as u64 && !matches!(blob.body, BlobBody::Hole) {
+            let reader = volume.reader(id, blob);
+            return Ok(match reader.try_read(offset, len) {
+                Some(bytes) => bytes?,
+                None => reader.read(offset, len).await?,
+            });
+        }
+        if is_brief(blob) {
+            let whole = self.whole(id, &view, &volume).await?;
+            let Content::Regular { blob, .. } = &whole.content else { return Err(OpError::Gone) };
+            return read_blob(&volume, blob, offset, len).await;
+        }
+        read_blob(&volume, blob, offset, len).await
+    }
+
+    /// Where data or a hole begins, from `offset` on.
+    pub(crate) async fn seek(&self, id: NodeId, offset: u64, whence: Seek) -> Result<u64, OpError> {
+        let (view, volume) = self.view(id)?;
+        volume.fresh(self.patience()).await?;
+        let Content::Regular { blob, .. } = &view.inode.content else { return Err(OpError::Invalid) };
+        if let BlobBody::Inline(_) = blob.body {
+            return match whence {
+                _ if offset >= blob.size => Err(OpError::NoOffset),
+                Seek::Data => Ok(offset),
+                Seek::Hole => Ok(blob.size),
+            };
+        }
+        volume.tree().seek(blob, offset, whence).await?.ok_or(OpError::NoOffset)
+    }
+
+    /// A node's extended attributes.
+    pub(crate) async fn xattrs(&self, id: NodeId) -> Result<Arc<Xattrs>, OpError> {
+        let view = self.table.get(id).ok_or(OpError::Gone)?;
+        let Some(volume) = &view.volume else { return Ok(Arc::default()) };
+        volume.fresh(self.patience()).await?;
+        if view.gone {
+            return Err(OpError::Gone);
+        }
+        if view.inode.xattrs.size == 0 {
+            return Ok(Arc::default());
+        }
+        let whole;
+        let inode = if is_brief(&view.inode.xattrs) {
+            whole = self.whole(id, &view, volume).await?;
+            &whole
+        } else {
+            &*view.inode
+        };
+        Ok(match volume.tree().try_xattrs(inode) {
+            Some(xattrs) => xattrs?,
+            None => volume.tree().xattrs(inode).await?,
+        })
+    }
+
+    /// The tree that a node belongs to; `None` for the namespace itself.
+    pub(crate) fn volume_of(&self, id: NodeId) -> Option<Arc<Volume>> {
+        self.table.get(id).and_then(|view| view.volume)
+    }
+
+    /// How long a request may wait for a fresh revision before it looks at files at all.
+    pub(crate) fn patience(&self) -> Duration {
+        self.options.deadline / 2
+    }
+
+    /// A node that exists, and its tree.
+    pub(crate) fn view(&self, id: NodeId) -> Result<(NodeView, Arc<Volume>), OpError> {
+        let view = self.table.get(id).ok_or(OpError::Gone)?;
+        match view.volume.clone() {
+            _ if view.gone => Err(OpError::Gone),
+            Some(volume) => Ok((view, volume)),
+            None => Err(OpError::Invalid),
+        }
+    }
+
+    /// The inode with the bytes that the table leaves out, from its directory's page or the fsinfo.
+    async fn whole(&self, id: NodeId, view: &NodeView, volume: &Arc<Volume>) -> Result<Inode, OpError> {
+        if id == volume.root() {
+            return Ok(volume.shown().root().clone());
+        }
+        let (parent, name) = self.table.path(id).ok_or(OpError::Gone)?;
+        let directory = self.table.get(parent).ok_or(OpError::Gone)?.inode;
+        let entry = match volume.tree().try_lookup(&directory, &name) {
+            Some(entry) => entry?,
+            None => volume.tree().lookup(&directory, &name).await?,
+        };
+        // The directory may have been taken over to a newer revision a moment before the file is.
+        let entry = entry.filter(|e| e.inode.file_type() == view.inode.file_type()).ok_or(OpError::Gone)?;
+        Ok(entry.inode.clone())
+    }
+}
+
+/// Whether the directory lists only what has been referred to.
+pub(crate) const fn is_opaque(directory: &Inode) -> bool {
+    matches!(directory.content, Content::Directory { opaque: true, .. })
+}
+
+async fn read_blob(volume: &Volume, blob: &Blob, offset: u64, len: usize) -> Result<Bytes, OpError> {
+    Ok(match volume.tree().try_read(blob, offset, len) {
+        Some(bytes) => bytes?,
+        None => volume.tree().read(blob, offset, len).await?,
+    })
+}
+
+/// A directory that moves on so often between reading and entering is being published faster than it is read.
+const LOOKS_MAX: usize = 16;

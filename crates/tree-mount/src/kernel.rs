@@ -1,0 +1,62 @@
+//! Word to the kernel that something it has cached is no longer so.
+//!
+//! A notice may wait in the kernel for a page or directory that a request holds, and that request for an answer from
+//! us; so notices are sent by a thread of their own, never by one that answers.
+
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use fuser::{INodeNo, Notifier};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::number::NodeId;
+
+/// Something that the kernel should forget.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Notice {
+    /// A node's attributes (and access lists).
+    Attributes(NodeId),
+    /// A node's attributes and its cached pages: content, link target, or listing.
+    Content(NodeId),
+    /// What a name in a directory leads to, or that it leads nowhere.
+    Name(NodeId, Box<[u8]>),
+}
+
+/// The sending end; cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Kernel {
+    notices: mpsc::Sender<Notice>,
+}
+
+impl Kernel {
+    /// The two ends of the way to the kernel. The receiver is given to [`run`] once there is a session.
+    pub(crate) fn channel() -> (Self, mpsc::Receiver<Notice>) {
+        let (notices, receiver) = mpsc::channel();
+        (Self { notices }, receiver)
+    }
+
+    /// Queues a notice; returns at once.
+    pub(crate) fn tell(&self, notice: Notice) {
+        // Nobody listens any more when the mount is ending, and then there is no cache to correct.
+        let _ = self.notices.send(notice);
+    }
+}
+
+/// Sends notices until the last [`Kernel`] is gone.
+pub(crate) fn run(notifier: Notifier, notices: mpsc::Receiver<Notice>) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("vouch-notify".into()).spawn(move || {
+        for notice in notices {
+            let sent = match &notice {
+                // A negative offset leaves the pages alone.
+                Notice::Attributes(id) => notifier.inval_inode(INodeNo(id.0), -1, 0),
+                Notice::Content(id) => notifier.inval_inode(INodeNo(id.0), 0, 0),
+                Notice::Name(id, name) => notifier.inval_entry(INodeNo(id.0), OsStr::from_bytes(name)),
+            };
+            if let Err(error) = sent {
+                // The session has ended (ENODEV), or the name is busy as a mount point; lookups are right all the same.
+                tracing::debug!(?notice, "notice to the kernel: {error}");
+            }
+        }
+    })
+}

@@ -1,0 +1,174 @@
+//! Mount points: what is mounted there, clearing what a killed client left, unmounting, the device's read-ahead.
+//!
+//! Looks at mount points through /proc/self/mountinfo, since a stat(2) of a mount whose server hangs would hang too.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::config::SUBTYPE;
+use crate::error::MountError;
+
+/// Clears a mount of ours whose process is no more ("Transport endpoint is not connected"). `Ok(true)`: there was one.
+///
+/// # Errors
+/// [`MountError::Busy`] where the mount is alive; [`MountError::Point`] where something else is broken there.
+pub fn clear_dead_mount(point: &Path) -> Result<bool, MountError> {
+    let path = absolute(point)?;
+    let Some(mount) = mount_at(&path)? else { return Ok(false) };
+    if !mount.is_ours() {
+        return match fs::metadata(&path) {
+            Err(error) if is_dead(&error) => {
+                Err(MountError::Point { path, why: "a dead mount of another file system is there; unmount it first (fusermount3 -u)" })
+            }
+            // Mounting over another file system is what mounting is.
+            _ => Ok(false),
+        };
+    }
+    match fs::metadata(&path) {
+        Err(error) if is_dead(&error) => {
+            detach(&path)?;
+            tracing::info!("{}: cleared what a killed client had left", path.display());
+            Ok(true)
+        }
+        _ => Err(MountError::Busy { path }),
+    }
+}
+
+/// Unmounts a vouch mount; one that is in use disappears from the tree now and ends when its last file is closed.
+///
+/// # Errors
+/// [`MountError::Point`] where no vouch mount is.
+pub fn unmount_point(point: &Path) -> Result<(), MountError> {
+    let path = absolute(point)?;
+    match mount_at(&path)? {
+        Some(mount) if mount.is_ours() => detach(&path),
+        _ => Err(MountError::Point { path, why: "no vouch mount is there" }),
+    }
+}
+
+/// The mount point without symbolic links above its last component, which may be dead.
+pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {
+    let failed = |source| MountError::Io { doing: "looking for the mount point", path: point.to_owned(), source };
+    match point.canonicalize() {
+        Ok(path) => Ok(path),
+        Err(error) if is_dead(&error) => {
+            let parent = match point.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent,
+                _ => Path::new("."),
+            };
+            let name = point.file_name().ok_or(MountError::Point { path: point.to_owned(), why: "the root can't be mounted over" })?;
+            Ok(parent.canonicalize().map_err(failed)?.join(name))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(MountError::Point { path: point.to_owned(), why: "no such directory; make it first" })
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Sets how far the kernel reads ahead on a mount of ours, as far as this user may.
+pub(crate) fn set_read_ahead(path: &Path, bytes: u32) -> io::Result<()> {
+    let mount = mount_at(path).map_err(io::Error::other)?.ok_or(io::ErrorKind::NotFound)?;
+    fs::write(format!("/sys/class/bdi/{}/read_ahead_kb", mount.device), (bytes / 1024).to_string())
+}
+
+/// Takes a mount away even if it is in use. An ordinary user's is taken by fusermount3, which checks whose it is.
+pub(crate) fn detach(path: &Path) -> Result<(), MountError> {
+    let failed = |source| MountError::Io { doing: "unmounting", path: path.to_owned(), source };
+    match unmount(path, UnmountFlags::DETACH) {
+        Ok(()) => Ok(()),
+        Err(Errno::PERM) => {
+            let mut command = Command::new("fusermount3");
+            command.args([OsStr::new("-u"), OsStr::new("-z"), OsStr::new("--"), path.as_os_str()]).stdin(Stdio::null());
+            let output = command.output().map_err(failed)?;
+            if output.status.success() {
+                return Ok(());
+            }
+            Err(MountError::Denied { path: path.to_owned(), why: String::from_utf8_lossy(&output.stderr).trim().to_owned() })
+        }
+        Err(error) => Err(failed(error.into())),
+    }
+}
+
+/// Whether a mount of ours is still there, by the device number that it had.
+pub(crate) fn device_at(path: &Path) -> Option<String> {
+    mount_at(path).ok().flatten().filter(Mount::is_ours).map(|mount| mount.device)
+}
+
+struct Mount {
+    device: String,
+    fs_type: Vec<u8>,
+}
+
+impl Mount {
+    fn is_ours(&self) -> bool {
+        self.fs_type == format!("fuse.{SUBTYPE}").as_bytes()
+    }
+}
+
+/// The topmost mount at exactly `path`.
+fn mount_at(path: &Path) -> Result<Option<Mount>, MountError> {
+    const MOUNTINFO: &str = "/proc/self/mountinfo";
+    let text = fs::read(MOUNTINFO).map_err(|source| MountError::Io { doing: "reading", path: MOUNTINFO.into(), source })?;
+    Ok(text.split(|&b| b == b'\n').filter_map(parse_line).filter(|(point, _)| point == path.as_os_str()).last().map(|(_, mount)| mount))
+}
+
+/// "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw", proc_pid_mountinfo(5).
+fn parse_line(line: &[u8]) -> Option<(OsString, Mount)> {
+    let mut fields = line.split(|&b| b == b' ');
+    let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
+    let point = unescape(fields.nth(1)?);
+    let fs_type = fields.skip_while(|f| *f != b"-").nth(1)?.to_vec();
+    Some((point, Mount { device, fs_type }))
+}
+
+/// Undoes the octal escapes of space, tab, newline and backslash.
+fn unescape(field: &[u8]) -> OsString {
+    let (mut out, mut rest) = (Vec::with_capacity(field.len()), field);
+    while let Some((&byte, after)) = rest.split_first() {
+        let octal = (byte == b'\\').then(|| after.get(..3)).flatten().and_then(|d| std::str::from_utf8(d).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(escaped) => {
+                out.push(escaped);
+                rest = &after[3..];
+            }
+            None => {
+                out.push(byte);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(out)
+}
+
+fn is_dead(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mountinfo_lines_are_understood() {
+        let line = br"36 35 0:98 / /mnt/a\040b\134 rw,noatime master:1 - fuse.vouch @host,id ro,user_id=0";
+        let (point, mount) = parse_line(line).unwrap();
+        assert_eq!((point.as_bytes(), mount.device.as_str(), mount.is_ours()), (&br"/mnt/a b\"[..], "0:98", true));
+        assert!(parse_line(b"").is_none() && parse_line(b"36 35 0:98 / /mnt rw").is_none());
+    }
+
+    #[test]
+    fn a_plain_directory_has_no_dead_mount() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(!clear_dead_mount(dir.path()).unwrap());
+        assert!(unmount_point(dir.path()).is_err());
+        assert!(clear_dead_mount(&dir.path().join("missing")).is_err());
+    }
+}

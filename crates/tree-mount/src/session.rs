@@ -1,0 +1,218 @@
+//! Mounting, serving until told to stop, unmounting.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use fuser::Session;
+use tokio::sync::oneshot;
+use vouch_tree_client::{Client, Tree, TreeOptions};
+
+use crate::attr::brief;
+use crate::complaint::Complaints;
+use crate::config::{MountConfig, XattrMode};
+use crate::core::{Core, Shape};
+use crate::error::MountError;
+use crate::face::Face;
+use crate::kernel::{self, Kernel};
+use crate::namespace::Namespace;
+use crate::number::{NodeId, Numbering};
+use crate::table::Table;
+use crate::volume::Volume;
+use crate::{point, sweep};
+
+/// A mount that is being served.
+pub struct Mounted {
+    point: PathBuf,
+    device: Option<String>,
+    core: Arc<Core>,
+    ended: oneshot::Receiver<io::Result<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a mount holds at the moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountStatus {
+    /// Files that the kernel knows.
+    pub nodes: usize,
+    /// The trees.
+    pub trees: Vec<TreeStatus>,
+}
+
+/// What is shown of one tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeStatus {
+    /// Its self-certifying name.
+    pub name: String,
+    /// The revision.
+    pub revision: u64,
+    /// When that ends, in seconds since 1970.
+    pub expires: i64,
+    /// Whether it is served: neither expired nor revoked.
+    pub served: bool,
+}
+
+/// Mounts one tree. Serves on threads of its own and on the runtime that it is called on, which must be multi-threaded.
+///
+/// # Errors
+/// Where the mount point is none, is taken, or this user may not mount.
+pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted, MountError> {
+    let fsinfo = &tree.newest().fsinfo;
+    let without_xattrs = match config.options.xattrs {
+        XattrMode::Auto => fsinfo.counts.with_xattrs == 0,
+        XattrMode::On => false,
+        XattrMode::Off => true,
+    };
+    let label = tree.name().to_string();
+    let numbering = Numbering::of_tree(&fsinfo.hostid);
+    let volume = Arc::new(Volume::new(tree.clone(), config.options.clock.clone(), numbering, NodeId::ROOT, label.clone()));
+    let root = brief(volume.shown().root());
+    let mounted = mount(config, Shape::Tree(volume.clone()), Some(volume.clone()), root, without_xattrs, &label).await?;
+    tokio::spawn(sweep::follow(Arc::downgrade(&mounted.core), volume));
+    Ok(mounted)
+}
+
+/// Mounts the namespace of all trees: `@HOST[:PORT],HOSTID` appears when it is referred to.
+///
+/// # Errors
+/// As [`mount_tree`].
+pub async fn mount_namespace(config: MountConfig, client: Arc<Client>, trees: TreeOptions) -> Result<Mounted, MountError> {
+    let without_xattrs = config.options.xattrs == XattrMode::Off;
+    mount(config, Shape::Namespace(Namespace::new(client, trees)), None, Namespace::root(), without_xattrs, "vouch").await
+}
+
+async fn mount(
+    config: MountConfig,
+    shape: Shape,
+    volume: Option<Arc<Volume>>,
+    root: vouch_tree::Inode,
+    without_xattrs: bool,
+    source: &str,
+) -> Result<Mounted, MountError> {
+    let (kernel, notices) = Kernel::channel();
+    let read_ahead_bytes = config.options.read_ahead_bytes;
+    let session_config = config.options.session(source);
+    let runtime = tokio::runtime::Handle::current();
+    let core = Arc::new(Core {
+        table: Table::default(),
+        kernel,
+        runtime,
+        options: config.options,
+        complaints: Complaints::default(),
+        shape,
+        without_xattrs,
+    });
+    core.table.pin_root(volume, Arc::new(root));
+    let face = Face::new(core.clone());
+    // Mounting waits for the kernel, and for fusermount3 where that is needed.
+    let starting = tokio::task::spawn_blocking(move || {
+        point::clear_dead_mount(&config.point)?;
+        let path = point::absolute(&config.point)?;
+        if !fs::metadata(&path).is_ok_and(|m| m.is_dir()) {
+            return Err(MountError::Point { path, why: "not a directory" });
+        }
+        let session = Session::new(face, &path, &session_config).map_err(|source| explain(&path, source))?;
+        let failed = |doing| move |source| MountError::Io { doing, path: PathBuf::from("/dev/fuse"), source };
+        kernel::run(session.notifier(), notices).map_err(failed("starting a thread for"))?;
+        let (end, ended) = oneshot::channel();
+        // The session unmounts when it is dropped, which is when it has ended or its thread could not be started.
+        let serve = move || {
+            let _ = end.send(session.run());
+        };
+        let thread = std::thread::Builder::new().name("vouch-fuse".into()).spawn(serve).map_err(failed("starting a thread for"))?;
+        if let Err(error) = point::set_read_ahead(&path, read_ahead_bytes) {
+            tracing::info!("{}: the kernel reads ahead its own 128 KiB only: {error}", path.display());
+        }
+        let device = point::device_at(&path);
+        Ok((path, device, ended, thread))
+    });
+    let failed = |error: tokio::task::JoinError| MountError::Io { doing: "mounting", path: PathBuf::new(), source: error.into() };
+    let (point, device, ended, thread) = starting.await.map_err(failed)??;
+    Ok(Mounted { point, device, core, ended, thread: Some(thread) })
+}
+
+impl Mounted {
+    /// The mount point, absolute.
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// What it holds at the moment.
+    pub fn status(&self) -> MountStatus {
+        let volumes = match &self.core.shape {
+            Shape::Tree(volume) => vec![volume.clone()],
+            Shape::Namespace(namespace) => namespace.volumes(),
+        };
+        let status = |volume: &Arc<Volume>| {
+            let shown = volume.shown();
+            let (revision, expires) = (shown.number(), shown.expires());
+            TreeStatus { name: volume.label().to_owned(), revision, expires, served: volume.is_fresh() }
+        };
+        MountStatus { nodes: self.core.table.len(), trees: volumes.iter().map(status).collect() }
+    }
+
+    /// Serves until `stop` is ready, and then unmounts; or until somebody else unmounts.
+    ///
+    /// # Errors
+    /// Where the session or the unmounting failed.
+    pub async fn serve_until(mut self, stop: impl Future<Output = ()>) -> Result<(), MountError> {
+        let ended = tokio::select! {
+            ended = &mut self.ended => Some(ended),
+            () = stop => None,
+        };
+        match ended {
+            Some(ended) => {
+                self.thread.take();
+                match ended {
+                    Ok(Err(source)) => Err(MountError::Io { doing: "serving", path: self.point.clone(), source }),
+                    _ => Ok(()),
+                }
+            }
+            None => self.unmount().await,
+        }
+    }
+
+    /// Unmounts. Files that are open come to an error when the process ends.
+    ///
+    /// # Errors
+    /// Where the system refuses.
+    pub async fn unmount(mut self) -> Result<(), MountError> {
+        self.take_away()?;
+        // With files still open the session goes on until they are closed; whoever unmounts does not wait for that.
+        let _ = tokio::time::timeout(GRACE, &mut self.ended).await;
+        Ok(())
+    }
+
+    fn take_away(&mut self) -> Result<(), MountError> {
+        // Only what was mounted here: by now another file system may lie on top, or none.
+        let is_there = self.thread.take().is_some() && self.device.is_some() && point::device_at(&self.point) == self.device;
+        if is_there { point::detach(&self.point) } else { Ok(()) }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Err(error) = self.take_away() {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+fn explain(path: &Path, source: io::Error) -> MountError {
+    let path = path.to_owned();
+    match source.kind() {
+        io::ErrorKind::NotFound => MountError::NoFuse { source },
+        io::ErrorKind::PermissionDenied => MountError::Denied {
+            path,
+            why: format!(
+                "{source}; as an ordinary user, own the directory, and allow other users only with user_allow_other in /etc/fuse.conf"
+            ),
+        },
+        _ => MountError::Io { doing: "mounting", path, source },
+    }
+}
+
+/// How long an unmounted session may take to end.
+const GRACE: std::time::Duration = std::time::Duration::from_secs(2);

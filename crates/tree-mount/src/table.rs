@@ -1,0 +1,371 @@
+//! The node table: which files the kernel knows, by which paths, as of which revision.
+//!
+//! A node lives as long as the kernel holds it or a known file lies below it, because open files are followed by path.
+//! All changes are single steps under one short lock; nothing here waits, fetches or talks to the kernel.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vouch_tree::{FileType, Inode};
+
+use crate::attr;
+use crate::number::NodeId;
+use crate::volume::Volume;
+
+/// What the kernel is to be told of one node.
+#[derive(Clone)]
+pub(crate) struct NodeView {
+    /// The tree that it belongs to; `None` for what the namespace itself made.
+    pub(crate) volume: Option<Arc<Volume>>,
+    /// Its inode in the revision in force; [`attr::brief`] but for directories' pages.
+    pub(crate) inode: Arc<Inode>,
+    /// The directory of its first path.
+    pub(crate) parent: NodeId,
+    /// A signed root has proven that it is no more.
+    pub(crate) gone: bool,
+}
+
+/// The directory has moved on to another revision since its inode was looked at: look again.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Moved;
+
+/// A child of a directory by one of its names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KnownChild {
+    pub(crate) id: NodeId,
+    pub(crate) name: Box<[u8]>,
+}
+
+/// What [`Table::update`] did.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Updated {
+    /// The node follows the entry; the same number names it.
+    Same,
+    /// The node follows the path, or its other paths, but the entry has another number now.
+    Renumbered,
+    /// The path was the last one and the file is no more.
+    Gone,
+    /// The kernel had forgotten it already.
+    Unknown,
+}
+
+/// All nodes of a mount.
+#[derive(Default)]
+pub(crate) struct Table {
+    inner: Mutex<Inner>,
+}
+
+type Map<V> = HashMap<NodeId, V, BuildHasherDefault<NumberHasher>>;
+
+#[derive(Default)]
+struct Inner {
+    nodes: Map<Node>,
+    /// (directory, child), for each directory that holds a path of the child.
+    children: BTreeSet<(NodeId, NodeId)>,
+}
+
+struct Node {
+    view: NodeView,
+    /// Of the first path; `view.parent` is its directory.
+    name: Box<[u8]>,
+    /// Further paths of a file with several links.
+    more: Vec<(NodeId, Box<[u8]>)>,
+    /// The link group that its number was made of; 0: made of its path.
+    group: u64,
+    /// How often the kernel was given it and has not yet forgotten it.
+    lookups: u64,
+    /// Never dropped: the root of the mount.
+    pinned: bool,
+}
+
+impl Table {
+    /// Adds the root of the mount, for good.
+    pub(crate) fn pin_root(&self, volume: Option<Arc<Volume>>, inode: Arc<Inode>) {
+        let view = NodeView { volume, inode, parent: NodeId::ROOT, gone: false };
+        let node = Node { view, name: Box::default(), more: Vec::new(), group: 0, lookups: 1, pinned: true };
+        self.inner.lock().nodes.insert(NodeId::ROOT, node);
+    }
+
+    /// Adds or finds what the namespace's root holds under `name` (a tree's root, a link), and counts a lookup.
+    pub(crate) fn insert_reference(&self, id: NodeId, volume: Option<Arc<Volume>>, name: &[u8], inode: Arc<Inode>) -> Arc<Inode> {
+        let mut inner = self.inner.lock();
+        let view = NodeView { volume, inode, parent: NodeId::ROOT, gone: false };
+        let node = inner.nodes.entry(id).or_insert_with(|| Node {
+            view,
+            name: name.into(),
+            more: Vec::new(),
+            group: 0,
+            lookups: 0,
+            pinned: false,
+        });
+        node.lookups += 1;
+        let inode = node.view.inode.clone();
+        inner.children.insert((NodeId::ROOT, id));
+        inode
+    }
+
+    /// What is known of a node.
+    pub(crate) fn get(&self, id: NodeId) -> Option<NodeView> {
+        self.inner.lock().nodes.get(&id).map(|node| node.view.clone())
+    }
+
+    /// The node's first path: its directory, and its name there.
+    pub(crate) fn path(&self, id: NodeId) -> Option<(NodeId, Box<[u8]>)> {
+        self.inner.lock().nodes.get(&id).map(|node| (node.view.parent, node.name.clone()))
+    }
+
+    /// Locks the table to add entries of one directory, whose inode was `seen` when they were read.
+    pub(crate) fn enter<'a>(&'a self, directory: NodeId, seen: &Arc<Inode>) -> Result<Entering<'a>, Moved> {
+        let inner = self.inner.lock();
+        match inner.nodes.get(&directory) {
+            Some(node) if Arc::ptr_eq(&node.view.inode, seen) && !node.view.gone => {
+                let volume = node.view.volume.clone();
+                Ok(Entering { inner, directory, volume })
+            }
+            _ => Err(Moved),
+        }
+    }
+
+    /// The kernel forgets `count` lookups of a node.
+    pub(crate) fn forget(&self, id: NodeId, count: u64) {
+        self.inner.lock().forget(id, count);
+    }
+
+    /// How many nodes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.inner.lock().nodes.len()
+    }
+
+    /// The known names in a directory.
+    pub(crate) fn children(&self, directory: NodeId) -> Vec<KnownChild> {
+        self.inner.lock().children_of(directory)
+    }
+
+    /// All nodes of a tree, directories and others.
+    pub(crate) fn all_of(&self, volume: &Arc<Volume>) -> Vec<(NodeId, FileType)> {
+        let inner = self.inner.lock();
+        let ours = |node: &Node| node.view.volume.as_ref().is_some_and(|v| Arc::ptr_eq(v, volume));
+        inner.nodes.iter().filter(|(_, node)| ours(node)).map(|(id, node)| (*id, node.view.inode.file_type())).collect()
+    }
+
+    /// Takes a directory to `inode`, if still `known` are all its known names; else returns those that came since.
+    /// From here on lookups in it are answered from the new revision.
+    pub(crate) fn move_directory(&self, directory: NodeId, inode: &Arc<Inode>, known: &[KnownChild]) -> Result<(), Vec<KnownChild>> {
+        let index: HashSet<(NodeId, &[u8])> = known.iter().map(|k| (k.id, &*k.name)).collect();
+        let mut inner = self.inner.lock();
+        let mut fresh = inner.children_of(directory);
+        fresh.retain(|k| !index.contains(&(k.id, &*k.name)));
+        if !fresh.is_empty() {
+            return Err(fresh);
+        }
+        if let Some(node) = inner.nodes.get_mut(&directory) {
+            node.view.inode = inode.clone();
+            node.view.gone = false;
+        }
+        Ok(())
+    }
+
+    /// Takes the node that `name` in `directory` led to over to what the name leads to now. A directory's own pages
+    /// are left as they are: [`Table::move_directory`] takes them over when its children have been looked at.
+    pub(crate) fn update(&self, volume: &Volume, directory: NodeId, child: &KnownChild, entry: Option<&Inode>) -> Updated {
+        let mut inner = self.inner.lock();
+        let Some(node) = inner.nodes.get_mut(&child.id) else { return Updated::Unknown };
+        let same_type = entry.filter(|e| e.file_type() == node.view.inode.file_type());
+        let follows = |e: &&Inode| (0..ATTEMPTS_MAX).any(|n| volume.numbering().of_file(directory, &child.name, e, n) == child.id);
+        if let Some(inode) = same_type.filter(follows) {
+            // A directory follows when its own known names have been looked at.
+            if !inode.is_directory() {
+                node.adopt(inode);
+            }
+            return Updated::Same;
+        }
+        if !node.more.is_empty() {
+            inner.drop_path(child.id, directory, &child.name);
+            return Updated::Renumbered;
+        }
+        match same_type {
+            Some(inode) => {
+                node.adopt(inode);
+                Updated::Renumbered
+            }
+            None => {
+                node.view.gone = true;
+                Updated::Gone
+            }
+        }
+    }
+
+    /// Marks all below a directory that is no more; returns them.
+    pub(crate) fn bury(&self, directory: NodeId) -> Vec<NodeId> {
+        let mut inner = self.inner.lock();
+        let (mut buried, mut queue) = (Vec::new(), vec![directory]);
+        while let Some(id) = queue.pop() {
+            let below: Vec<NodeId> = inner.children.range((id, NodeId(0))..=(id, NodeId(u64::MAX))).map(|&(_, child)| child).collect();
+            for child in below {
+                if inner.bury_path(child, id) {
+                    buried.push(child);
+                    queue.push(child);
+                }
+            }
+        }
+        buried
+    }
+}
+
+/// The table, locked to add entries of one directory.
+pub(crate) struct Entering<'a> {
+    inner: parking_lot::MutexGuard<'a, Inner>,
+    directory: NodeId,
+    volume: Option<Arc<Volume>>,
+}
+
+impl Entering<'_> {
+    /// Adds an entry or finds its node, brings it up to date, and counts a lookup.
+    pub(crate) fn insert(&mut self, name: &[u8], inode: &Inode) -> Option<NodeId> {
+        let volume = self.volume.clone()?;
+        let (directory, group) = (self.directory, inode.link_group);
+        for attempt in 0..ATTEMPTS_MAX {
+            let id = volume.numbering().of_file(directory, name, inode, attempt);
+            let Some(node) = self.inner.nodes.get_mut(&id) else {
+                let view = NodeView { volume: Some(volume), inode: Arc::new(attr::brief(inode)), parent: directory, gone: false };
+                self.inner.nodes.insert(id, Node { view, name: name.into(), more: Vec::new(), group, lookups: 1, pinned: false });
+                self.inner.children.insert((directory, id));
+                return Some(id);
+            };
+            let is_same = node.group == group && (group != 0 || (node.view.parent == directory && *node.name == *name));
+            if !is_same || !node.view.volume.as_ref().is_some_and(|v| Arc::ptr_eq(v, &volume)) {
+                continue;
+            }
+            if node.view.gone || !node.view.inode.is_directory() {
+                node.adopt(inode);
+            }
+            node.lookups += 1;
+            if node.add_path(directory, name) {
+                self.inner.children.insert((directory, id));
+            }
+            return Some(id);
+        }
+        None
+    }
+
+    /// Takes back an [`Entering::insert`] that the reply had no room for.
+    pub(crate) fn take_back(&mut self, id: NodeId) {
+        self.inner.forget(id, 1);
+    }
+}
+
+impl Node {
+    fn adopt(&mut self, inode: &Inode) {
+        self.view.inode = Arc::new(attr::brief(inode));
+        self.view.gone = false;
+    }
+
+    /// True if the path was new.
+    fn add_path(&mut self, directory: NodeId, name: &[u8]) -> bool {
+        let known =
+            (self.view.parent == directory && *self.name == *name) || self.more.iter().any(|(d, n)| *d == directory && **n == *name);
+        if !known && self.more.len() < PATHS_MAX {
+            self.more.push((directory, name.into()));
+            return true;
+        }
+        false
+    }
+
+    fn has_path_in(&self, directory: NodeId) -> bool {
+        self.view.parent == directory || self.more.iter().any(|(d, _)| *d == directory)
+    }
+}
+
+impl Inner {
+    fn children_of(&self, directory: NodeId) -> Vec<KnownChild> {
+        let mut found = Vec::new();
+        for &(_, id) in self.children.range((directory, NodeId(0))..=(directory, NodeId(u64::MAX))) {
+            let Some(node) = self.nodes.get(&id) else { continue };
+            if node.view.parent == directory {
+                found.push(KnownChild { id, name: node.name.clone() });
+            }
+            found.extend(node.more.iter().filter(|(d, _)| *d == directory).map(|(_, name)| KnownChild { id, name: name.clone() }));
+        }
+        found
+    }
+
+    fn forget(&mut self, id: NodeId, count: u64) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.lookups = node.lookups.saturating_sub(count);
+            self.drop_unused(id);
+        }
+    }
+
+    /// Drops a node that nobody holds, and then its directories, as far as they were only held by it.
+    fn drop_unused(&mut self, id: NodeId) {
+        let mut queue = vec![id];
+        while let Some(id) = queue.pop() {
+            let Some(node) = self.nodes.get(&id) else { continue };
+            let has_children = self.children.range((id, NodeId(0))..=(id, NodeId(u64::MAX))).next().is_some();
+            if node.lookups > 0 || node.pinned || has_children {
+                continue;
+            }
+            let Some(node) = self.nodes.remove(&id) else { continue };
+            for directory in node.more.iter().map(|(d, _)| *d).chain([node.view.parent]) {
+                self.children.remove(&(directory, id));
+                queue.push(directory);
+            }
+        }
+    }
+
+    /// A file has lost its names in `directory`. True if they were its last: it is gone, and was not before.
+    fn bury_path(&mut self, id: NodeId, directory: NodeId) -> bool {
+        while let Some(node) = self.nodes.get_mut(&id).filter(|node| node.has_path_in(directory)) {
+            if node.more.is_empty() {
+                return !std::mem::replace(&mut node.view.gone, true);
+            }
+            let more = node.more.iter().find(|(d, _)| *d == directory).map(|(_, name)| name.clone());
+            let name = more.unwrap_or_else(|| node.name.clone());
+            self.drop_path(id, directory, &name);
+        }
+        false
+    }
+
+    fn drop_path(&mut self, id: NodeId, directory: NodeId, name: &[u8]) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        if let Some(at) = node.more.iter().position(|(d, n)| *d == directory && **n == *name) {
+            node.more.swap_remove(at);
+        } else if node.view.parent == directory && *node.name == *name && !node.more.is_empty() {
+            let (parent, name) = node.more.swap_remove(0);
+            (node.view.parent, node.name) = (parent, name);
+        }
+        if !node.has_path_in(directory) {
+            self.children.remove(&(directory, id));
+            self.drop_unused(directory);
+        }
+    }
+}
+
+/// Node ids are hashes already.
+#[derive(Default)]
+pub(crate) struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&b| self.0 = self.0.rotate_left(8) ^ u64::from(b));
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        self.0 = n;
+    }
+}
+
+/// Two files of a million collide with a chance of 1 in 37 million; eight do not.
+const ATTEMPTS_MAX: u32 = 8;
+
+/// Paths that are followed for one file. Each further link is found by lookup as ever; it only is not followed.
+const PATHS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! One mounted tree: its client, the revision that the kernel is shown, and until when.
+//!
+//! The client may have a newer revision than is shown: the sweep (see [`crate::sweep`]) takes the known files over
+//! first. What is shown is never past its end.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use quick_cache::sync::Cache;
+use tokio::sync::watch;
+use vouch_tree::{Blob, Content, Inode};
+use vouch_tree_client::{Clock, Error, FileReader, Revision, Tree};
+
+use crate::cookie;
+use crate::negative::Negatives;
+use crate::number::{NodeId, Numbering};
+
+/// A tree within a mount.
+pub(crate) struct Volume {
+    tree: Arc<Tree>,
+    clock: Arc<dyn Clock>,
+    numbering: Numbering,
+    root: NodeId,
+    label: String,
+    shown: RwLock<Arc<Revision>>,
+    shown_until: AtomicI64,
+    shown_signal: watch::Sender<u64>,
+    /// Not before then are the replicas asked again for a fresh revision on a reader's behalf.
+    ask_again: Mutex<Option<Instant>>,
+    /// Readers of large files, for their read-ahead.
+    readers: Cache<NodeId, Arc<FileReader>>,
+    pub(crate) negatives: Mutex<Negatives>,
+    /// Directories as they were, for listings under way.
+    older: Mutex<VecDeque<(NodeId, u32, Arc<Inode>)>>,
+    /// Names in opaque directories that somebody has referred to.
+    referenced: Mutex<HashMap<NodeId, BTreeSet<Box<[u8]>>>>,
+    /// Directories that a sweep could not finish.
+    pub(crate) unfinished: Mutex<HashSet<NodeId>>,
+}
+
+/// Whether the shown revision may be shown.
+enum Freshness {
+    /// For so long.
+    Fresh(Duration),
+    /// The client has a fresh one, which is about to be shown.
+    Behind,
+    /// No.
+    Refused(Error),
+}
+
+impl Volume {
+    /// A volume that shows the tree's newest revision.
+    pub(crate) fn new(tree: Arc<Tree>, clock: Arc<dyn Clock>, numbering: Numbering, root: NodeId, label: String) -> Self {
+        let newest = tree.newest();
+        Self {
+            tree,
+            clock,
+            numbering,
+            root,
+            label,
+            shown_until: AtomicI64::new(newest.expires()),
+            shown_signal: watch::Sender::new(newest.number()),
+            shown: RwLock::new(newest),
+            ask_again: Mutex::default(),
+            readers: Cache::new(READERS_MAX),
+            negatives: Mutex::default(),
+            older: Mutex::default(),
+            referenced: Mutex::default(),
+            unfinished: Mutex::default(),
+        }
+    }
+
+    /// The tree's client.
+    pub(crate) fn tree(&self) -> &Arc<Tree> {
+        &self.tree
+    }
+
+    /// How its files are numbered.
+    pub(crate) fn numbering(&self) -> &Numbering {
+        &self.numbering
+    }
+
+    /// The node of its root directory.
+    pub(crate) fn root(&self) -> NodeId {
+        self.root
+    }
+
+    /// Its name, for the log.
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// The revision that the kernel is shown.
+    pub(crate) fn shown(&self) -> Arc<Revision> {
+        self.shown.read().clone()
+    }
+
+    /// All known files have been taken over to `revision`.
+    pub(crate) fn show(&self, revision: Arc<Revision>) {
+        self.shown_until.store(revision.expires(), Ordering::Release);
+        let number = revision.number();
+        *self.shown.write() = revision;
+        self.shown_signal.send_replace(number);
+    }
+
+    /// Whether what is shown is fresh and not refused.
+    pub(crate) fn is_fresh(&self) -> bool {
+        matches!(self.freshness(), Freshness::Fresh(_))
+    }
+
+    /// How long the kernel may believe what it is told now. Where the revision has ended, asks the replicas for a newer
+    /// one first and waits until it is shown, at most `patience`.
+    pub(crate) async fn fresh(&self, patience: Duration) -> Result<Duration, Error> {
+        let refused = match self.freshness() {
+            Freshness::Fresh(left) => return Ok(left),
+            Freshness::Behind => Error::TimedOut { after: patience, last: "a newer revision is being taken over".into() },
+            Freshness::Refused(error) => {
+                self.ask(error.clone()).await?;
+                error
+            }
+        };
+        let mut signal = self.shown_signal.subscribe();
+        let wait = async {
+            loop {
+                signal.mark_unchanged();
+                match self.freshness() {
+                    Freshness::Fresh(left) => return Ok(left),
+                    Freshness::Refused(error) => return Err(error),
+                    Freshness::Behind => {}
+                }
+                if signal.changed().await.is_err() {
+                    return Err(refused.clone());
+                }
+            }
+        };
+        tokio::time::timeout(patience, wait).await.unwrap_or(Err(refused.clone()))
+    }
+
+    /// Asks for a newer revision, unless that has failed a moment ago.
+    async fn ask(&self, refused: Error) -> Result<(), Error> {
+        if !matches!(refused, Error::Expired { .. }) || self.ask_again.lock().is_some_and(|at| Instant::now() < at) {
+            return Err(refused);
+        }
+        let asked = self.tree.refresh().await;
+        match self.tree.revision() {
+            Ok(_) => {
+                *self.ask_again.lock() = None;
+                Ok(())
+            }
+            Err(still) => {
+                *self.ask_again.lock() = Some(Instant::now() + ASK_INTERVAL);
+                Err(asked.err().unwrap_or(still))
+            }
+        }
+    }
+
+    fn freshness(&self) -> Freshness {
+        if let Err(error) = self.tree.revision() {
+            return Freshness::Refused(error);
+        }
+        match self.shown_until.load(Ordering::Acquire).saturating_sub(self.clock.now()) {
+            // The clock ticks in seconds, the kernel's in less: the last second is not given away.
+            left @ 1.. => Freshness::Fresh(Duration::from_secs(left as u64 - 1)),
+            _ => Freshness::Behind,
+        }
+    }
+
+    /// The reader of a large file, which remembers where its reads are.
+    pub(crate) fn reader(&self, id: NodeId, blob: &Blob) -> Arc<FileReader> {
+        if let Some(reader) = self.readers.get(&id)
+            && reader.blob() == blob
+        {
+            return reader;
+        }
+        let reader = Arc::new(self.tree.open_file(blob.clone()));
+        self.readers.insert(id, reader.clone());
+        reader
+    }
+
+    /// Keeps a directory as it was, for listings under way.
+    pub(crate) fn keep_older(&self, id: NodeId, inode: Arc<Inode>) {
+        let mut older = self.older.lock();
+        older.push_back((id, tag_of(&inode), inode));
+        if older.len() > OLDER_MAX {
+            older.pop_front();
+        }
+    }
+
+    /// A directory as it was when a cookie with `tag` was handed out.
+    pub(crate) fn older(&self, id: NodeId, tag: u32) -> Option<Arc<Inode>> {
+        self.older.lock().iter().rev().find(|(i, t, _)| *i == id && *t == tag).map(|(_, _, inode)| inode.clone())
+    }
+
+    /// Notes that a name in an opaque directory was referred to. True if it had not been.
+    pub(crate) fn refer(&self, directory: NodeId, name: &[u8]) -> bool {
+        let mut referenced = self.referenced.lock();
+        let names = referenced.entry(directory).or_default();
+        names.len() < REFERENCED_MAX && names.insert(name.into())
+    }
+
+    /// The names in an opaque directory that were referred to, sorted.
+    pub(crate) fn referenced(&self, directory: NodeId) -> Vec<Box<[u8]>> {
+        self.referenced.lock().get(&directory).into_iter().flatten().cloned().collect()
+    }
+}
+
+/// What tells one version of a directory from another within a cookie.
+pub(crate) fn tag_of(directory: &Inode) -> u32 {
+    match &directory.content {
+        Content::Directory { top: Some(top), .. } => cookie::tag_of(top.handle.prefix()),
+        _ => 0,
+    }
+}
+
+/// Large files read at once with read-ahead; more of them share by turns.
+const READERS_MAX: usize = 512;
+
+/// Directories kept as they were.
+const OLDER_MAX: usize = 256;
+
+/// Names remembered of one opaque directory; one that is referred to later is found, but not listed.
+const REFERENCED_MAX: usize = 65_536;
+
+/// Readers of an expired tree get an answer at once, and replicas are not asked by each of them.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
