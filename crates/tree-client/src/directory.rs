@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use vouch_tree::directory::LeafPage;
-use vouch_tree::{Content, DirEntry, FileType, Inode, PageRef};
+use vouch_tree::{BlockHandle, Content, DirEntry, FileType, Inode, PageRef};
 
 use crate::frame::Frame;
 use crate::replica::Urgency;
@@ -86,6 +86,15 @@ struct Descent<'a> {
     /// Pages that follow it below the same parent, nearest first.
     siblings: Vec<PageRef>,
     total: u64,
+}
+
+/// A leaf page by its place, without having been read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeafSpan {
+    pub(crate) handle: BlockHandle,
+    /// The number of its first entry.
+    pub(crate) number: u64,
+    pub(crate) entries: u64,
 }
 
 enum Step {
@@ -257,6 +266,23 @@ impl Tree {
                 }
             }
         }
+    }
+
+    /// The leaf page that holds entry `number`; reads interior pages only.
+    pub(crate) async fn leaf_span(&self, dir: &Inode, number: u64) -> Result<Option<LeafSpan>> {
+        let deadline = self.begin().await?;
+        let Some(mut descent) = Descent::begin(dir, Position::Number(number))? else { return Ok(None) };
+        while descent.page.height > 0 {
+            let page = descent.page;
+            let frame = self.frame_by(page.kind(), &page.handle, PAGE_LEN_EXPECTED, Urgency::Reader, deadline).await?;
+            match descent.step(frame)? {
+                Step::Down => {}
+                Step::Leaf(_) | Step::Absent => return Ok(None),
+            }
+        }
+        let entries = descent.expected.unwrap_or(0);
+        let span = LeafSpan { handle: descent.page.handle, number: descent.before, entries };
+        Ok((number < span.number + entries).then_some(span))
     }
 
     /// Fetches the pages that follow, if those halfway are not here: so it happens once in several pages.

@@ -156,6 +156,11 @@ impl Freshness {
         self.expires.store(i64::MIN, Ordering::Release);
     }
 
+    /// The verified statements about the key that were met.
+    pub(crate) fn statements(&self) -> Vec<KeyStatement> {
+        self.memory.lock().statements.clone()
+    }
+
     /// The signed fsinfo remembered from before, if any.
     pub(crate) fn remembered(&self) -> Option<Vec<u8>> {
         let memory = self.memory.lock();

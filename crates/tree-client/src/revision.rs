@@ -22,6 +22,11 @@ impl Revision {
         Self { fsinfo, signed, handle, expires }
     }
 
+    /// One out of the history, from the frame with this handle.
+    pub(crate) const fn old(fsinfo: Fsinfo, signed: Bytes, expires: u64, handle: BlockHandle) -> Self {
+        Self { fsinfo, signed, handle, expires }
+    }
+
     /// The frame in which a signed fsinfo is kept: raw, so that its handle follows from it.
     pub(crate) fn frame_of(signed: &[u8]) -> Vec<u8> {
         frame::build(FrameKind::Fsinfo, signed, 0)

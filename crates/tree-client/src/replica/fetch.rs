@@ -8,8 +8,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout};
 use vouch_tree::{BlockHandle, Iv};
 
-pub(crate) use super::batch::FetchedFrame;
-use super::batch::{FetchFailure, Request};
+use super::batch::{FetchFailure, FetchedFrame, Request};
 use super::score::{Choice, ReplicaId};
 use super::set::ReplicaSet;
 use super::status::CounterCells;

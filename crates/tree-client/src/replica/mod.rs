@@ -8,6 +8,7 @@ mod set;
 mod status;
 
 pub(crate) use connection::{CallFailure, Connection};
+pub(crate) use batch::FetchedFrame;
 pub(crate) use fetch::{Urgency, Want};
 pub(crate) use set::{Location, Reach, Replica, ReplicaSet};
 pub(crate) use status::CounterCells;
