@@ -1,0 +1,138 @@
+//! What statx(2) tells of a file, and its fingerprint: whether two looks saw the same state.
+
+use rustix::fs::{AtFlags, FileType, StatxFlags, StatxTimestamp};
+use std::os::fd::BorrowedFd;
+use vouch_tree::{Iv, Timestamp};
+
+use crate::error::Trouble;
+
+/// A file's attributes. Equal before and after reading: it did not change meanwhile, as far as timestamps can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    pub(crate) dev: u64,
+    pub(crate) ino: u64,
+    /// Type and permissions.
+    mode: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) nlink: u32,
+    pub(crate) rdev: (u32, u32),
+    pub(crate) size: u64,
+    pub(crate) mtime: Timestamp,
+    pub(crate) ctime: Timestamp,
+}
+
+impl Attributes {
+    /// Of the name in the directory; does not follow links or trigger mounts.
+    pub(crate) fn of_name(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Self, Trouble> {
+        Self::statx(dir, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT)
+    }
+
+    /// Of an open file.
+    pub(crate) fn of_fd(fd: BorrowedFd<'_>) -> Result<Self, Trouble> {
+        Self::statx(fd, b"", AtFlags::EMPTY_PATH)
+    }
+
+    fn statx(dir: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<Self, Trouble> {
+        let stat = rustix::fs::statx(dir, name, flags, StatxFlags::BASIC_STATS).map_err(Trouble::system("read the attributes"))?;
+        let time = |t: StatxTimestamp| Timestamp { s: t.tv_sec, ns: t.tv_nsec.min(999_999_999) };
+        Ok(Self {
+            dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            ino: stat.stx_ino,
+            mode: stat.stx_mode.into(),
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+            nlink: stat.stx_nlink,
+            rdev: (stat.stx_rdev_major, stat.stx_rdev_minor),
+            size: stat.stx_size,
+            mtime: time(stat.stx_mtime),
+            ctime: time(stat.stx_ctime),
+        })
+    }
+
+    pub(crate) fn file_type(&self) -> FileType {
+        FileType::from_raw_mode(self.mode)
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        self.file_type() == FileType::Directory
+    }
+
+    /// Whether several names may lead to it.
+    pub(crate) fn is_linked(&self) -> bool {
+        self.nlink > 1 && !self.is_directory()
+    }
+
+    /// Permission, set-id and sticky bits.
+    pub(crate) const fn permissions(&self) -> u16 {
+        (self.mode & 0o7777) as u16
+    }
+
+    /// Which file it is.
+    pub(crate) const fn identity(&self) -> (u64, u64) {
+        (self.dev, self.ino)
+    }
+
+    /// Whether a change after this look, made at `now`, could leave the timestamps as they are: then the next
+    /// publication must not trust them. (As git's index has it: "racily clean" entries.)
+    pub(crate) fn is_racy(&self, now: Timestamp) -> bool {
+        self.ctime.s > now.s.saturating_sub(RACY_S)
+    }
+
+    /// The state of the file under this name, as 16 bytes. `content` says what lies in a directory.
+    pub(crate) fn fingerprint(&self, iv: &Iv, name: &[u8], content: &[u8]) -> Fingerprint {
+        let mut state = [0u8; 96];
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            state[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        put(&[name.len() as u8]);
+        for n in [self.dev, self.ino, self.size, self.mtime.s as u64, self.ctime.s as u64] {
+            put(&n.to_le_bytes());
+        }
+        // What follows is within the ctime, for file systems that keep one; it costs nothing more than a copy.
+        for n in [self.mode, self.uid, self.gid, self.nlink, self.rdev.0, self.rdev.1, self.mtime.ns, self.ctime.ns] {
+            put(&n.to_le_bytes());
+        }
+        let mut whole = [0u8; 96 + 255 + 64];
+        let mut len = 0;
+        for part in [&state[..at], name, content] {
+            let end = (len + part.len()).min(whole.len());
+            whole[len..end].copy_from_slice(&part[..end - len]);
+            len = end;
+        }
+        let hash = blake3::keyed_hash(iv.as_bytes(), &whole[..len]);
+        let mut print = [0; Fingerprint::LEN];
+        print.copy_from_slice(&hash.as_bytes()[..Fingerprint::LEN]);
+        Fingerprint(print)
+    }
+}
+
+/// Sixteen bytes that change whenever a file's state does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Fingerprint([u8; Self::LEN]);
+
+impl Fingerprint {
+    pub(crate) const LEN: usize = 16;
+
+    /// Of what must not be trusted at the next publication.
+    pub(crate) const UNTRUSTED: Self = Self([0; Self::LEN]);
+
+    pub(crate) const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) const fn as_bytes(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+}
+
+/// The time by the clock that the kernel stamps files with.
+pub(crate) fn now() -> Timestamp {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    Timestamp { s: now.tv_sec, ns: u32::try_from(now.tv_nsec).unwrap_or(0) }
+}
+
+/// Coarser than the timestamps of every file system in use (FAT: 2 s).
+const RACY_S: i64 = 2;

@@ -1,0 +1,88 @@
+//! Open directories: a bounded number of them, so that no depth runs out of descriptors.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::error::Trouble;
+
+/// How many directories may stay open.
+#[derive(Debug)]
+pub(crate) struct Descriptors {
+    open: Arc<AtomicUsize>,
+    open_count_max: usize,
+    /// Cleared by the first file that belongs to somebody else, whose access time only its owner may leave alone.
+    no_atime: AtomicBool,
+}
+
+impl Descriptors {
+    /// Raises this process's limit as far as it may be raised.
+    pub(crate) fn new() -> Self {
+        let limit = getrlimit(Resource::Nofile);
+        let wanted = limit.maximum.map_or(WANTED_COUNT, |max| max.min(WANTED_COUNT));
+        if limit.current.is_some_and(|now| now < wanted) {
+            // If it can't be raised, fewer directories stay open.
+            let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
+        }
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(WANTED_COUNT);
+        let open_count_max = usize::try_from(limit / 2).unwrap_or(usize::MAX).min(OPEN_COUNT_MAX);
+        Self { open: Arc::default(), open_count_max, no_atime: AtomicBool::new(true) }
+    }
+
+    /// Opens a directory below an open one, or the one at a path where `dir` is the current directory.
+    pub(crate) fn directory(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<OpenDirectory, Errno> {
+        let fd = self.open(dir, name, OFlags::DIRECTORY)?;
+        self.open.fetch_add(1, Ordering::Relaxed);
+        Ok(OpenDirectory { fd, open: self.open.clone() })
+    }
+
+    /// Opens a file for reading. Never blocks, never follows a link.
+    pub(crate) fn file(&self, dir: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, Trouble> {
+        self.open(dir, name, OFlags::NONBLOCK | OFlags::NOCTTY).map_err(Trouble::system("open"))
+    }
+
+    fn open(&self, dir: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        if self.no_atime.load(Ordering::Relaxed) {
+            match rustix::fs::openat(dir, name, flags | OFlags::NOATIME, Mode::empty()) {
+                Err(Errno::PERM) => self.no_atime.store(false, Ordering::Relaxed),
+                result => return result,
+            }
+        }
+        rustix::fs::openat(dir, name, flags, Mode::empty())
+    }
+
+    /// Whether another directory may stay open after it has been listed.
+    pub(crate) fn has_room(&self) -> bool {
+        self.open.load(Ordering::Relaxed) <= self.open_count_max
+    }
+}
+
+/// A directory, open for listing and as the place that names are looked up in.
+#[derive(Debug)]
+pub(crate) struct OpenDirectory {
+    fd: OwnedFd,
+    open: Arc<AtomicUsize>,
+}
+
+impl AsFd for OpenDirectory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for OpenDirectory {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The limit that is asked for.
+const WANTED_COUNT: u64 = 16 * 1024;
+
+/// Directories that stay open while their entries are worked on; more are opened again when they are needed.
+const OPEN_COUNT_MAX: usize = 4 * 1024;

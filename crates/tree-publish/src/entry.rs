@@ -1,0 +1,436 @@
+//! Jobs on the entries of a directory: look, compare with the record, read what is new.
+
+use std::ops::Range;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rayon::Scope;
+use rustix::fs::FileType;
+use vouch_tree::inode::{DeviceNumber, SYMLINK_LEN_MAX};
+use vouch_tree::{BlockHandle, Content, Timestamp};
+
+use crate::attributes::{Attributes, Fingerprint, now};
+use crate::error::{Error, Trouble};
+use crate::file::{Batch, Group, LargeContent, SMALL_LEN_MAX, read_group, read_small};
+use crate::links::{Claim, Name, Read, link_group};
+use crate::node::{Look, Node};
+use crate::pages::{Outcome, Slot};
+use crate::printable::printable;
+use crate::walk::{REPEAT_COUNT_MAX, Walk, inode};
+use crate::xattrs::{self, Place};
+
+/// What there is to say of an entry at once.
+enum Step {
+    Done(Outcome),
+    /// A job will deliver it.
+    Later,
+    /// A subdirectory: a job of its own.
+    Directory(Arc<Node>),
+}
+
+/// A name whose file is being read.
+#[derive(Debug)]
+struct Target {
+    node: Arc<Node>,
+    index: usize,
+    /// How often it was read again.
+    repeats: u32,
+    /// The file for which other names may wait.
+    claimed: Option<(u64, u64)>,
+}
+
+/// A file of many leaves, while jobs read it.
+#[derive(Debug)]
+struct LargeFile {
+    target: Target,
+    file: OwnedFd,
+    attributes: Attributes,
+    racy: bool,
+    pending: AtomicUsize,
+    progress: Mutex<LargeProgress>,
+}
+
+#[derive(Debug)]
+struct LargeProgress {
+    content: LargeContent,
+    batch: Option<Batch>,
+    leaves: Vec<Option<BlockHandle>>,
+    trouble: Option<Trouble>,
+}
+
+impl Walk<'_> {
+    /// A chunk as a job of its own.
+    pub(crate) fn chunk_job<'s>(&'s self, scope: &Scope<'s>, node: Arc<Node>, chunk: Range<usize>) {
+        self.chunk(scope, &node, chunk);
+        if node.complete() {
+            self.drive(scope, node);
+        }
+    }
+
+    /// Works on some entries of a window.
+    pub(crate) fn chunk<'s>(&'s self, scope: &Scope<'s>, node: &Arc<Node>, mut chunk: Range<usize>) {
+        let look = node.look();
+        let open = match node.directory(&self.descriptors) {
+            Ok(open) => open,
+            // The window stays empty, and the directory is read again.
+            Err(Trouble::Vanished) => return node.set_vanished(),
+            Err(trouble) => return self.fail(trouble.at(&node.path(None))),
+        };
+        let now = now();
+        let mut outcomes = Vec::with_capacity(chunk.len());
+        let mut directories = Vec::new();
+        let mut read_len = 0;
+        while let Some(index) = chunk.next() {
+            if self.is_stopped() {
+                return;
+            }
+            match self.entry(scope, node, &look, open.as_fd(), index, now, &mut read_len) {
+                Ok(Step::Done(outcome)) => outcomes.push((index, outcome)),
+                Ok(Step::Later) => {}
+                Ok(Step::Directory(child)) => directories.push(child),
+                Err(trouble) => outcomes.push((index, self.leave_out(node, look.listing.name(index), trouble))),
+            }
+            // Where there is real work, others may have half of what is left.
+            if read_len >= SHARE_LEN && chunk.len() >= 2 {
+                let middle = chunk.start + chunk.len() / 2;
+                let rest = middle..chunk.end;
+                chunk.end = middle;
+                read_len = 0;
+                node.expect(1);
+                let node = node.clone();
+                scope.spawn(move |scope| self.chunk_job(scope, node, rest));
+            }
+        }
+        node.deliver(outcomes);
+        node.expect(directories.len());
+        for child in directories.into_iter().rev() {
+            scope.spawn(move |scope| self.directory(scope, child));
+        }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "what a chunk knows, handed to its inner loop")]
+    fn entry<'s>(
+        &'s self,
+        scope: &Scope<'s>,
+        node: &Arc<Node>,
+        look: &Look,
+        dir: BorrowedFd<'_>,
+        index: usize,
+        now: Timestamp,
+        read_len: &mut u64,
+    ) -> Result<Step, Trouble> {
+        let name = look.listing.name(index);
+        let attributes = Attributes::of_name(dir, name)?;
+        if attributes.is_directory() {
+            if self.database == Some(attributes.identity()) {
+                return Err(Error::DatabaseInside { path: printable(&node.path(Some(name))) }.into());
+            }
+            let closed = self.options.one_file_system && attributes.dev != self.root_dev;
+            return Ok(Step::Directory(Arc::new(Node::child(node, index, name, attributes, closed))));
+        }
+        self.progress.files.fetch_add(1, Ordering::Relaxed);
+        let is_regular = attributes.file_type() == FileType::RegularFile;
+        if is_regular {
+            self.progress.bytes.fetch_add(attributes.size, Ordering::Relaxed);
+        }
+        let print = attributes.fingerprint(self.frames.iv(), name, &[]);
+        if !attributes.is_racy(now) && look.earlier.as_ref().is_some_and(|earlier| earlier.contains(index, &print)) {
+            return Ok(Step::Done(Outcome { slot: Slot::Same, print }));
+        }
+        let mut target = Target { node: node.clone(), index, repeats: 0, claimed: None };
+        if attributes.is_linked() {
+            let wait = || {
+                node.expect(1);
+                Name { node: node.clone(), index }
+            };
+            match self.links.claim(&attributes, wait) {
+                Claim::Known(read) => return Ok(Step::Done(self.outcome(name, &read))),
+                Claim::Waits => return Ok(Step::Later),
+                Claim::Read => target.claimed = Some(attributes.identity()),
+            }
+        }
+        if is_regular {
+            *read_len += attributes.size.min(SMALL_LEN_MAX) + READ_COST_LEN;
+        }
+        let claimed = target.claimed;
+        match self.read(scope, target, dir, name, attributes) {
+            Ok(Some(read)) => Ok(Step::Done(self.settle(scope, name, claimed, read))),
+            Ok(None) => Ok(Step::Later),
+            Err(trouble) => {
+                self.abandon(scope, claimed, &trouble);
+                Err(trouble)
+            }
+        }
+    }
+
+    /// Reads a file, again while it changes. `None`: a job does it and will deliver.
+    fn read<'s>(
+        &'s self,
+        scope: &Scope<'s>,
+        mut target: Target,
+        dir: BorrowedFd<'_>,
+        name: &[u8],
+        mut attributes: Attributes,
+    ) -> Result<Option<Read>, Trouble> {
+        loop {
+            if attributes.is_directory() {
+                return Err(Trouble::Vanished);
+            }
+            let now = now();
+            if let Some(wait) = until_next_tick(&attributes, now) {
+                std::thread::sleep(wait);
+                attributes = Attributes::of_name(dir, name)?;
+                if attributes.is_directory() {
+                    return Err(Trouble::Vanished);
+                }
+            }
+            let racy = attributes.is_racy(now);
+            if attributes.file_type() == FileType::RegularFile && attributes.size > SMALL_LEN_MAX {
+                let file = self.descriptors.file(dir, name)?;
+                let content = LargeContent::new(attributes.size);
+                let progress = Mutex::new(LargeProgress { content, batch: None, leaves: Vec::new(), trouble: None });
+                // The jobs' own expectation: the chunk completes without it.
+                target.node.expect(1);
+                let job = LargeFile { target, file, attributes, racy, pending: AtomicUsize::new(0), progress };
+                scope.spawn(move |scope| self.large_step(scope, Arc::new(job)));
+                return Ok(None);
+            }
+            match self.read_at_once(dir, name, &attributes) {
+                Ok((xattrs, content)) => {
+                    let inode = inode(&attributes, link_group(self.frames.iv(), &attributes), xattrs, content);
+                    return Ok(Some(Read { inode, attributes, racy }));
+                }
+                Err(Trouble::Changed) if target.repeats < REPEAT_COUNT_MAX => {
+                    target.repeats += 1;
+                    self.progress.reread.fetch_add(1, Ordering::Relaxed);
+                    attributes = Attributes::of_name(dir, name)?;
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        }
+    }
+
+    /// All but large files. What was read is of one state if the attributes are the same afterwards.
+    fn read_at_once(&self, dir: BorrowedFd<'_>, name: &[u8], before: &Attributes) -> Result<(vouch_tree::Blob, Content), Trouble> {
+        let number = DeviceNumber { major: before.rdev.0, minor: before.rdev.1 };
+        let content = match before.file_type() {
+            FileType::RegularFile => {
+                let file = self.descriptors.file(dir, name)?;
+                let (blob, space) = read_small(&self.frames, file.as_fd(), before.size)?;
+                let xattrs = xattrs::read(&self.frames, Place::Open(file.as_fd()))?;
+                if Attributes::of_fd(file.as_fd())? != *before {
+                    return Err(Trouble::Changed);
+                }
+                self.count_read(blob.size);
+                return Ok((xattrs, Content::Regular { blob, space }));
+            }
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(dir, name, Vec::new()).map_err(|error| match error {
+                    // It is no link any more.
+                    rustix::io::Errno::INVAL => Trouble::Changed,
+                    error => Trouble::system("read the link")(error),
+                })?;
+                let target = target.into_bytes();
+                if target.is_empty() || target.len() > SYMLINK_LEN_MAX {
+                    return Err(Trouble::Unsupported("is a link with a target that is empty or longer than 4,095 bytes"));
+                }
+                Content::Symlink(target)
+            }
+            FileType::Fifo => Content::Fifo,
+            FileType::Socket => Content::Socket,
+            FileType::CharacterDevice => Content::CharDevice(number),
+            FileType::BlockDevice => Content::BlockDevice(number),
+            FileType::Directory | FileType::Unknown => return Err(Trouble::Unsupported("is of an unknown type")),
+        };
+        let xattrs = xattrs::read(&self.frames, Place::Named(dir, name))?;
+        if Attributes::of_name(dir, name)? != *before {
+            return Err(Trouble::Changed);
+        }
+        Ok((xattrs, content))
+    }
+
+    /// Takes a large file onwards: called when none of its groups is being read.
+    fn large_step<'s>(&'s self, scope: &Scope<'s>, job: Arc<LargeFile>) {
+        let result = loop {
+            if self.is_stopped() {
+                return;
+            }
+            let mut progress = job.progress.lock();
+            let LargeProgress { content, batch, leaves, trouble } = &mut *progress;
+            if let Some(trouble) = trouble.take() {
+                break Err(trouble);
+            }
+            if let Some(done) = batch.take()
+                && let Err(error) = content.absorb(&self.frames, &done, leaves)
+            {
+                break Err(error.into());
+            }
+            let next = match content.next_batch(job.file.as_fd()) {
+                Ok(Some(next)) => next,
+                Ok(None) => break Ok(()),
+                Err(trouble) => break Err(trouble),
+            };
+            let groups = next.groups.clone();
+            *leaves = vec![None; next.leaf_count()];
+            *batch = Some(next);
+            if groups.is_empty() {
+                continue;
+            }
+            drop(progress);
+            job.pending.store(groups.len(), Ordering::Release);
+            for group in groups.into_iter().rev() {
+                let job = job.clone();
+                scope.spawn(move |scope| self.group_job(scope, job, group));
+            }
+            return;
+        };
+        let result = result.and_then(|()| self.large_end(&job));
+        // The last group's thread is here, and others have let go of the job but for dropping it.
+        let LargeFile { target, .. } = &*job;
+        let target = Target { node: target.node.clone(), ..*target };
+        self.large_deliver(scope, target, result);
+    }
+
+    fn group_job<'s>(&'s self, scope: &Scope<'s>, job: Arc<LargeFile>, group: Group) {
+        if self.is_stopped() {
+            return;
+        }
+        let mut handles = vec![None; group.count];
+        let result = read_group(&self.frames, job.file.as_fd(), job.attributes.size, &group, &mut handles);
+        {
+            let mut progress = job.progress.lock();
+            match result {
+                Ok(()) => progress.leaves[group.at..group.at + group.count].copy_from_slice(&handles),
+                Err(trouble) => progress.trouble = Some(trouble),
+            }
+        }
+        if job.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.large_step(scope, job);
+        }
+    }
+
+    fn large_end(&self, job: &LargeFile) -> Result<Read, Trouble> {
+        let content = std::mem::replace(&mut job.progress.lock().content, LargeContent::new(0));
+        let (blob, space) = content.finish(&self.frames)?;
+        let xattrs = xattrs::read(&self.frames, Place::Open(job.file.as_fd()))?;
+        if Attributes::of_fd(job.file.as_fd())? != job.attributes {
+            return Err(Trouble::Changed);
+        }
+        self.count_read(space);
+        let group = link_group(self.frames.iv(), &job.attributes);
+        Ok(Read {
+            inode: inode(&job.attributes, group, xattrs, Content::Regular { blob, space }),
+            attributes: job.attributes,
+            racy: job.racy,
+        })
+    }
+
+    /// The end of a job on a file: delivers it, or reads it again.
+    fn large_deliver<'s>(&'s self, scope: &Scope<'s>, mut target: Target, result: Result<Read, Trouble>) {
+        let (node, index, claimed) = (target.node.clone(), target.index, target.claimed);
+        let listing = node.look().listing;
+        let name = listing.name(index);
+        let result = match result {
+            Err(Trouble::Changed) if target.repeats < REPEAT_COUNT_MAX => {
+                target.repeats += 1;
+                self.progress.reread.fetch_add(1, Ordering::Relaxed);
+                let again = node.directory(&self.descriptors).and_then(|open| {
+                    let attributes = Attributes::of_name(open.as_fd(), name)?;
+                    self.read(scope, target, open.as_fd(), name, attributes)
+                });
+                match again {
+                    Ok(Some(read)) => Ok(read),
+                    Ok(None) => {
+                        // The new job brought its own expectation, and may have met it already.
+                        if node.complete() {
+                            self.drive(scope, node);
+                        }
+                        return;
+                    }
+                    Err(trouble) => Err(trouble),
+                }
+            }
+            result => result,
+        };
+        let outcome = match result {
+            Ok(read) => self.settle(scope, name, claimed, read),
+            Err(trouble) => {
+                self.abandon(scope, claimed, &trouble);
+                self.leave_out(&node, name, trouble)
+            }
+        };
+        node.deliver([(index, outcome)]);
+        if node.complete() {
+            self.drive(scope, node);
+        }
+    }
+
+    /// A file was read: its other names that wait get it too.
+    fn settle<'s>(&'s self, scope: &Scope<'s>, name: &[u8], claimed: Option<(u64, u64)>, read: Read) -> Outcome {
+        let Some(identity) = claimed else { return self.outcome(name, &read) };
+        let read = Arc::new(read);
+        let same = read.attributes.identity() == identity;
+        for waiting in self.links.settle(identity, same.then_some(&read)) {
+            let outcome = if same {
+                self.outcome(waiting.node.look().listing.name(waiting.index), &read)
+            } else {
+                waiting.node.set_vanished();
+                Outcome::SKIPPED
+            };
+            self.deliver_waiting(scope, waiting, outcome);
+        }
+        self.outcome(name, &read)
+    }
+
+    /// A file could not be read: its other names go the same way.
+    fn abandon<'s>(&'s self, scope: &Scope<'s>, claimed: Option<(u64, u64)>, trouble: &Trouble) {
+        let Some(identity) = claimed else { return };
+        for waiting in self.links.settle(identity, None) {
+            let listing = waiting.node.look().listing;
+            let name = listing.name(waiting.index);
+            let trouble = match trouble {
+                Trouble::Vanished => Trouble::Vanished,
+                _ => Trouble::Unsupported("is a hard link of a file that could not be read"),
+            };
+            let outcome = self.leave_out(&waiting.node, name, trouble);
+            self.deliver_waiting(scope, waiting, outcome);
+        }
+    }
+
+    fn deliver_waiting<'s>(&'s self, scope: &Scope<'s>, waiting: Name, outcome: Outcome) {
+        waiting.node.deliver([(waiting.index, outcome)]);
+        if waiting.node.complete() {
+            scope.spawn(move |scope| self.drive(scope, waiting.node));
+        }
+    }
+
+    fn outcome(&self, name: &[u8], read: &Read) -> Outcome {
+        let print = if read.racy { Fingerprint::UNTRUSTED } else { read.attributes.fingerprint(self.frames.iv(), name, &[]) };
+        Outcome { slot: Slot::New(Box::new(read.inode.clone())), print }
+    }
+
+    fn count_read(&self, len: u64) {
+        self.progress.files_read.fetch_add(1, Ordering::Relaxed);
+        self.progress.bytes_read.fetch_add(len, Ordering::Relaxed);
+    }
+}
+
+/// How long to wait so that a change during reading can't hide in the tick of the clock that stamped the last change.
+fn until_next_tick(attributes: &Attributes, now: Timestamp) -> Option<Duration> {
+    let since_ns =
+        (i128::from(now.s) - i128::from(attributes.ctime.s)) * 1_000_000_000 + i128::from(now.ns) - i128::from(attributes.ctime.ns);
+    let left = TICK_NS - since_ns;
+    (since_ns >= 0 && left > 0).then(|| Duration::from_nanos(left as u64))
+}
+
+/// Longer than a tick of any kernel (100 Hz).
+const TICK_NS: i128 = 20_000_000;
+
+/// After so many bytes a chunk shares the rest of its entries.
+const SHARE_LEN: u64 = 1 << 20;
+
+/// What opening a file costs, in bytes read.
+const READ_COST_LEN: u64 = 8 << 10;

@@ -1,0 +1,81 @@
+//! Where a file has data: holes are found by asking the file system, and cost nothing however long they are.
+
+use std::os::fd::BorrowedFd;
+
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+use vouch_tree::LEAF_LEN_MAX;
+
+use crate::error::Trouble;
+
+/// A run of leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Span {
+    /// So many leaves without data.
+    Hole(u64),
+    /// Leaves that may hold data.
+    Data { first: u64, count: u64 },
+}
+
+/// Walks over a file's leaves, in order.
+#[derive(Debug)]
+pub(crate) struct Extents {
+    size: u64,
+    leaves: u64,
+    /// The next leaf.
+    next: u64,
+    /// Up to this leaf there is data.
+    data_end: u64,
+}
+
+impl Extents {
+    pub(crate) const fn new(size: u64) -> Self {
+        Self { size, leaves: size.div_ceil(LEAF), next: 0, data_end: 0 }
+    }
+
+    /// The next spans, with at most `leaf_count_max` leaves of data among them; empty at the end.
+    pub(crate) fn batch(&mut self, file: BorrowedFd<'_>, leaf_count_max: u64) -> Result<Vec<Span>, Trouble> {
+        let (mut spans, mut room) = (Vec::new(), leaf_count_max);
+        while self.next < self.leaves && room > 0 && spans.len() < SPAN_COUNT_MAX {
+            if self.next < self.data_end {
+                let count = room.min(self.data_end - self.next);
+                spans.push(Span::Data { first: self.next, count });
+                self.next += count;
+                room -= count;
+                continue;
+            }
+            let Some((start, end)) = data_after(file, self.next * LEAF, self.size)? else {
+                spans.push(Span::Hole(self.leaves - self.next));
+                self.next = self.leaves;
+                break;
+            };
+            let first = (start / LEAF).max(self.next);
+            if first > self.next {
+                spans.push(Span::Hole(first - self.next));
+                self.next = first;
+            }
+            self.data_end = end.div_ceil(LEAF).clamp(first + 1, self.leaves);
+        }
+        Ok(spans)
+    }
+}
+
+/// The first range with data at or after `at`. A file system that knows no holes says that all is data.
+fn data_after(file: BorrowedFd<'_>, at: u64, size: u64) -> Result<Option<(u64, u64)>, Trouble> {
+    let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return Ok(None),
+        Err(_) => return Ok(Some((at, size))),
+    };
+    if start >= size {
+        return Ok(None);
+    }
+    // The file may shrink meanwhile; then reading shows it.
+    let end = rustix::fs::seek(file, SeekFrom::Hole(start)).unwrap_or(size).clamp(start + 1, size);
+    Ok(Some((start, end)))
+}
+
+const LEAF: u64 = LEAF_LEN_MAX as u64;
+
+/// Bounds what a batch of a file of many small islands costs.
+const SPAN_COUNT_MAX: usize = 4096;

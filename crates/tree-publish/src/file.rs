@@ -1,0 +1,196 @@
+//! Reading regular files into leaves: small ones at a stroke, large ones in batches of leaves that all cores share.
+
+use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
+
+use vouch_tree::blob::{BlobBuilder, INLINE_LEN_MAX};
+use vouch_tree::{Blob, BlobBody, BlockHandle, FrameKind, LEAF_LEN_MAX};
+
+use crate::error::{Error, Trouble};
+use crate::extent::{Extents, Span};
+use crate::frames::Frames;
+
+/// Files up to this size are read by one job.
+pub(crate) const SMALL_LEN_MAX: u64 = (GROUP_LEAF_COUNT * LEAF_LEN_MAX) as u64;
+
+/// A job reads so many leaves of a large file: 1 MiB, the reading buffer of a thread.
+pub(crate) const GROUP_LEAF_COUNT: usize = 8;
+
+/// Leaves of a batch: 64 MiB of data, of which only the handles are held.
+const BATCH_LEAF_COUNT: u64 = 512;
+
+/// The blob of a file of at most [`SMALL_LEN_MAX`] bytes, and its bytes that are not in holes.
+pub(crate) fn read_small(frames: &Frames<'_>, file: BorrowedFd<'_>, size: u64) -> Result<(Blob, u64), Trouble> {
+    if size <= INLINE_LEN_MAX as u64 {
+        let mut bytes = vec![0; size as usize];
+        read_exact(file, &mut bytes, 0)?;
+        return Ok((Blob { size, body: BlobBody::Inline(bytes) }, size));
+    }
+    let mut content = LargeContent::new(size);
+    while let Some(batch) = content.next_batch(file)? {
+        let mut leaves = vec![None; batch.leaf_count()];
+        for group in &batch.groups {
+            let at = group.at;
+            read_group(frames, file, size, group, &mut leaves[at..at + group.count])?;
+        }
+        content.absorb(frames, &batch, &leaves)?;
+    }
+    content.finish(frames)
+}
+
+/// The blob of bytes in memory.
+pub(crate) fn blob_of_bytes(frames: &Frames<'_>, bytes: &[u8]) -> Result<Blob, Trouble> {
+    let size = bytes.len() as u64;
+    if bytes.len() <= INLINE_LEN_MAX {
+        return Ok(Blob { size, body: BlobBody::Inline(bytes.to_vec()) });
+    }
+    let mut put = |kind, payload: &[u8]| frames.put(kind, payload);
+    let mut builder = BlobBuilder::new();
+    for leaf in bytes.chunks(LEAF_LEN_MAX) {
+        if is_zero(leaf) {
+            builder.holes(1, &mut put)?;
+        } else {
+            builder.leaf(frames.put(FrameKind::Leaf, leaf)?, &mut put)?;
+        }
+    }
+    Ok(builder.finish(size, &mut put)?)
+}
+
+/// Neighbouring leaves that one job reads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Group {
+    /// The first leaf's number in the file.
+    first: u64,
+    /// How many.
+    pub(crate) count: usize,
+    /// Where the batch keeps their handles.
+    pub(crate) at: usize,
+}
+
+/// Spans of leaves, and the groups that jobs read of them.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    spans: Vec<Span>,
+    pub(crate) groups: Vec<Group>,
+}
+
+impl Batch {
+    fn new(spans: Vec<Span>) -> Self {
+        let (mut groups, mut at) = (Vec::new(), 0);
+        for span in &spans {
+            let Span::Data { first, count } = *span else { continue };
+            let mut done = 0;
+            while done < count {
+                let size = (count - done).min(GROUP_LEAF_COUNT as u64);
+                groups.push(Group { first: first + done, count: size as usize, at });
+                at += size as usize;
+                done += size;
+            }
+        }
+        Self { spans, groups }
+    }
+
+    pub(crate) fn leaf_count(&self) -> usize {
+        self.groups.last().map_or(0, |g| g.at + g.count)
+    }
+}
+
+/// The blob of a file in the making. Memory: one indirect frame a level.
+#[derive(Debug)]
+pub(crate) struct LargeContent {
+    size: u64,
+    extents: Extents,
+    builder: BlobBuilder,
+    space: u64,
+}
+
+impl LargeContent {
+    pub(crate) fn new(size: u64) -> Self {
+        Self { size, extents: Extents::new(size), builder: BlobBuilder::new(), space: 0 }
+    }
+
+    /// What to read next; `None` at the end.
+    pub(crate) fn next_batch(&mut self, file: BorrowedFd<'_>) -> Result<Option<Batch>, Trouble> {
+        let spans = self.extents.batch(file, BATCH_LEAF_COUNT)?;
+        Ok((!spans.is_empty()).then(|| Batch::new(spans)))
+    }
+
+    /// Appends what was read. `leaves` are the handles of the batch's data, `None` where it was all zeros.
+    pub(crate) fn absorb(&mut self, frames: &Frames<'_>, batch: &Batch, leaves: &[Option<BlockHandle>]) -> Result<(), Error> {
+        let mut put = |kind, payload: &[u8]| frames.put(kind, payload);
+        let mut leaves = leaves.iter();
+        for span in &batch.spans {
+            match *span {
+                Span::Hole(count) => self.builder.holes(count, &mut put)?,
+                Span::Data { first, count } => {
+                    for (n, leaf) in leaves.by_ref().take(count as usize).enumerate() {
+                        match leaf {
+                            Some(handle) => {
+                                self.builder.leaf(*handle, &mut put)?;
+                                self.space += leaf_len(first + n as u64, self.size);
+                            }
+                            None => self.builder.holes(1, &mut put)?,
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn finish(self, frames: &Frames<'_>) -> Result<(Blob, u64), Trouble> {
+        let mut put = |kind, payload: &[u8]| frames.put(kind, payload);
+        Ok((self.builder.finish(self.size, &mut put)?, self.space))
+    }
+}
+
+/// Reads and stores neighbouring leaves of a file of `size` bytes.
+pub(crate) fn read_group(
+    frames: &Frames<'_>,
+    file: BorrowedFd<'_>,
+    size: u64,
+    group: &Group,
+    leaves: &mut [Option<BlockHandle>],
+) -> Result<(), Trouble> {
+    BUFFER.with_borrow_mut(|buffer| {
+        let start = group.first * LEAF_LEN_MAX as u64;
+        let len = (size - start).min((group.count * LEAF_LEN_MAX) as u64) as usize;
+        if buffer.len() < len {
+            buffer.resize(GROUP_LEAF_COUNT * LEAF_LEN_MAX, 0);
+        }
+        read_exact(file, &mut buffer[..len], start)?;
+        for (leaf, handle) in buffer[..len].chunks(LEAF_LEN_MAX).zip(leaves) {
+            *handle = if is_zero(leaf) { None } else { Some(frames.put(FrameKind::Leaf, leaf)?) };
+        }
+        Ok(())
+    })
+}
+
+/// Fills `buffer`; a file that ends before has changed.
+fn read_exact(file: BorrowedFd<'_>, mut buffer: &mut [u8], mut at: u64) -> Result<(), Trouble> {
+    while !buffer.is_empty() {
+        match rustix::io::pread(file, &mut *buffer, at) {
+            Ok(0) => return Err(Trouble::Changed),
+            Ok(len) => {
+                buffer = &mut buffer[len..];
+                at += len as u64;
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Trouble::System { doing: "read", error }),
+        }
+    }
+    Ok(())
+}
+
+fn leaf_len(leaf: u64, size: u64) -> u64 {
+    (size - leaf * LEAF_LEN_MAX as u64).min(LEAF_LEN_MAX as u64)
+}
+
+/// Each byte equals the one before it, and the first is zero: a comparison that runs at the speed of memory.
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.first().is_none_or(|&b| b == 0) && (bytes.len() < 2 || bytes[1..] == bytes[..bytes.len() - 1])
+}
+
+thread_local! {
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}

@@ -1,0 +1,130 @@
+//! Hard links: a file is read once in a publication, and all its names carry the same inode.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vouch_tree::{Inode, Iv};
+
+use crate::attributes::Attributes;
+use crate::node::Node;
+
+/// Files that have several names, some of them not met yet.
+#[derive(Debug, Default)]
+pub(crate) struct Links(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    files: HashMap<(u64, u64), Link>,
+    held_len: usize,
+}
+
+#[derive(Debug)]
+enum Link {
+    /// A job reads it; these names wait.
+    Reading(Vec<Name>),
+    /// It was read; so many names are still to come, by its link count.
+    Read { file: Arc<Read>, names_left: u32 },
+}
+
+/// A name by its directory and its number there.
+#[derive(Debug)]
+pub(crate) struct Name {
+    pub(crate) node: Arc<Node>,
+    pub(crate) index: usize,
+}
+
+/// A file as it was read.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) inode: Inode,
+    pub(crate) attributes: Attributes,
+    pub(crate) racy: bool,
+}
+
+/// What to do with a name of a file that has several.
+#[derive(Debug)]
+pub(crate) enum Claim {
+    /// Read it, and say so by [`Links::settle`].
+    Read,
+    /// It is being read; the name is on the list.
+    Waits,
+    /// It has been read.
+    Known(Arc<Read>),
+}
+
+impl Links {
+    /// Asks for the file of a name. `wait` is called under the lock, before the name goes on the list.
+    pub(crate) fn claim(&self, attributes: &Attributes, wait: impl FnOnce() -> Name) -> Claim {
+        let mut table = self.0.lock();
+        let full = table.held_len >= HELD_LEN_MAX;
+        match table.files.entry(attributes.identity()) {
+            Entry::Occupied(mut entry) => match entry.get_mut() {
+                Link::Reading(names) => {
+                    names.push(wait());
+                    Claim::Waits
+                }
+                Link::Read { file, names_left } => {
+                    let file = file.clone();
+                    *names_left = names_left.saturating_sub(1);
+                    if *names_left == 0 {
+                        entry.remove();
+                        table.held_len -= held_len(&file.inode);
+                    }
+                    Claim::Known(file)
+                }
+            },
+            Entry::Vacant(entry) => {
+                // Beyond the bound each name is read by itself; unchanged content gives equal inodes all the same.
+                if !full {
+                    entry.insert(Link::Reading(Vec::new()));
+                }
+                Claim::Read
+            }
+        }
+    }
+
+    /// Ends a claim: with the file as it was read, or `None` if it could not be. Returns the names that waited.
+    pub(crate) fn settle(&self, identity: (u64, u64), file: Option<&Arc<Read>>) -> Vec<Name> {
+        let mut table = self.0.lock();
+        let Some(Link::Reading(names)) = table.files.remove(&identity) else { return Vec::new() };
+        if let Some(file) = file {
+            let met = u32::try_from(names.len() + 1).unwrap_or(u32::MAX);
+            let names_left = file.attributes.nlink.saturating_sub(met);
+            if names_left > 0 {
+                table.held_len += held_len(&file.inode);
+                table.files.insert(identity, Link::Read { file: file.clone(), names_left });
+            }
+        }
+        names
+    }
+}
+
+/// The number that names of one file share: 64 bits of a hash keyed with the iv; 0 where there is one name.
+pub(crate) fn link_group(iv: &Iv, attributes: &Attributes) -> u64 {
+    if !attributes.is_linked() {
+        return 0;
+    }
+    let (dev, ino) = attributes.identity();
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&dev.to_be_bytes());
+    bytes[8..].copy_from_slice(&ino.to_be_bytes());
+    iv.handle_of(&bytes).prefix().max(1)
+}
+
+fn held_len(inode: &Inode) -> usize {
+    let blob = |b: &vouch_tree::Blob| if let vouch_tree::BlobBody::Inline(bytes) = &b.body { bytes.len() } else { 0 };
+    let content = match &inode.content {
+        vouch_tree::Content::Regular { blob: content, .. } => blob(content),
+        vouch_tree::Content::Symlink(target) => target.len(),
+        _ => 0,
+    };
+    size_of::<Read>() + ENTRY_LEN + content + blob(&inode.xattrs)
+}
+
+/// What the table itself takes for a file.
+const ENTRY_LEN: usize = 96;
+
+/// Inodes that are held for names to come: some 150,000 files.
+const HELD_LEN_MAX: usize = 48 * 1024 * 1024;

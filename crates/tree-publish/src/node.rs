@@ -1,0 +1,289 @@
+//! One directory on its way into the tree: its listing, the window of entries that are worked on, its pages so far.
+//!
+//! Nobody waits for a node. Jobs deliver what became of entries; whoever delivers the last one of a window drives the node on.
+
+use std::ops::Range;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::attributes::Attributes;
+use crate::descriptor::{Descriptors, OpenDirectory};
+use crate::error::Trouble;
+use crate::frames::Frames;
+use crate::listing::Listing;
+use crate::pages::{Outcome, Pages, PagesError};
+use crate::record::{Earlier, Record};
+
+/// A directory. The chain of parents is its path.
+#[derive(Debug)]
+pub(crate) struct Node {
+    /// The directory above, and this one's number there; `None` for the root and for what is being dropped.
+    parent: Option<(Arc<Node>, usize)>,
+    /// The root's is the path of the source.
+    name: Box<[u8]>,
+    depth: usize,
+    identity: (u64, u64),
+    /// Another file system that is not to be entered: shown empty.
+    pub(crate) closed: bool,
+    open: Mutex<Option<Arc<OpenDirectory>>>,
+    /// Jobs that have still to deliver to the window.
+    pending: AtomicUsize,
+    /// It or a directory above changed and is read again in this publication.
+    repeated: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    look: Look,
+    pages: Pages,
+    start: usize,
+    window: Vec<Option<Outcome>>,
+    /// A listed name was gone when it was looked at.
+    vanished: bool,
+    /// How often it was read again.
+    repeats: u32,
+    /// The record to hold the next listing against, instead of the cache's.
+    memory: Memory,
+}
+
+/// What a listing is held against.
+#[derive(Debug, Clone)]
+pub(crate) enum Memory {
+    /// What the stat cache has.
+    Cache,
+    /// What this publication itself read a moment ago.
+    Own(Arc<Earlier>),
+    /// Nothing: the record did not fit the database.
+    Nothing,
+}
+
+/// A directory as it was listed.
+#[derive(Debug, Clone)]
+pub(crate) struct Look {
+    pub(crate) attributes: Attributes,
+    pub(crate) racy: bool,
+    pub(crate) opaque: bool,
+    pub(crate) listing: Arc<Listing>,
+    pub(crate) earlier: Option<Arc<Earlier>>,
+}
+
+/// What there is to do next.
+pub(crate) enum Next {
+    /// Work on these entries.
+    Window(Range<usize>),
+    /// All entries have been worked on.
+    Finish(Box<Finished>),
+}
+
+/// A directory whose entries are all done.
+pub(crate) struct Finished {
+    pub(crate) look: Look,
+    pub(crate) record: Record,
+    /// The record is the earlier one.
+    pub(crate) same: bool,
+    pub(crate) vanished: bool,
+    pub(crate) repeats: u32,
+}
+
+impl Node {
+    pub(crate) fn root(path: &[u8], open: OpenDirectory, attributes: Attributes) -> Self {
+        Self::new(None, path, 0, attributes, false, Some(Arc::new(open)))
+    }
+
+    pub(crate) fn child(parent: &Arc<Self>, index: usize, name: &[u8], attributes: Attributes, closed: bool) -> Self {
+        let child = Self::new(Some((parent.clone(), index)), name, parent.depth + 1, attributes, closed, None);
+        child.repeated.store(parent.is_repeated(), Ordering::Relaxed);
+        child
+    }
+
+    fn new(
+        parent: Option<(Arc<Self>, usize)>,
+        name: &[u8],
+        depth: usize,
+        attributes: Attributes,
+        closed: bool,
+        open: Option<Arc<OpenDirectory>>,
+    ) -> Self {
+        let look = Look { attributes, racy: true, opaque: false, listing: Arc::default(), earlier: None };
+        let state =
+            State { look, pages: Pages::new(None, 0), start: 0, window: Vec::new(), vanished: false, repeats: 0, memory: Memory::Cache };
+        Self {
+            parent,
+            name: name.into(),
+            depth,
+            identity: attributes.identity(),
+            closed,
+            open: Mutex::new(open),
+            pending: AtomicUsize::new(0),
+            repeated: AtomicBool::new(false),
+            state: Mutex::new(state),
+        }
+    }
+
+    pub(crate) fn parent(&self) -> Option<(&Arc<Self>, usize)> {
+        self.parent.as_ref().map(|(parent, index)| (parent, *index))
+    }
+
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    pub(crate) const fn identity(&self) -> (u64, u64) {
+        self.identity
+    }
+
+    pub(crate) fn is_repeated(&self) -> bool {
+        self.repeated.load(Ordering::Relaxed)
+    }
+
+    /// The path of the directory, or of a name in it.
+    pub(crate) fn path(&self, name: Option<&[u8]>) -> Vec<u8> {
+        let mut names = name.into_iter().collect::<Vec<_>>();
+        let mut node = self;
+        loop {
+            names.push(&node.name);
+            let Some((parent, _)) = &node.parent else { break };
+            node = parent;
+        }
+        names.reverse();
+        names.join(&b'/')
+    }
+
+    /// Whether its path below the root has these components.
+    pub(crate) fn is_at(&self, components: &[Vec<u8>]) -> bool {
+        let mut node = self;
+        self.depth == components.len()
+            && components.iter().rev().all(|component| {
+                let same = *component == *node.name;
+                if let Some((parent, _)) = &node.parent {
+                    node = parent;
+                }
+                same
+            })
+    }
+
+    /// The open directory; opened (again) where it is not.
+    pub(crate) fn directory(&self, descriptors: &Descriptors) -> Result<Arc<OpenDirectory>, Trouble> {
+        // From the nearest open directory above, down again. Each step is checked: it must still be the same directory.
+        let mut closed = Vec::new();
+        let mut node = self;
+        let mut open = loop {
+            if let Some(open) = node.open.lock().clone() {
+                break open;
+            }
+            closed.push(node);
+            let Some((parent, _)) = &node.parent else { return Err(Trouble::Vanished) };
+            node = parent;
+        };
+        for node in closed.into_iter().rev() {
+            let next = descriptors.directory(open.as_fd(), &node.name).map_err(Trouble::system("open the directory"))?;
+            if Attributes::of_fd(next.as_fd())?.identity() != node.identity {
+                return Err(Trouble::Vanished);
+            }
+            open = Arc::new(next);
+            if descriptors.has_room() {
+                *node.open.lock() = Some(open.clone());
+            }
+        }
+        Ok(open)
+    }
+
+    /// Begins with a listing; what an earlier attempt delivered is forgotten.
+    pub(crate) fn begin(&self, look: Look) {
+        let mut state = self.state.lock();
+        state.pages = Pages::new(look.earlier.clone(), look.listing.len());
+        state.look = look;
+        state.start = 0;
+        state.window = Vec::new();
+        state.vanished = false;
+    }
+
+    /// What to hold the next listing against.
+    pub(crate) fn memory(&self) -> Memory {
+        self.state.lock().memory.clone()
+    }
+
+    pub(crate) fn look(&self) -> Look {
+        self.state.lock().look.clone()
+    }
+
+    /// Takes in the window that is done; says what is next. Called by one thread, when nothing is pending.
+    pub(crate) fn advance(&self, frames: &Frames<'_>) -> Result<Next, PagesError> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let len = state.window.len();
+        for (i, outcome) in std::mem::take(&mut state.window).into_iter().enumerate() {
+            state.pages.push(frames, &state.look.listing, state.start + i, outcome.unwrap_or(Outcome::SKIPPED))?;
+        }
+        state.start += len;
+        let left = state.look.listing.len() - state.start;
+        if left > 0 {
+            let len = left.min(window_len(self.depth));
+            state.window.resize_with(len, || None);
+            return Ok(Next::Window(state.start..state.start + len));
+        }
+        let pages = std::mem::replace(&mut state.pages, Pages::new(None, 0));
+        let (record, same) = pages.finish(frames, &state.look.listing, state.look.opaque)?;
+        let (look, vanished, repeats) = (state.look.clone(), state.vanished, state.repeats);
+        Ok(Next::Finish(Box::new(Finished { look, record, same, vanished, repeats })))
+    }
+
+    /// The directory changed: it will be listed again, and held against what was read of it just now.
+    pub(crate) fn repeat(&self, record: Record) {
+        self.repeated.store(true, Ordering::Relaxed);
+        let mut state = self.state.lock();
+        state.repeats += 1;
+        state.memory = Memory::Own(Arc::new(Earlier::new(record)));
+    }
+
+    /// The record that it was held against does not fit the database: it will be listed again, without one.
+    pub(crate) fn forget(&self) {
+        self.state.lock().memory = Memory::Nothing;
+    }
+
+    /// A listed name is gone.
+    pub(crate) fn set_vanished(&self) {
+        self.state.lock().vanished = true;
+    }
+
+    /// What became of some entries of the window, by their numbers.
+    pub(crate) fn deliver(&self, outcomes: impl IntoIterator<Item = (usize, Outcome)>) {
+        let mut state = self.state.lock();
+        let start = state.start;
+        for (index, outcome) in outcomes {
+            if let Some(slot) = index.checked_sub(start).and_then(|at| state.window.get_mut(at)) {
+                *slot = Some(outcome);
+            }
+        }
+    }
+
+    /// `count` more jobs will deliver and complete.
+    pub(crate) fn expect(&self, count: usize) {
+        self.pending.fetch_add(count, Ordering::AcqRel);
+    }
+
+    /// A job has delivered. True for the last: its thread drives the node on.
+    pub(crate) fn complete(&self) -> bool {
+        self.pending.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+impl Drop for Node {
+    /// One after the other, for a chain of parents may be longer than a stack is deep.
+    fn drop(&mut self) {
+        let mut next = self.parent.take();
+        while let Some((parent, _)) = next {
+            next = Arc::into_inner(parent).and_then(|mut node| node.parent.take());
+        }
+    }
+}
+
+/// Entries that are worked on at a time. Directories on the way down hold a window each, so that deep ones get short ones:
+/// over all depths some 100,000 entries.
+fn window_len(depth: usize) -> usize {
+    (8192 / (depth + 1)).clamp(16, 4096)
+}

@@ -1,0 +1,154 @@
+//! The pages of a directory in the making: left as they are while every entry is as before, built anew from the first
+//! that is not.
+
+use std::sync::Arc;
+
+use vouch_tree::directory::DirectoryBuilder;
+use vouch_tree::{Content, Counts, FileName, Inode};
+
+use crate::attributes::Fingerprint;
+use crate::cursor::Cursor;
+use crate::error::Error;
+use crate::frames::Frames;
+use crate::listing::Listing;
+use crate::record::{Earlier, Record};
+
+/// What became of one listed name.
+#[derive(Debug)]
+pub(crate) enum Slot {
+    /// It is as the earlier record has it.
+    Same,
+    /// It is this.
+    New(Box<Inode>),
+    /// It is left out.
+    Skipped,
+}
+
+/// A name's slot, and its fingerprint for the next publication.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) slot: Slot,
+    pub(crate) print: Fingerprint,
+}
+
+impl Outcome {
+    pub(crate) const SKIPPED: Self = Self { slot: Slot::Skipped, print: Fingerprint::UNTRUSTED };
+}
+
+/// Why pages can't be built on.
+#[derive(Debug)]
+pub(crate) enum PagesError {
+    /// The earlier record does not fit the pages in the database: go on without it.
+    Mismatch,
+    /// The store's.
+    Fatal(Error),
+}
+
+impl From<Error> for PagesError {
+    fn from(error: Error) -> Self {
+        Self::Fatal(error)
+    }
+}
+
+/// Takes the entries in the order of their names.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    earlier: Option<Arc<Earlier>>,
+    prints: Vec<Fingerprint>,
+    work: Work,
+}
+
+#[derive(Debug)]
+enum Work {
+    /// All entries so far are those of the earlier record, at their places.
+    Same,
+    /// Boxed, for most directories never get here.
+    Building(Box<Building>),
+}
+
+#[derive(Debug)]
+struct Building {
+    builder: DirectoryBuilder,
+    cursor: Cursor,
+    subdirs: u32,
+    counts: Counts,
+}
+
+impl Pages {
+    pub(crate) fn new(earlier: Option<Arc<Earlier>>, len: usize) -> Self {
+        Self { earlier, prints: Vec::with_capacity(len), work: Work::Same }
+    }
+
+    /// Appends what became of name number `index`.
+    pub(crate) fn push(&mut self, frames: &Frames<'_>, listing: &Listing, index: usize, outcome: Outcome) -> Result<(), PagesError> {
+        if let Work::Same = self.work {
+            let same = matches!(outcome.slot, Slot::Same) && self.earlier.as_ref().is_some_and(|e| e.is_at(index, &outcome.print));
+            if same {
+                self.prints.push(outcome.print);
+                return Ok(());
+            }
+            self.begin_building(frames, listing, index)?;
+        }
+        let Work::Building(work) = &mut self.work else { return Ok(()) };
+        let name = listing.name(index);
+        let inode = match outcome.slot {
+            Slot::Skipped => return Ok(()),
+            Slot::New(inode) => *inode,
+            Slot::Same => work.cursor.find(frames, name)?.ok_or(PagesError::Mismatch)?,
+        };
+        work.push(frames, name, inode)?;
+        self.prints.push(outcome.print);
+        Ok(())
+    }
+
+    /// The record of the whole directory, and whether it is the earlier one.
+    pub(crate) fn finish(mut self, frames: &Frames<'_>, listing: &Listing, opaque: bool) -> Result<(Record, bool), PagesError> {
+        if let Work::Same = self.work {
+            if let Some(earlier) = &self.earlier
+                && earlier.record.prints.len() == self.prints.len()
+                && earlier.record.opaque == opaque
+            {
+                return Ok((earlier.record.clone(), true));
+            }
+            self.begin_building(frames, listing, self.prints.len())?;
+        }
+        let Work::Building(work) = self.work else { return Err(PagesError::Mismatch) };
+        let top = work.builder.finish(&mut |kind, payload: &[u8]| frames.put(kind, payload))?;
+        Ok((Record { top, subdirs: work.subdirs, opaque, counts: work.counts, prints: self.prints }, false))
+    }
+
+    fn begin_building(&mut self, frames: &Frames<'_>, listing: &Listing, len: usize) -> Result<(), PagesError> {
+        let top = self.earlier.as_ref().and_then(|e| e.record.top);
+        let mut work =
+            Box::new(Building { builder: DirectoryBuilder::new(), cursor: Cursor::new(top), subdirs: 0, counts: Counts::default() });
+        for index in 0..len {
+            let name = listing.name(index);
+            let inode = work.cursor.find(frames, name)?.ok_or(PagesError::Mismatch)?;
+            work.push(frames, name, inode)?;
+        }
+        self.work = Work::Building(work);
+        Ok(())
+    }
+}
+
+impl Building {
+    fn push(&mut self, frames: &Frames<'_>, name: &[u8], inode: Inode) -> Result<(), PagesError> {
+        let name = FileName::parse(name).map_err(|_| PagesError::Mismatch)?;
+        let counts = &mut self.counts;
+        match &inode.content {
+            Content::Regular { blob, .. } => {
+                counts.files += 1;
+                counts.bytes = counts.bytes.saturating_add(blob.size);
+            }
+            Content::Directory { .. } => {
+                counts.directories += 1;
+                self.subdirs = self.subdirs.saturating_add(1);
+            }
+            Content::Symlink(_) => counts.symlinks += 1,
+            Content::Fifo | Content::Socket | Content::CharDevice(_) | Content::BlockDevice(_) => counts.others += 1,
+        }
+        counts.with_xattrs += u64::from(inode.xattrs.size > 0);
+        self.builder.push(name, inode, &mut |kind, payload: &[u8]| frames.put(kind, payload))?;
+        Ok(())
+    }
+}

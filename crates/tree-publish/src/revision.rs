@@ -1,0 +1,179 @@
+//! One publication from end to end: checks, the walk, the signed fsinfo, the commit.
+
+use std::time::Instant;
+
+use vouch_tree::fsinfo::TAG_LEN_MAX;
+use vouch_tree::{BlockHandle, Content, FrameKind, Fsinfo, Inode, SignedFsinfo, frame};
+use vouch_tree_store::{FrameSink as _, FrameSource as _, NewRevision, PutCounts, Writer};
+use vouch_xdr::Xdr as _;
+
+use crate::cache::Cache;
+use crate::error::Error;
+use crate::frames::Frames;
+use crate::options::{Options, Progress, Signer, Summary};
+use crate::walk::{Found, Walk};
+
+/// Builds the next revision of `options.source` in the database of `writer`, signs it and commits it.
+///
+/// Blocks, and works on threads of its own. On any error nothing is committed: the revision before stays in force, and
+/// what was stored serves the next run.
+pub fn publish(writer: &Writer, signer: &Signer<'_>, options: &Options, progress: &Progress) -> Result<Summary, Error> {
+    let began = Instant::now();
+    let before = Head::read(writer)?;
+    check_options(writer, options)?;
+    check_key(writer, signer, options, before.as_ref())?;
+    let cache = Cache::open(&writer.publisher_dir()?, before.as_ref().map(|head| &head.handle), options.rehash);
+    let frames = Frames::new(writer, options.level);
+    let found = Walk::run(frames, options, progress, &cache, identity_of(writer))?;
+    if progress.is_stopped() {
+        return Err(Error::Stopped);
+    }
+    let fsinfo = Fsinfo {
+        hostid: writer.hostid(),
+        revision: before.as_ref().map_or(1, |head| head.fsinfo.revision + 1),
+        start: options.start,
+        duration_s: options.duration_s,
+        iv: writer.iv(),
+        root: found.root.clone(),
+        previous: before.as_ref().map(|head| head.handle),
+        counts: found.counts,
+        tag: options.tag.clone().unwrap_or_default(),
+    };
+    let (handle, counts) = commit(writer, signer, options, &fsinfo)?;
+    cache.commit(&handle, found.counts.directories);
+    Ok(summary(writer, signer, options, progress, &fsinfo, found, counts, began))
+}
+
+/// The newest revision in the database.
+struct Head {
+    fsinfo: Fsinfo,
+    cert_serial: u64,
+    /// Of its stored frame.
+    handle: BlockHandle,
+}
+
+impl Head {
+    fn read(writer: &Writer) -> Result<Option<Self>, Error> {
+        let (Some(bytes), Some(last)) = (writer.head(), writer.revisions().pop()) else { return Ok(None) };
+        let signed = SignedFsinfo::from_xdr(&bytes).map_err(Error::Head)?;
+        let fsinfo = signed.unverified().map_err(Error::Head)?;
+        Ok(Some(Self { fsinfo, cert_serial: signed.cert().serial, handle: last.fsinfo }))
+    }
+}
+
+fn check_options(writer: &Writer, options: &Options) -> Result<(), Error> {
+    if *options.name.hostid() != writer.hostid() {
+        return Err(Error::Option(format!("the name {} is not of this database, whose HOSTID is {}", options.name, writer.hostid())));
+    }
+    if options.tag.as_ref().is_some_and(|tag| tag.is_empty() || tag.len() > TAG_LEN_MAX || tag.chars().any(char::is_control)) {
+        return Err(Error::Option(format!("a tag has 1 to {TAG_LEN_MAX} bytes and no control characters")));
+    }
+    if options.duration_s == 0 {
+        return Err(Error::Option("a revision must be valid for a second at least".to_owned()));
+    }
+    if options.keep == Some(0) {
+        return Err(Error::Option("at least one revision is kept".to_owned()));
+    }
+    if !(0..=LEVEL_MAX).contains(&options.level) {
+        return Err(Error::Option(format!("the level of compression is 0 to {LEVEL_MAX}")));
+    }
+    Ok(())
+}
+
+/// What every client would refuse is refused here, before hours of reading.
+fn check_key(writer: &Writer, signer: &Signer<'_>, options: &Options, before: Option<&Head>) -> Result<(), Error> {
+    let cert = &signer.cert;
+    let start = options.start;
+    if !cert.is_signed_by(&writer.hostid()) {
+        return Err(Error::Key(format!("the signing key's certificate is not by the root key of {}", writer.hostid())));
+    }
+    if signer.key.public() != cert.signing {
+        return Err(Error::Key("the signing key is not the one that its certificate names".to_owned()));
+    }
+    if start < cert.not_before || start >= cert.not_after {
+        return Err(Error::Key(format!(
+            "the signing key's certificate is valid from {} to {} and it is {start} now; certify a signing key with the root key",
+            cert.not_before, cert.not_after
+        )));
+    }
+    if let Some(head) = before {
+        if cert.serial < head.cert_serial {
+            return Err(Error::Key(format!(
+                "certificate {} has replaced certificate {} of this signing key",
+                head.cert_serial, cert.serial
+            )));
+        }
+        if start < head.fsinfo.start {
+            return Err(Error::Clock { revision: head.fsinfo.revision, start: head.fsinfo.start, now: start });
+        }
+    }
+    Ok(())
+}
+
+fn commit(writer: &Writer, signer: &Signer<'_>, options: &Options, fsinfo: &Fsinfo) -> Result<(BlockHandle, PutCounts), Error> {
+    let signed = SignedFsinfo::sign(fsinfo, signer.key, signer.cert).to_xdr();
+    let stored = frame::build(FrameKind::Fsinfo, &signed, 0);
+    let handle = writer.iv().handle_of(&stored);
+    writer.put(&handle, &stored)?;
+    let counts = writer.commit(NewRevision {
+        number: fsinfo.revision,
+        start: i64::try_from(fsinfo.start).unwrap_or(i64::MAX),
+        fsinfo: handle,
+        signed,
+        tag: options.tag.clone(),
+        companions: companions(writer, &fsinfo.root)?,
+        keep: options.keep,
+    })?;
+    Ok((handle, counts))
+}
+
+/// The frames that a client needs next, if they are small: the root's top page.
+fn companions(writer: &Writer, root: &Inode) -> Result<Vec<BlockHandle>, Error> {
+    let Content::Directory { top: Some(top), .. } = &root.content else { return Ok(Vec::new()) };
+    let small = writer.get(&top.handle)?.is_some_and(|stored| stored.len() <= COMPANION_LEN_MAX);
+    Ok(small.then_some(top.handle).into_iter().collect())
+}
+
+fn identity_of(writer: &Writer) -> Option<(u64, u64)> {
+    let stat = rustix::fs::stat(writer.path()).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
+#[allow(clippy::too_many_arguments, reason = "the sum of what a publication is")]
+fn summary(
+    writer: &Writer,
+    signer: &Signer<'_>,
+    options: &Options,
+    progress: &Progress,
+    fsinfo: &Fsinfo,
+    found: Found,
+    put: PutCounts,
+    began: Instant,
+) -> Summary {
+    use std::sync::atomic::Ordering::Relaxed;
+    let mut skipped = found.skipped;
+    skipped.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    Summary {
+        name: options.name.clone(),
+        revision: fsinfo.revision,
+        expires: fsinfo.end().min(signer.cert.not_after),
+        counts: found.counts,
+        new_bytes: put.new_bytes,
+        shared_bytes: put.shared_bytes,
+        new_frames: put.new_frames,
+        shared_frames: put.shared_frames,
+        files_read: progress.files_read.load(Relaxed),
+        bytes_read: progress.bytes_read(),
+        reread: progress.reread.load(Relaxed),
+        adopted_bytes: writer.adopted().new_bytes,
+        skipped,
+        skipped_count: found.skipped_count,
+        elapsed: began.elapsed(),
+    }
+}
+
+/// What a reply to GETFSINFO may grow by.
+const COMPANION_LEN_MAX: usize = 16 * 1024;
+
+/// The highest level of zstd that needs no memory beyond reason.
+const LEVEL_MAX: i32 = 19;

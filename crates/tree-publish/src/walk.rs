@@ -1,0 +1,337 @@
+//! The walk: small jobs on a pool of threads, none of which waits for another.
+//!
+//! A directory is listed; its entries are worked on in windows, by chunks that run side by side; a subdirectory is a job
+//! of its own, whose end is delivered to the window of the directory above. Jobs are taken last in, first out, so that
+//! the walk goes depth first and frames lie in the packs in the order in which a reader wants them, as far as threads
+//! that run side by side allow.
+
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use rayon::Scope;
+use vouch_tree::{Content, Counts, Inode};
+
+use crate::attributes::{Attributes, Fingerprint, now};
+use crate::cache::Cache;
+use crate::descriptor::Descriptors;
+use crate::error::{Error, Trouble};
+use crate::frames::Frames;
+use crate::links::Links;
+use crate::listing::Listing;
+use crate::node::{Finished, Look, Memory, Next, Node};
+use crate::options::{OPAQUE_MARKER, Options, Progress, SKIPPED_COUNT_MAX, Skipped};
+use crate::pages::{Outcome, PagesError, Slot};
+use crate::printable::printable;
+use crate::record::Earlier;
+use crate::xattrs::{self, Place};
+
+/// What all jobs share.
+pub(crate) struct Walk<'a> {
+    pub(crate) frames: Frames<'a>,
+    pub(crate) options: &'a Options,
+    pub(crate) progress: &'a Progress,
+    pub(crate) cache: &'a Cache,
+    pub(crate) links: Links,
+    pub(crate) descriptors: Descriptors,
+    /// Options' opaque directories by their components.
+    opaque: Vec<Vec<Vec<u8>>>,
+    /// The source's file system.
+    pub(crate) root_dev: u64,
+    /// The database's own directory, which must not be met.
+    pub(crate) database: Option<(u64, u64)>,
+    totals: Mutex<Counts>,
+    skipped: Mutex<Vec<Skipped>>,
+    skipped_count: AtomicU64,
+    failed: AtomicBool,
+    error: Mutex<Option<Error>>,
+    root: Mutex<Option<Inode>>,
+}
+
+/// What a walk found.
+pub(crate) struct Found {
+    pub(crate) root: Inode,
+    pub(crate) counts: Counts,
+    pub(crate) skipped: Vec<Skipped>,
+    pub(crate) skipped_count: u64,
+}
+
+impl<'a> Walk<'a> {
+    /// Walks over the source on threads of its own.
+    pub(crate) fn run(
+        frames: Frames<'a>,
+        options: &'a Options,
+        progress: &'a Progress,
+        cache: &'a Cache,
+        database: Option<(u64, u64)>,
+    ) -> Result<Found, Error> {
+        let opaque = opaque_components(options)?;
+        let descriptors = Descriptors::new();
+        let (root, attributes) = open_source(&descriptors, options)?;
+        let walk = Self {
+            frames,
+            options,
+            progress,
+            cache,
+            links: Links::default(),
+            descriptors,
+            opaque,
+            root_dev: attributes.dev,
+            database,
+            totals: Mutex::new(Counts { directories: 1, ..Counts::default() }),
+            skipped: Mutex::default(),
+            skipped_count: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+            error: Mutex::new(None),
+            root: Mutex::new(None),
+        };
+        if database == Some(attributes.identity()) {
+            return Err(Error::DatabaseInside { path: printable(root.name()) });
+        }
+        let threads = rayon::ThreadPoolBuilder::new()
+            .num_threads(options.threads)
+            .thread_name(|n| format!("publish-{n}"))
+            .build()
+            .map_err(|e| Error::Threads(e.to_string()))?;
+        threads.scope(|scope| walk.directory(scope, Arc::new(root)));
+        drop(threads);
+        if let Some(error) = walk.error.into_inner() {
+            return Err(error);
+        }
+        let (counts, skipped_count) = (walk.totals.into_inner(), walk.skipped_count.into_inner());
+        let root = walk.root.into_inner().ok_or(Error::Stopped)?;
+        Ok(Found { root, counts, skipped: walk.skipped.into_inner(), skipped_count })
+    }
+
+    /// The job of a directory: lists it and begins with its first window.
+    pub(crate) fn directory<'s>(&'s self, scope: &Scope<'s>, node: Arc<Node>) {
+        if self.is_stopped() {
+            return;
+        }
+        match self.list(&node) {
+            Ok(()) => self.drive(scope, node),
+            Err(trouble) => {
+                if let Some(above) = self.give_up(&node, trouble) {
+                    self.drive(scope, above);
+                }
+            }
+        }
+    }
+
+    /// Takes a directory onwards, and those above when it is their last: the one who delivers last drives.
+    pub(crate) fn drive<'s>(&'s self, scope: &Scope<'s>, mut node: Arc<Node>) {
+        while !self.is_stopped() {
+            let above = match node.advance(&self.frames) {
+                Ok(Next::Window(window)) => {
+                    let mut chunks: Vec<_> =
+                        window.clone().step_by(CHUNK_LEN).map(|start| start..window.end.min(start + CHUNK_LEN)).collect();
+                    node.expect(chunks.len());
+                    let first = chunks.remove(0);
+                    for chunk in chunks.into_iter().rev() {
+                        let node = node.clone();
+                        scope.spawn(move |scope| self.chunk_job(scope, node, chunk));
+                    }
+                    self.chunk(scope, &node, first);
+                    if !node.complete() {
+                        return;
+                    }
+                    continue;
+                }
+                Ok(Next::Finish(finished)) => match self.finish(&node, *finished) {
+                    Ok(Some(outcome)) => Self::hand_up(&node, outcome),
+                    Ok(None) => match self.list(&node) {
+                        Ok(()) => continue,
+                        Err(trouble) => self.give_up(&node, trouble),
+                    },
+                    Err(trouble) => self.give_up(&node, trouble),
+                },
+                Err(PagesError::Mismatch) => {
+                    tracing::warn!(
+                        path = printable(&node.path(None)),
+                        "the stat cache does not fit the database; reading the directory anew"
+                    );
+                    node.forget();
+                    match self.list(&node) {
+                        Ok(()) => continue,
+                        Err(trouble) => self.give_up(&node, trouble),
+                    }
+                }
+                Err(PagesError::Fatal(error)) => return self.fail(error),
+            };
+            match above {
+                Some(above) => node = above,
+                None => return,
+            }
+        }
+    }
+
+    /// Delivers a directory to the one above; returns that one if it is to be driven on.
+    fn hand_up(node: &Node, outcome: Outcome) -> Option<Arc<Node>> {
+        let (parent, index) = node.parent()?;
+        parent.deliver([(index, outcome)]);
+        parent.complete().then(|| parent.clone())
+    }
+
+    /// A directory that can't be read.
+    fn give_up(&self, node: &Node, trouble: Trouble) -> Option<Arc<Node>> {
+        match node.parent() {
+            Some((parent, _)) => {
+                let outcome = self.leave_out(parent, node.name(), trouble);
+                Self::hand_up(node, outcome)
+            }
+            None => {
+                self.fail(trouble.at(node.name()));
+                None
+            }
+        }
+    }
+
+    fn list(&self, node: &Node) -> Result<(), Trouble> {
+        let open = node.directory(&self.descriptors)?;
+        let now = now();
+        let attributes = Attributes::of_fd(open.as_fd())?;
+        let listing = if node.closed { Listing::default() } else { Listing::read(open.as_fd())? };
+        let opaque = listing.contains(OPAQUE_MARKER.as_bytes()) || self.opaque.iter().any(|components| node.is_at(components));
+        let earlier = match node.memory() {
+            Memory::Own(earlier) => Some(earlier),
+            Memory::Nothing => None,
+            Memory::Cache if node.is_repeated() => self.cache.get_fresh(node.identity()).map(|r| Arc::new(Earlier::new(r))),
+            Memory::Cache if self.options.rehash => None,
+            Memory::Cache => self.cache.get(node.identity()).map(|r| Arc::new(Earlier::new(r))),
+        };
+        self.progress.dirs.fetch_add(1, Ordering::Relaxed);
+        node.begin(Look { attributes, racy: attributes.is_racy(now), opaque, listing: Arc::new(listing), earlier });
+        Ok(())
+    }
+
+    /// What the directory above gets of a directory; `None` if it changed meanwhile and is to be read again.
+    fn finish(&self, node: &Node, finished: Finished) -> Result<Option<Outcome>, Trouble> {
+        let Finished { look, record, same, vanished, repeats } = finished;
+        let open = node.directory(&self.descriptors)?;
+        let print = look.attributes.fingerprint(self.frames.iv(), node.name(), &record.content_bytes());
+        let above = node.parent().map(|(parent, index)| (parent.look(), index));
+        let is_same = above.is_some_and(|(look, index)| look.earlier.is_some_and(|e| e.contains(index, &print)));
+        let slot = if is_same {
+            Slot::Same
+        } else {
+            let blob = xattrs::read(&self.frames, Place::Open(open.as_fd()))?;
+            Slot::New(Box::new(inode(&look.attributes, 0, blob, record.content())))
+        };
+        if vanished || Attributes::of_fd(open.as_fd())? != look.attributes {
+            if repeats < REPEAT_COUNT_MAX {
+                self.progress.reread.fetch_add(1, Ordering::Relaxed);
+                node.repeat(record);
+                return Ok(None);
+            }
+            // Past the last attempt a caller who goes on gets the directory as it was read last.
+            let Some((parent, _)) = node.parent() else { return Err(Trouble::Changed) };
+            self.leave_out(parent, node.name(), Trouble::Changed);
+        }
+        self.add(&record.counts);
+        self.cache.put(node.identity(), &record, same);
+        if node.parent().is_none() {
+            if let Slot::New(inode) = &slot {
+                self.add(&Counts { with_xattrs: u64::from(inode.xattrs.size > 0), ..Counts::default() });
+                *self.root.lock() = Some((**inode).clone());
+            }
+            return Ok(Some(Outcome::SKIPPED));
+        }
+        Ok(Some(Outcome { slot, print: if look.racy { Fingerprint::UNTRUSTED } else { print } }))
+    }
+
+    fn add(&self, counts: &Counts) {
+        let mut totals = self.totals.lock();
+        totals.files += counts.files;
+        totals.directories += counts.directories;
+        totals.symlinks += counts.symlinks;
+        totals.others += counts.others;
+        totals.bytes = totals.bytes.saturating_add(counts.bytes);
+        totals.with_xattrs += counts.with_xattrs;
+    }
+
+    /// A name that is not published: it has vanished, or may be skipped, or ends the publication.
+    pub(crate) fn leave_out(&self, node: &Node, name: &[u8], trouble: Trouble) -> Outcome {
+        if matches!(trouble, Trouble::Vanished) {
+            node.set_vanished();
+            return Outcome::SKIPPED;
+        }
+        let path = node.path(Some(name));
+        let error = trouble.at(&path);
+        if self.options.skip_unreadable && error.is_skippable() {
+            self.skipped_count.fetch_add(1, Ordering::Relaxed);
+            let mut skipped = self.skipped.lock();
+            if skipped.len() < SKIPPED_COUNT_MAX {
+                skipped.push(Skipped { path: printable(&path), why: error.why() });
+            }
+        } else {
+            self.fail(error);
+        }
+        Outcome::SKIPPED
+    }
+
+    /// Ends the walk; the first error is the one that counts.
+    pub(crate) fn fail(&self, error: Error) {
+        self.error.lock().get_or_insert(error);
+        self.failed.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.failed.load(Ordering::Relaxed) || self.progress.is_stopped()
+    }
+}
+
+/// An inode of these attributes.
+pub(crate) fn inode(attributes: &Attributes, link_group: u64, xattrs: vouch_tree::Blob, content: Content) -> Inode {
+    Inode {
+        mode: attributes.permissions(),
+        uid: attributes.uid,
+        gid: attributes.gid,
+        mtime: attributes.mtime,
+        nlink: attributes.nlink,
+        link_group,
+        xattrs,
+        content,
+    }
+}
+
+fn open_source(descriptors: &Descriptors, options: &Options) -> Result<(Node, Attributes), Error> {
+    use std::os::unix::ffi::OsStrExt as _;
+    // The source itself may be named by a link; nothing below it is followed.
+    let path = options.source.canonicalize().map_err(|e| Error::source_dir(&options.source, e))?;
+    let open = descriptors.directory(rustix::fs::CWD, path.as_os_str().as_bytes()).map_err(|e| Error::source_dir(&options.source, e))?;
+    let attributes = Attributes::of_fd(open.as_fd()).map_err(|t| t.at(path.as_os_str().as_bytes()))?;
+    // Without the slash at its end, the root's path joins with the names below.
+    let name = options.source.as_os_str().as_bytes();
+    let name = name.strip_suffix(b"/").unwrap_or(name);
+    Ok((Node::root(name, open, attributes), attributes))
+}
+
+fn opaque_components(options: &Options) -> Result<Vec<Vec<Vec<u8>>>, Error> {
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::path::Component;
+    let mut all = Vec::new();
+    for path in &options.opaque {
+        let bad = |why: &str| Error::Option(format!("opaque directory {}: {why}", printable(path.as_os_str().as_bytes())));
+        let mut components = Vec::new();
+        for component in path.components() {
+            match component {
+                Component::Normal(name) => components.push(name.as_bytes().to_vec()),
+                Component::CurDir => {}
+                _ => return Err(bad("give it relative to the directory that is published, without '..'")),
+            }
+        }
+        let at = std::fs::symlink_metadata(options.source.join(path));
+        if !at.is_ok_and(|m| m.is_dir()) {
+            return Err(bad("there is no such directory in the one that is published"));
+        }
+        all.push(components);
+    }
+    Ok(all)
+}
+
+/// Entries of a job: enough to be worth its price, few enough to be shared.
+const CHUNK_LEN: usize = 256;
+
+/// A directory that changes is read so often again, and so is a file.
+pub(crate) const REPEAT_COUNT_MAX: u32 = 3;

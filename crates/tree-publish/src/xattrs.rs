@@ -1,0 +1,74 @@
+//! Reading a file's extended attributes: all namespaces that this user may read, ACLs among them.
+
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use rustix::io::Errno;
+use vouch_tree::Blob;
+use vouch_tree::xattr::{SET_LEN_MAX, Xattrs};
+use vouch_xdr::Xdr as _;
+
+use crate::error::Trouble;
+use crate::file::blob_of_bytes;
+use crate::frames::Frames;
+
+/// How to get at a file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Place<'a> {
+    /// It is open for reading.
+    Open(BorrowedFd<'a>),
+    /// By its name in an open directory: what must not be opened for its side effects, or can't be.
+    Named(BorrowedFd<'a>, &'a [u8]),
+}
+
+/// The encoded set of a file's attributes, stored where it is too long to lie inline.
+pub(crate) fn read(frames: &Frames<'_>, place: Place<'_>) -> Result<Blob, Trouble> {
+    let path = match place {
+        Place::Open(_) => Vec::new(),
+        // The link in /proc leads to the open directory itself, whatever has become of its path.
+        Place::Named(dir, name) => [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), name].concat(),
+    };
+    BUFFERS.with_borrow_mut(|(names, value)| {
+        names.resize(LIST_LEN_MAX, 0);
+        let listed = match place {
+            Place::Open(fd) => rustix::fs::flistxattr(fd, names.as_mut_slice()),
+            Place::Named(..) => rustix::fs::llistxattr(path.as_slice(), names.as_mut_slice()),
+        };
+        let len = match listed {
+            Ok(len) => len,
+            Err(Errno::OPNOTSUPP) => 0,
+            Err(Errno::RANGE | Errno::TOOBIG) => return Err(Trouble::Unsupported("has more than 64 KiB of names of extended attributes")),
+            Err(error) => return Err(Trouble::system("list the extended attributes")(error)),
+        };
+        if len == 0 {
+            return Ok(Blob::empty());
+        }
+        value.resize(vouch_tree::xattr::VALUE_LEN_MAX, 0);
+        let (mut pairs, mut total) = (Vec::new(), 0);
+        for name in names[..len].split(|&b| b == 0).filter(|name| !name.is_empty()) {
+            let got = match place {
+                Place::Open(fd) => rustix::fs::fgetxattr(fd, name, value.as_mut_slice()),
+                Place::Named(..) => rustix::fs::lgetxattr(path.as_slice(), name, value.as_mut_slice()),
+            };
+            let got = got.map_err(|error| match error {
+                Errno::NODATA => Trouble::Changed,
+                Errno::RANGE | Errno::TOOBIG => Trouble::Unsupported("has an extended attribute of more than 64 KiB"),
+                error => Trouble::system("read the extended attributes")(error),
+            })?;
+            // Two counts and the padding come on top of each.
+            total += (name.len() + got + 16) as u64;
+            if total > SET_LEN_MAX {
+                return Err(Trouble::Unsupported("has more than 64 MiB of extended attributes"));
+            }
+            pairs.push((name.to_vec(), value[..got].to_vec()));
+        }
+        if pairs.is_empty() { Ok(Blob::empty()) } else { blob_of_bytes(frames, &Xattrs::new(pairs).to_xdr()) }
+    })
+}
+
+/// XATTR_LIST_MAX of Linux.
+const LIST_LEN_MAX: usize = 64 * 1024;
+
+thread_local! {
+    static BUFFERS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
