@@ -1,0 +1,23 @@
+//! Fsinfos, signed and not, and the judgement over whatever a replica offers: nothing unsigned is ever believed.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vouch_tree::verify::{self, Seen};
+use vouch_tree::{Fsinfo, HostId, SignedFsinfo};
+use vouch_xdr::Xdr;
+
+fuzz_target!(|input: &[u8]| {
+    if let Ok(fsinfo) = Fsinfo::from_xdr(input) {
+        assert_eq!(fsinfo.to_xdr(), input);
+    }
+    if let Ok(signed) = SignedFsinfo::from_xdr(input) {
+        assert_eq!(signed.to_xdr(), input);
+        let _ = signed.unverified();
+    }
+    if let Ok(seen) = Seen::from_xdr(input) {
+        assert_eq!(seen.to_xdr(), input);
+    }
+    // No input carries the signature of a key that hashes to this.
+    let hostid = HostId::from_bytes([9; 32]);
+    assert!(verify::judge(&hostid, input, 1_800_000_000, &Seen::default(), []).is_err());
+});
