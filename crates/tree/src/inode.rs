@@ -177,7 +177,12 @@ impl Xdr for Inode {
         let (uid, gid) = (r.u32()?, r.u32()?);
         let mtime = Timestamp::decode(r)?;
         let (nlink, link_group) = (r.u32()?, r.u64()?);
-        let xattrs = r.optional(Blob::decode)?.unwrap_or(const { Blob::empty() });
+        let xattrs = match r.optional(Blob::decode)? {
+            // Each inode has one form: a set without attributes is left out.
+            Some(blob) if blob.size == 0 => return Err(XdrError::Invalid("empty xattrs")),
+            Some(blob) => blob,
+            None => const { Blob::empty() },
+        };
         let device = |r: &mut Reader<'_>| Ok::<_, XdrError>(DeviceNumber { major: r.u32()?, minor: r.u32()? });
         let content = match file_type {
             1 => Content::Regular { blob: Blob::decode(r)?, space: r.u64()? },
@@ -252,6 +257,26 @@ pub(crate) mod tests {
                 content,
             },
         )
+    }
+
+    #[test]
+    fn an_empty_set_of_xattrs_is_not_a_second_form_of_none() {
+        let inode = Inode {
+            mode: 0o644,
+            uid: 0,
+            gid: 0,
+            mtime: Timestamp::default(),
+            nlink: 1,
+            link_group: 0,
+            xattrs: Blob::empty(),
+            content: Content::Fifo,
+        };
+        let mut bytes = inode.to_xdr();
+        // The last word says whether xattrs follow; an empty inline blob is 16 zero bytes.
+        let end = bytes.len();
+        bytes[end - 1] = 1;
+        bytes.extend([0; 16]);
+        assert_eq!(Inode::from_xdr(&bytes), Err(XdrError::Invalid("empty xattrs")));
     }
 
     proptest! {
