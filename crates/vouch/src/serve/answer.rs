@@ -1,0 +1,162 @@
+//! The replica's procedures: a request record to the pieces of its answer. Never looks into a frame.
+
+use std::sync::Arc;
+
+use vouch_oncrpc::{Accepted, AuthStat, Call, Denied, Flavor, Reply, begin_record, end_record};
+use vouch_tree::protocol::{GetDataArgs, GetFsinfoArgs, GetFsinfoResult, NOT_FOUND, PROGRAM, Procedure, VERSION};
+use vouch_xdr::{Writer, Xdr as _};
+
+use super::connection::{NotRpc, Service};
+use super::counters::{Counters, Request};
+use super::output::Output;
+use super::trees::{Pack, Trees};
+
+/// The procedures over a set of trees.
+#[derive(Debug)]
+pub(super) struct Replica {
+    pub(super) trees: Arc<Trees>,
+    pub(super) counters: Arc<Counters>,
+}
+
+impl Service for Replica {
+    type File = Pack;
+
+    fn answer(&self, record: &[u8], output: &mut Output<Pack>) -> Result<(), NotRpc> {
+        let call = match Call::decode(record) {
+            Ok(call) => call,
+            Err(error) => {
+                let reply = error.reply().ok_or(NotRpc)?;
+                self.reject(reply, output);
+                return Ok(());
+            }
+        };
+        let request = match self.dispatch(&call, output) {
+            Ok(request) => request,
+            Err(refusal) => {
+                let reply = match refusal {
+                    Refusal::Outcome(outcome) => Reply::accepted(call.xid, outcome),
+                    Refusal::Denied(denied) => Reply::denied(call.xid, denied),
+                };
+                self.reject(reply, output);
+                return Ok(());
+            }
+        };
+        self.counters.request(request);
+        Ok(())
+    }
+}
+
+/// An answer of RPC itself.
+enum Refusal {
+    Outcome(Accepted<'static>),
+    Denied(Denied),
+}
+
+impl From<vouch_xdr::Error> for Refusal {
+    fn from(_: vouch_xdr::Error) -> Self {
+        Self::Outcome(Accepted::GarbageArgs)
+    }
+}
+
+impl Replica {
+    fn dispatch(&self, call: &Call<'_>, output: &mut Output<Pack>) -> Result<Request, Refusal> {
+        // What we serve is public, so whoever the caller says it is makes no difference. A flavour that would have to
+        // wrap the answer is refused (RFC 5531, section 9: AUTH_TOO_WEAK and its kin say "try another").
+        if !matches!(call.cred.flavor, Flavor::NONE | Flavor::SYS) {
+            return Err(Refusal::Denied(Denied::AuthError(AuthStat::REJECTED_CRED)));
+        }
+        if call.program != PROGRAM {
+            return Err(Refusal::Outcome(Accepted::ProgUnavail));
+        }
+        if call.version != VERSION {
+            return Err(Refusal::Outcome(Accepted::ProgMismatch { low: VERSION, high: VERSION }));
+        }
+        match Procedure::from_number(call.procedure).ok_or(Refusal::Outcome(Accepted::ProcUnavail))? {
+            Procedure::Null => {
+                if !call.args.is_empty() {
+                    return Err(Refusal::Outcome(Accepted::GarbageArgs));
+                }
+                push_reply(&Reply::accepted(call.xid, Accepted::Success(&[])), output);
+                Ok(Request::Null)
+            }
+            Procedure::GetFsinfo => Ok(self.get_fsinfo(call.xid, &GetFsinfoArgs::from_xdr(call.args)?, output)),
+            Procedure::GetData => self.get_data(call.xid, &GetDataArgs::from_xdr(call.args)?, output),
+        }
+    }
+
+    fn get_fsinfo(&self, xid: u32, args: &GetFsinfoArgs, output: &mut Output<Pack>) -> Request {
+        let offer = self.trees.get(&args.hostid).map(|tree| tree.offer());
+        match offer.as_ref().and_then(|offer| offer.record(args.companions)) {
+            Some(record) => {
+                let mut head = [0; 8];
+                head[..4].copy_from_slice(&record[..4]);
+                head[4..].copy_from_slice(&xid.to_be_bytes());
+                output.push_bytes(&head);
+                output.push_shared(record.clone(), head.len());
+                Request::FsinfoOk
+            }
+            None => {
+                push_reply(&Reply::accepted(xid, Accepted::Success(&GetFsinfoResult::NoTree.to_xdr())), output);
+                Request::FsinfoNoTree
+            }
+        }
+    }
+
+    fn get_data(&self, xid: u32, args: &GetDataArgs, output: &mut Output<Pack>) -> Result<Request, Refusal> {
+        let tree = self.trees.get(&args.hostid);
+        let mut found = 0;
+        let mut len = 0;
+        let mut places = Vec::with_capacity(args.handles.len());
+        for handle in &args.handles {
+            let place = match &tree {
+                Some(tree) => tree.locate(handle).map_err(|error| {
+                    // Ours, not the client's: it must not take this for "there is no such frame".
+                    tracing::error!(path = %tree.path().display(), %handle, %error, "frame can't be served");
+                    self.counters.request(Request::DataFailed);
+                    Refusal::Outcome(Accepted::SystemErr)
+                })?,
+                None => None,
+            };
+            found += u64::from(place.is_some());
+            len += place.as_ref().map_or(NOT_FOUND_RECORD.len(), |span| span.len as usize);
+            places.push(place);
+        }
+        self.counters.handles_found.add(found);
+        self.counters.handles_missing.add(places.len() as u64 - found);
+
+        let mut w = Writer::append_to(Vec::with_capacity(REPLY_HEAD_LEN));
+        let start = begin_record(&mut w);
+        Reply::accepted(xid, Accepted::Success(&[])).encode(&mut w);
+        w.count(places.len());
+        let mut head = w.into_bytes();
+        end_record(&mut head, start, len);
+        output.push_bytes(&head);
+        for place in places {
+            match place {
+                Some(span) => output.push_span(span),
+                None => output.push_bytes(&NOT_FOUND_RECORD),
+            }
+        }
+        Ok(Request::DataOk)
+    }
+
+    fn reject(&self, reply: Reply<'_>, output: &mut Output<Pack>) {
+        self.counters.request(Request::Rejected);
+        push_reply(&reply, output);
+    }
+}
+
+/// What stands for a frame that isn't here.
+const NOT_FOUND_RECORD: [u8; 4] = NOT_FOUND.to_be_bytes();
+
+/// Record mark, reply header, and the count of handles.
+const REPLY_HEAD_LEN: usize = 4 + 24 + 4;
+
+fn push_reply(reply: &Reply<'_>, output: &mut Output<Pack>) {
+    let mut w = Writer::new();
+    let start = begin_record(&mut w);
+    reply.encode(&mut w);
+    let mut bytes = w.into_bytes();
+    end_record(&mut bytes, start, 0);
+    output.push_bytes(&bytes);
+}

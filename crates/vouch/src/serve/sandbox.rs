@@ -1,0 +1,178 @@
+//! What a compromise of the replica could still do: read the databases, answer on sockets that are open, and no more.
+//! Landlock for files, new TCP sockets and signals; no new privileges; no capabilities but one.
+
+use std::fmt;
+use std::path::Path;
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, LandlockStatus, PathBeneath, PathFd, Ruleset, RulesetAttr as _,
+    RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
+};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+/// How much of a sandbox is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SandboxMode {
+    /// As much as the kernel has; a warning where it has none.
+    #[default]
+    BestEffort,
+    /// Refuse to run where the kernel can't restrict files.
+    Required,
+    /// None, with a warning.
+    Off,
+}
+
+/// What was applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Applied {
+    /// Landlock is in force at least for files.
+    pub(super) files: bool,
+    /// The newest features that we know of are in force too: TCP sockets and signals.
+    pub(super) sockets: bool,
+    /// No capability is left but reading files of other users.
+    pub(super) capabilities: bool,
+}
+
+impl fmt::Display for Applied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |on: bool| if on { "restricted" } else { "not restricted" };
+        write!(f, "files {}, TCP sockets and signals {}, capabilities {}", word(self.files), word(self.sockets), word(self.capabilities))
+    }
+}
+
+/// Why the sandbox could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// A directory to be allowed can't be opened.
+    #[error("{path}: {source}")]
+    Path {
+        /// The directory.
+        path: String,
+        /// The system's reason.
+        source: landlock::PathFdError,
+    },
+    /// The kernel refused the rules.
+    #[error("landlock: {0}")]
+    Landlock(#[from] RulesetError),
+    /// A privilege can't be given up.
+    #[error("privileges: {0}")]
+    Privileges(#[from] rustix::io::Errno),
+    /// The kernel has no landlock, and it is required.
+    #[error("this kernel has no landlock (Linux 5.13 and later, in the list of CONFIG_LSM or lsm=)")]
+    Missing,
+}
+
+/// Restricts this thread, and all that it starts from now on, to reading below `directories`.
+pub(super) fn apply(directories: &[&Path], mode: SandboxMode) -> Result<Applied, SandboxError> {
+    rustix::thread::set_no_new_privs(true)?;
+    let (files, sockets) = restrict(directories)?;
+    if !files && mode == SandboxMode::Required {
+        return Err(SandboxError::Missing);
+    }
+    Ok(Applied { files, sockets, capabilities: drop_capabilities()? })
+}
+
+fn restrict(directories: &[&Path]) -> Result<(bool, bool), SandboxError> {
+    let mut ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .handle_access(AccessNet::from_all(NEWEST))?
+        .scope(Scope::from_all(NEWEST))?
+        .create()?;
+    let read: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::ReadDir;
+    for path in directories {
+        let fd = PathFd::new(path).map_err(|source| SandboxError::Path { path: path.display().to_string(), source })?;
+        ruleset = ruleset.add_rule(PathBeneath::new(fd, read))?;
+    }
+    let status = ruleset.restrict_self()?;
+    let sockets = match status.landlock {
+        LandlockStatus::Available { effective_abi, .. } => effective_abi >= NEWEST,
+        _ => false,
+    };
+    Ok((status.ruleset != RulesetStatus::NotEnforced, sockets))
+}
+
+/// Gives up all capabilities but reading files that belong to others: a publisher may run as another user, and landlock
+/// bounds what that right is worth to the databases. Whether it worked.
+fn drop_capabilities() -> Result<bool, SandboxError> {
+    let kept = rustix::thread::capabilities(None)?.permitted & CapabilitySet::DAC_READ_SEARCH;
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_capabilities(None, sets)?;
+    Ok(rustix::thread::capabilities(None)?.permitted == kept)
+}
+
+/// The landlock version whose rights we ask for: files (1 to 3, 5), TCP (4), signals and abstract sockets (6).
+const NEWEST: ABI = ABI::V6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::ErrorKind;
+    use std::net::{TcpListener, TcpStream};
+
+    /// Landlock binds the thread, so each test has its own and the others stay free.
+    fn in_sandbox(directory: &Path, test: impl FnOnce(&Path) + Send) {
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let applied = apply(&[directory], SandboxMode::BestEffort).unwrap();
+                // Where the kernel has no landlock there is nothing to see.
+                if applied.files {
+                    test(directory);
+                }
+            });
+            thread.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn files_that_come_later_are_read_and_nothing_else_is() {
+        let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let secret = outside.path().join("secret");
+        fs::write(&secret, "s").unwrap();
+        let (come, stay) = std::sync::mpsc::channel();
+        let (done, wait) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                stay.recv().unwrap();
+                fs::write(inside.path().join("new"), "n").unwrap();
+                drop(done);
+            });
+            in_sandbox(inside.path(), |inside| {
+                come.send(()).unwrap();
+                let _ = wait.recv();
+                assert_eq!(fs::read(inside.join("new")).unwrap(), b"n");
+                assert_eq!(fs::read(&secret).unwrap_err().kind(), ErrorKind::PermissionDenied);
+                assert_eq!(fs::write(inside.join("new"), "x").unwrap_err().kind(), ErrorKind::PermissionDenied);
+                assert_eq!(fs::remove_file(inside.join("new")).unwrap_err().kind(), ErrorKind::PermissionDenied);
+            });
+        });
+    }
+
+    #[test]
+    fn nothing_can_be_executed() {
+        let inside = tempfile::tempdir().unwrap();
+        in_sandbox(inside.path(), |_| {
+            assert_eq!(std::process::Command::new("/bin/true").status().unwrap_err().kind(), ErrorKind::PermissionDenied);
+        });
+    }
+
+    #[test]
+    fn open_listener_accepts_and_no_new_socket_is_bound_or_connected() {
+        let inside = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = TcpStream::connect(address).unwrap();
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                if apply(&[inside.path()], SandboxMode::BestEffort).unwrap().sockets {
+                    assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::PermissionDenied);
+                    assert_eq!(TcpListener::bind("127.0.0.1:0").unwrap_err().kind(), ErrorKind::PermissionDenied);
+                }
+                assert!(listener.accept().is_ok());
+            });
+            thread.join().unwrap();
+        });
+        drop(client);
+    }
+}

@@ -1,0 +1,208 @@
+//! The trees that a replica offers: by HOSTID the database, and the answer to GETFSINFO made ready once a revision.
+//! Understands of a tree only what the health page tells.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use vouch_oncrpc::{Accepted, Reply, begin_record, end_record};
+use vouch_tree::protocol::{COMPANIONS_LEN_MAX, COMPANIONS_MAX, FsinfoOffer, GetFsinfoResult};
+use vouch_tree::{BlockHandle, HostId, SignedFsinfo};
+use vouch_tree_store::{Database, FrameSource as _, Location, PackFile, Snapshot, View};
+use vouch_xdr::{Writer, Xdr as _};
+
+use super::output::Span;
+
+/// A pack file that answers lie in.
+#[derive(Debug, Clone)]
+pub(super) struct Pack(Arc<PackFile>);
+
+impl PartialEq for Pack {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl AsFd for Pack {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// All trees, as threads see them. Changes only when a database that could not be opened at the start comes up later.
+#[derive(Debug, Default)]
+pub(super) struct Trees {
+    by_hostid: RwLock<HashMap<HostId, Arc<Tree>>>,
+}
+
+impl Trees {
+    /// The tree with this HOSTID.
+    pub(super) fn get(&self, hostid: &HostId) -> Option<Arc<Tree>> {
+        self.by_hostid.read().get(hostid).cloned()
+    }
+
+    /// All, in the order of their HOSTIDs.
+    pub(super) fn all(&self) -> Vec<Arc<Tree>> {
+        let mut all: Vec<_> = self.by_hostid.read().values().cloned().collect();
+        all.sort_by_key(|tree| tree.hostid);
+        all
+    }
+
+    /// Adds a tree; the path of the one that is there already if there is one.
+    pub(super) fn add(&self, tree: Tree) -> Result<(), PathBuf> {
+        let mut by_hostid = self.by_hostid.write();
+        if let Some(there) = by_hostid.get(&tree.hostid) {
+            return Err(there.path.clone());
+        }
+        by_hostid.insert(tree.hostid, Arc::new(tree));
+        Ok(())
+    }
+}
+
+/// One tree.
+#[derive(Debug)]
+pub(super) struct Tree {
+    hostid: HostId,
+    path: PathBuf,
+    snapshot: Snapshot,
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Clone)]
+struct State {
+    offer: Arc<Offer>,
+    trouble: Option<String>,
+}
+
+/// What a replica answers to GETFSINFO while a revision is the newest.
+#[derive(Debug)]
+pub(super) struct Offer {
+    /// The newest revision, if there is one.
+    pub(super) revision: Option<OfferedRevision>,
+    /// Records to send: without companions and with them. The first 8 bytes are the record mark and room for the xid.
+    plain: Option<Arc<[u8]>>,
+    with_companions: Option<Arc<[u8]>>,
+}
+
+/// What the health page tells of a revision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct OfferedRevision {
+    pub(super) number: u64,
+    /// When it was signed, in seconds since 1970.
+    pub(super) start: u64,
+    /// From when on clients reject it.
+    pub(super) end: u64,
+    pub(super) files: u64,
+    pub(super) bytes: u64,
+}
+
+impl Tree {
+    /// Opens a database and makes its offer ready.
+    pub(super) fn open(path: &Path) -> vouch_tree_store::Result<Self> {
+        let snapshot = Database::open_read(path)?;
+        let state = State { offer: Arc::new(Offer::new(&snapshot)), trouble: None };
+        Ok(Self { hostid: snapshot.hostid(), path: path.to_owned(), snapshot, state: RwLock::new(state) })
+    }
+
+    pub(super) const fn hostid(&self) -> &HostId {
+        &self.hostid
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Looks for a newer generation of the database; true when there is one. When it fails the old one is offered on.
+    pub(super) fn refresh(&self) -> Result<bool, String> {
+        let looked = self.snapshot.refresh().map_err(|error| error.to_string()).and_then(|new| {
+            let found = self.snapshot.hostid();
+            if found == self.hostid { Ok(new) } else { Err(format!("the database is now that of another tree, {found}")) }
+        });
+        match looked {
+            Ok(new) => {
+                let offer = if new { Arc::new(Offer::new(&self.snapshot)) } else { self.offer() };
+                *self.state.write() = State { offer, trouble: None };
+                Ok(new)
+            }
+            Err(trouble) => {
+                self.state.write().trouble = Some(trouble.clone());
+                Err(trouble)
+            }
+        }
+    }
+
+    /// What is wrong with the database since the last look at it.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.state.read().trouble.clone()
+    }
+
+    /// What is offered now.
+    pub(super) fn offer(&self) -> Arc<Offer> {
+        self.state.read().offer.clone()
+    }
+
+    /// Where a frame's record lies.
+    pub(super) fn locate(&self, handle: &BlockHandle) -> vouch_tree_store::Result<Option<Span<Pack>>> {
+        Ok(self.snapshot.locate(handle)?.map(|location: Location| {
+            let (len, offset) = (location.record_len(), location.offset);
+            Span { file: Pack(location.pack), offset, len }
+        }))
+    }
+}
+
+impl Offer {
+    fn new(snapshot: &Snapshot) -> Self {
+        let view = snapshot.view();
+        let signed_fsinfo = view.head().map(|head| head.to_vec()).unwrap_or_default();
+        let statements = view.statements().to_vec();
+        if signed_fsinfo.is_empty() && statements.is_empty() {
+            return Self { revision: None, plain: None, with_companions: None };
+        }
+        let revision = OfferedRevision::read(&signed_fsinfo);
+        let plain = FsinfoOffer { signed_fsinfo, statements, companions: Vec::new() };
+        let with_companions = FsinfoOffer { companions: companions(snapshot, &view), ..plain.clone() };
+        Self { revision, plain: Some(record(GetFsinfoResult::Ok(plain))), with_companions: Some(record(GetFsinfoResult::Ok(with_companions))) }
+    }
+
+    /// The record to send, with the xid left out; `None` where there is nothing to offer.
+    pub(super) fn record(&self, companions: bool) -> Option<&Arc<[u8]>> {
+        if companions { self.with_companions.as_ref() } else { self.plain.as_ref() }
+    }
+}
+
+impl OfferedRevision {
+    fn read(signed: &[u8]) -> Option<Self> {
+        let fsinfo = SignedFsinfo::from_xdr(signed).ok()?.unverified().ok()?;
+        let (number, start, end) = (fsinfo.revision, fsinfo.start, fsinfo.end());
+        Some(Self { number, start, end, files: fsinfo.counts.files, bytes: fsinfo.counts.bytes })
+    }
+}
+
+/// The companion frames within the protocol's limits. One that can't be read is left out: the client will ask for it.
+fn companions(snapshot: &Snapshot, view: &View) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    let mut len = 0;
+    for handle in view.companions().iter().take(COMPANIONS_MAX) {
+        match snapshot.get(handle) {
+            Ok(Some(frame)) if len + frame.len() <= COMPANIONS_LEN_MAX => {
+                len += frame.len();
+                frames.push(frame);
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%handle, %error, "companion frame left out"),
+        }
+    }
+    frames
+}
+
+fn record(result: GetFsinfoResult) -> Arc<[u8]> {
+    let mut w = Writer::new();
+    let start = begin_record(&mut w);
+    Reply::accepted(0, Accepted::Success(&[])).encode(&mut w);
+    result.encode(&mut w);
+    let mut bytes = w.into_bytes();
+    end_record(&mut bytes, start, 0);
+    bytes.into()
+}

@@ -1,0 +1,386 @@
+//! One thread of the replica: its listeners, its connections, and whose turn it is. Joins sockets to [`Connection`]s;
+//! decides nothing about requests.
+
+use std::collections::VecDeque;
+use std::io::{self, Read as _};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token, Waker};
+
+use super::answer::Replica;
+use super::connection::{Connection, Fault};
+use super::counters::{Closed, Counters};
+use super::limits::{ACCEPT_PAUSE, Limits, READ_LEN_MAX, TICK, TURN_ACCEPTS_MAX, TURN_LEN_MAX, TURN_READS_MAX};
+use super::send::{self, SendBuffer, SendError, Step};
+use super::trees::Pack;
+
+/// What all threads share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) limits: Limits,
+    /// Connections open now, over all threads.
+    pub(super) open: AtomicUsize,
+    /// Set once, when the replica is to stop.
+    pub(super) stop: AtomicBool,
+}
+
+/// One thread's state.
+pub(super) struct Worker {
+    poll: Poll,
+    waker: Arc<Waker>,
+    listeners: Vec<Listener>,
+    peers: Vec<Option<Peer>>,
+    free: Vec<usize>,
+    /// Peers that have more to do without any news from the system.
+    again: VecDeque<usize>,
+    tools: Tools,
+    shared: Arc<Shared>,
+    drain_until: Option<Instant>,
+}
+
+/// What a turn needs beside the peer.
+struct Tools {
+    replica: Replica,
+    read_buffer: Box<[u8; READ_LEN_MAX]>,
+    send_buffer: SendBuffer,
+}
+
+struct Listener {
+    socket: TcpListener,
+    /// Whether connections may be waiting.
+    ready: bool,
+    paused_until: Option<Instant>,
+}
+
+impl Listener {
+    fn may_accept(&self) -> bool {
+        self.ready && self.paused_until.is_none()
+    }
+}
+
+impl Worker {
+    /// A thread's state over its own listeners.
+    pub(super) fn new(listeners: Vec<std::net::TcpListener>, replica: Replica, shared: Arc<Shared>) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
+        let mut taken = Vec::with_capacity(listeners.len());
+        for (i, listener) in listeners.into_iter().enumerate() {
+            let mut socket = TcpListener::from_std(listener);
+            poll.registry().register(&mut socket, Token(i), Interest::READABLE)?;
+            taken.push(Listener { socket, ready: true, paused_until: None });
+        }
+        let tools = Tools { replica, read_buffer: Box::new([0; READ_LEN_MAX]), send_buffer: SendBuffer::new() };
+        let (peers, free, again) = (Vec::new(), Vec::new(), VecDeque::new());
+        Ok(Self { poll, waker, listeners: taken, peers, free, again, tools, shared, drain_until: None })
+    }
+
+    /// Makes the thread look at [`Shared::stop`].
+    pub(super) fn waker(&self) -> Arc<Waker> {
+        self.waker.clone()
+    }
+
+    /// Serves until told to stop and, from then on, until replies under way have left.
+    pub(super) fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(1024);
+        let mut tick_at = Instant::now() + TICK;
+        loop {
+            match self.poll.poll(&mut events, Some(self.patience(tick_at))) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+            let now = Instant::now();
+            let listeners = self.listeners.len();
+            for event in &events {
+                match event.token() {
+                    WAKE => {}
+                    Token(i) if i < LISTENERS_MAX => {
+                        if let Some(listener) = self.listeners.get_mut(i) {
+                            listener.ready = true;
+                        }
+                    }
+                    Token(token) => {
+                        let id = token - LISTENERS_MAX;
+                        if let Some(Some(peer)) = self.peers.get_mut(id) {
+                            peer.hear(event);
+                            self.turn(id, now);
+                        }
+                    }
+                }
+            }
+            for _ in 0..self.again.len() {
+                if let Some(id) = self.again.pop_front()
+                    && let Some(Some(peer)) = self.peers.get_mut(id)
+                {
+                    peer.queued = false;
+                    self.turn(id, now);
+                }
+            }
+            (0..listeners).for_each(|i| self.accept(i, now));
+            if now >= tick_at {
+                tick_at = now + TICK;
+                self.expire(now);
+            }
+            if self.shared.stop.load(Ordering::Acquire) && self.drain(now) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// How long the system may keep us waiting.
+    fn patience(&self, tick_at: Instant) -> Duration {
+        if !self.again.is_empty() || self.listeners.iter().any(Listener::may_accept) {
+            return Duration::ZERO;
+        }
+        let paused = self.listeners.iter().filter_map(|listener| listener.paused_until);
+        let until = paused.chain(self.drain_until.map(|_| Instant::now() + DRAIN_STEP)).fold(tick_at, Instant::min);
+        until.saturating_duration_since(Instant::now())
+    }
+
+    fn accept(&mut self, i: usize, now: Instant) {
+        for _ in 0..TURN_ACCEPTS_MAX {
+            let listener = &mut self.listeners[i];
+            if listener.paused_until.is_some_and(|until| until <= now) {
+                listener.paused_until = None;
+            }
+            if !listener.may_accept() {
+                return;
+            }
+            match listener.socket.accept() {
+                Ok((socket, _)) => self.admit(socket, now),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => listener.ready = false,
+                // accept(2): errors that were pending on the new connection are its own.
+                Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+                Err(error) => {
+                    listener.paused_until = Some(now + ACCEPT_PAUSE);
+                    self.tools.counters().accept_failed.add(1);
+                    tracing::warn!(%error, "connections can't be accepted for a moment");
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: TcpStream, now: Instant) {
+        if self.shared.open.fetch_add(1, Ordering::Relaxed) >= self.shared.limits.connections_max {
+            self.shared.open.fetch_sub(1, Ordering::Relaxed);
+            self.tools.counters().refused.add(1);
+            return;
+        }
+        self.tools.counters().accepted.add(1);
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.peers.push(None);
+            self.peers.len() - 1
+        });
+        // A client sends at once, so the request is mostly there already, and a short connection may need no more news.
+        self.peers[id] = Some(Peer::new(socket, now));
+        self.turn(id, now);
+    }
+
+    /// Lets a peer go on as far as it can and may, then arranges for its next turn.
+    fn turn(&mut self, id: usize, now: Instant) {
+        let Some(Some(peer)) = self.peers.get_mut(id) else { return };
+        let mut end = peer.turn(&mut self.tools, now);
+        if self.drain_until.is_some() && matches!(end, TurnEnd::Wait) && peer.connection.output().is_empty() {
+            end = TurnEnd::Close(Closed::Shutdown);
+        }
+        peer.connection.rest(now);
+        match end {
+            TurnEnd::Wait => {
+                if peer.register(self.poll.registry(), Token(LISTENERS_MAX + id)).is_err() {
+                    self.close(id, Closed::Failed);
+                }
+            }
+            TurnEnd::Again => {
+                if !peer.queued {
+                    peer.queued = true;
+                    self.again.push_back(id);
+                }
+            }
+            TurnEnd::Close(reason) => self.close(id, reason),
+        }
+    }
+
+    fn close(&mut self, id: usize, reason: Closed) {
+        if self.peers[id].take().is_some() {
+            self.free.push(id);
+            self.tools.counters().close(reason);
+            self.shared.open.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Closes those that were silent for too long. O(n) in this thread's connections.
+    fn expire(&mut self, now: Instant) {
+        let limits = self.shared.limits.clone();
+        let crowded = self.shared.open.load(Ordering::Relaxed) > limits.connections_max / 10 * 9;
+        for id in 0..self.peers.len() {
+            let Some(peer) = &mut self.peers[id] else { continue };
+            if let Some(fault) = peer.connection.expire(now, &limits, crowded) {
+                self.close(id, fault.into());
+            }
+        }
+    }
+
+    /// After the order to stop: takes no one new, lets replies under way leave; true when all is done.
+    fn drain(&mut self, now: Instant) -> bool {
+        if self.drain_until.is_none() {
+            self.drain_until = Some(now + self.shared.limits.drain_max);
+            self.listeners.clear();
+            (0..self.peers.len()).for_each(|id| self.turn(id, now));
+        }
+        let late = self.drain_until.is_some_and(|until| now >= until);
+        if late {
+            (0..self.peers.len()).for_each(|id| self.close(id, Closed::Shutdown));
+        }
+        self.peers.iter().all(Option::is_none)
+    }
+}
+
+impl Tools {
+    fn counters(&self) -> &Counters {
+        &self.replica.counters
+    }
+}
+
+/// A socket and its connection's state.
+struct Peer {
+    socket: TcpStream,
+    connection: Connection<Pack>,
+    /// Input may be waiting.
+    readable: bool,
+    /// The peer has closed its half: a short read does not mean that the end has been seen.
+    read_closed: bool,
+    /// Output may be taken.
+    writable: bool,
+    /// What the system tells us about, once it has been asked to.
+    interest: Option<Interest>,
+    /// In the queue for another turn.
+    queued: bool,
+    /// When the requests were read whose answers are leaving.
+    asked_at: Option<Instant>,
+}
+
+enum TurnEnd {
+    /// Nothing to do before the system has news.
+    Wait,
+    /// There is more to do, but others have their turn first.
+    Again,
+    Close(Closed),
+}
+
+impl Peer {
+    fn new(socket: TcpStream, now: Instant) -> Self {
+        let connection = Connection::new(now);
+        let (interest, asked_at) = (None, None);
+        Self { socket, connection, readable: true, read_closed: false, writable: true, interest, queued: false, asked_at }
+    }
+
+    fn hear(&mut self, event: &mio::event::Event) {
+        let closed = event.is_error() || event.is_read_closed();
+        self.readable |= event.is_readable() || closed;
+        self.read_closed |= closed;
+        self.writable |= event.is_writable() || event.is_write_closed() || event.is_error();
+    }
+
+    /// News is edge-triggered, so asking once is enough; of room for output we hear only from the first lack of it on.
+    fn register(&mut self, registry: &mio::Registry, token: Token) -> io::Result<()> {
+        let wanted = if self.writable && self.interest != Some(BOTH) { Interest::READABLE } else { BOTH };
+        let old = self.interest.replace(wanted);
+        match old {
+            None => registry.register(&mut self.socket, token, wanted),
+            Some(old) if old != wanted => registry.reregister(&mut self.socket, token, wanted),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn turn(&mut self, tools: &mut Tools, now: Instant) -> TurnEnd {
+        match self.go_on(tools, now) {
+            Ok(end) => end,
+            Err(fault) => TurnEnd::Close(fault.into()),
+        }
+    }
+
+    fn go_on(&mut self, tools: &mut Tools, now: Instant) -> Result<TurnEnd, Fault> {
+        let (mut sent, mut reads) = (0, 0);
+        loop {
+            while !self.connection.output().is_empty() {
+                if !self.writable {
+                    return Ok(TurnEnd::Wait);
+                }
+                if sent >= TURN_LEN_MAX {
+                    return Ok(TurnEnd::Again);
+                }
+                let n = match send::step(self.socket.as_fd(), self.connection.output(), &mut tools.send_buffer) {
+                    Ok(Step::Sent(n)) => n,
+                    Ok(Step::Full(n)) => {
+                        self.writable = false;
+                        n
+                    }
+                    Err(SendError::Peer) => return Ok(TurnEnd::Close(Closed::Failed)),
+                    Err(SendError::File(error)) => {
+                        // The length of the answer is out already: only a close tells the client that it won't come.
+                        tracing::error!(%error, "a pack ends early or can't be read; a connection is closed");
+                        return Ok(TurnEnd::Close(Closed::Database));
+                    }
+                };
+                sent += n;
+                tools.counters().sent_len.add(n);
+                self.connection.sent(n);
+            }
+            if let Some(asked_at) = self.asked_at.take() {
+                tools.counters().latency(asked_at.elapsed());
+            }
+            if self.connection.has_undecoded() {
+                self.connection.resume(&tools.replica)?;
+            } else {
+                if !self.readable {
+                    return Ok(TurnEnd::Wait);
+                }
+                if reads == TURN_READS_MAX {
+                    return Ok(TurnEnd::Again);
+                }
+                reads += 1;
+                let n = match (&self.socket).read(&mut tools.read_buffer[..]) {
+                    Ok(0) => return Ok(TurnEnd::Close(Closed::Peer)),
+                    Ok(n) => n,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.readable = false;
+                        continue;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(_) => return Ok(TurnEnd::Close(Closed::Failed)),
+                };
+                tools.counters().received_len.add(n as u64);
+                // A short read has emptied the socket (epoll(7)); the end, if it comes later, is news.
+                self.readable = n == READ_LEN_MAX || self.read_closed;
+                self.connection.feed(&tools.read_buffer[..n], &tools.replica)?;
+            }
+            if !self.connection.output().is_empty() {
+                self.asked_at = Some(now);
+            }
+        }
+    }
+}
+
+impl From<Fault> for Closed {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::BadRequest => Self::BadRequest,
+            Fault::Idle => Self::Idle,
+            Fault::SlowRequest => Self::SlowRequest,
+            Fault::SlowReader => Self::SlowReader,
+        }
+    }
+}
+
+const BOTH: Interest = Interest::READABLE.add(Interest::WRITABLE);
+
+/// Tokens below this are listeners', the others connections'.
+const LISTENERS_MAX: usize = 64;
+
+const WAKE: Token = Token(usize::MAX);
+
+/// While draining, how often to see whether it is done.
+const DRAIN_STEP: Duration = Duration::from_millis(50);
