@@ -1,38 +1,116 @@
-//! Frames on disk (soon).
+//! Frames on disk, within a quota: what was fetched once survives a restart.
+//!
+//! Nothing here is believed: who reads a frame checks its hash. So every failure of the disk (full, corrupt, gone) costs a
+//! fetch and nothing else. Written behind the reader's back; read by whoever asks. Drawn in `docs/formats/cache.md`.
 
+mod segment;
+mod shelf;
+mod writer;
+
+use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
 
 use bytes::Bytes;
-use vouch_tree::BlockHandle;
+use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
+
+use segment::{Medium, SystemMedium};
+use shelf::Shelf;
+use writer::Order;
+
+/// Frames that wait to be written: more are dropped, not waited for.
+const QUEUE_LEN_MAX: usize = 1024;
+
+/// Their bytes.
+const QUEUE_BYTES_MAX: u64 = 16 << 20;
+
+/// How long [`DiskCache::flush`] waits.
+const FLUSH_MAX: Duration = Duration::from_secs(5);
 
 /// Where frames are kept on disk, and how many.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskCacheOptions {
     /// The directory; made when missing. Several processes may share it.
     pub dir: PathBuf,
-    /// The most that its files may occupy.
+    /// The most that its files may occupy, blocks counted whole. At least 4 MiB.
     pub quota_bytes: u64,
 }
 
-pub(crate) struct DiskCache {}
+/// The cache of one process.
+pub(crate) struct DiskCache {
+    shelf: Arc<Shelf>,
+    orders: SyncSender<Order>,
+    queued_bytes: Arc<AtomicU64>,
+}
 
 impl DiskCache {
-    pub(crate) fn open(_: &DiskCacheOptions) -> std::io::Result<Self> {
-        Ok(Self {})
+    /// Indexes what is there, and begins to write. Blocks: O(frames kept).
+    pub(crate) fn open(options: &DiskCacheOptions) -> io::Result<Self> {
+        Self::open_on(options, Arc::new(SystemMedium))
     }
-    pub(crate) fn get(&self, _: &BlockHandle) -> Option<Vec<u8>> {
-        None
+
+    fn open_on(options: &DiskCacheOptions, medium: Arc<dyn Medium>) -> io::Result<Self> {
+        let shelf = Arc::new(Shelf::open(&options.dir, options.quota_bytes)?);
+        let (orders, queue) = sync_channel(QUEUE_LEN_MAX);
+        let queued_bytes = Arc::new(AtomicU64::new(0));
+        let (on, bytes) = (Arc::clone(&shelf), Arc::clone(&queued_bytes));
+        std::thread::Builder::new().name("vouch-cache".into()).spawn(move || writer::run(&on, &*medium, &queue, &bytes))?;
+        Ok(Self { shelf, orders, queued_bytes })
     }
-    pub(crate) fn contains(&self, _: &BlockHandle) -> bool {
-        false
+
+    /// The stored frame, unverified. Blocks on the disk.
+    pub(crate) fn get(&self, handle: &BlockHandle) -> Option<Vec<u8>> {
+        self.shelf.get(handle)
     }
-    pub(crate) fn put(&self, _: &BlockHandle, _: Bytes) {}
-    pub(crate) fn forget(&self, _: &BlockHandle) {}
-    pub(crate) async fn flush(&self) {}
+
+    /// Whether the frame is here, as far as is known.
+    pub(crate) fn contains(&self, handle: &BlockHandle) -> bool {
+        self.shelf.contains(handle)
+    }
+
+    /// Queues a frame to be written; drops it when the disk does not keep up.
+    pub(crate) fn put(&self, handle: &BlockHandle, stored: Bytes) {
+        let len = stored.len() as u64;
+        if stored.len() > FRAME_LEN_MAX || self.contains(handle) || self.queued_bytes.load(Ordering::Relaxed) > QUEUE_BYTES_MAX {
+            return;
+        }
+        self.queued_bytes.fetch_add(len, Ordering::Relaxed);
+        if self.orders.try_send(Order::Keep { handle: *handle, stored }).is_err() {
+            self.queued_bytes.fetch_sub(len, Ordering::Relaxed);
+        }
+    }
+
+    /// The frame here is not what it should be.
+    pub(crate) fn forget(&self, handle: &BlockHandle) {
+        self.shelf.forget(handle);
+    }
+
+    /// Waits until what was queued has been written, but some seconds at most.
+    pub(crate) async fn flush(&self) {
+        let (done, waited) = tokio::sync::oneshot::channel();
+        let mut order = Order::Flush(done);
+        let work = async {
+            while let Err(TrySendError::Full(back)) = self.orders.try_send(order) {
+                order = back;
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let _ = waited.await;
+        };
+        let _ = tokio::time::timeout(FLUSH_MAX, work).await;
+    }
+
     pub(crate) fn used_bytes(&self) -> u64 {
-        0
+        self.shelf.used_bytes()
     }
+
     pub(crate) fn quota_bytes(&self) -> u64 {
-        0
+        self.shelf.quota_bytes()
     }
 }
+
+#[cfg(test)]
+#[path = "cache_tests.rs"]
+mod tests;

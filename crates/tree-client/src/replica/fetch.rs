@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use vouch_tree::{BlockHandle, Iv};
 
 use super::batch::{FetchFailure, FetchedFrame, Request};
-use super::score::{Choice, ReplicaId};
+use super::score::{Choice, HEDGE_MAX, ReplicaId};
 use super::set::ReplicaSet;
 use super::status::CounterCells;
 use crate::{Error, Result};
@@ -24,7 +24,7 @@ const ATTEMPT_PROGRESS_MIN: u64 = 64 * 1024;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Replicas asked at once for one frame.
-const ATTEMPTS_MAX: usize = 3;
+const ATTEMPTS_MAX: usize = 4;
 
 /// Who waits for the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,11 +61,12 @@ impl ReplicaSet {
         }
         let mut search = Search::default();
         let mut attempts = FuturesUnordered::new();
-        let mut next_look = Instant::now();
+        // When to look for another replica, and whether that counts as a hedge or the first has had its time.
+        let (mut next_look, mut overdue) = (Instant::now(), false);
         loop {
             if attempts.is_empty() {
                 let id = self.next_replica(&mut search, &want, deadline, limit).await?;
-                next_look = self.launch(&mut search, id);
+                (next_look, overdue) = (self.launch(&mut search, id), false);
                 attempts.push(self.attempt(id, want));
             }
             tokio::select! {
@@ -77,16 +78,20 @@ impl ReplicaSet {
                             self.outran(&search, since);
                             return Ok(frame);
                         }
-                        Err(failure) => search.note(id, failure),
+                        // Those that still run were late already, or they would be alone.
+                        Err(failure) => {
+                            search.note(id, failure);
+                            (next_look, overdue) = (Instant::now(), true);
+                        }
                     }
                 }
                 () = sleep_until(deadline) => return Err(self.timed_out(&search, limit)),
-                () = sleep_until(next_look) => match self.hedge(&search) {
+                () = sleep_until(next_look) => match self.hedge(&search, overdue) {
                     Some(id) => {
-                        next_look = self.launch(&mut search, id);
+                        (next_look, overdue) = (self.launch(&mut search, id), false);
                         attempts.push(self.attempt(id, want));
                     }
-                    None => next_look = deadline,
+                    None => (next_look, overdue) = (Instant::now() + HEDGE_MAX, true),
                 },
             }
         }
@@ -130,8 +135,9 @@ impl ReplicaSet {
         now + self.scores().lock().hedge_delay(id)
     }
 
-    /// A second replica for a frame whose first is late, if there is one and hedges have not been too many.
-    fn hedge(&self, search: &Search) -> Option<ReplicaId> {
+    /// A second replica for a frame whose first is late, if there is one. Unless the first is `overdue` by any measure,
+    /// hedges must not have been too many.
+    fn hedge(&self, search: &Search, overdue: bool) -> Option<ReplicaId> {
         if search.running.len() >= ATTEMPTS_MAX {
             return None;
         }
@@ -139,7 +145,7 @@ impl ReplicaSet {
         let mut scores = self.scores().lock();
         let busy = |id: ReplicaId| search.done.contains_key(&id) || search.running.iter().any(|r| r.0 == id);
         match scores.choose(now, busy) {
-            Choice::Ask(id) if !scores.is_set_aside(id, now) && scores.take_hedge() => {
+            Choice::Ask(id) if !scores.is_set_aside(id, now) && (scores.take_hedge() || overdue) => {
                 CounterCells::add(&self.counters().hedges, 1);
                 Some(id)
             }

@@ -1,0 +1,134 @@
+//! A segment: an append-only file of records, and the list of its records that is written when it is full.
+//!
+//! Record: "VCR1", length of the frame (u32), its handle (32 bytes), the frame. All numbers big-endian.
+//! List: "VCI1", count (u32), for each record its handle and the frame's offset and length (u32 each), then a BLAKE3
+//! hash of all that, 32 bytes.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
+
+pub(crate) const RECORD_MAGIC: [u8; 4] = *b"VCR1";
+const LIST_MAGIC: [u8; 4] = *b"VCI1";
+
+/// What stands before a frame.
+pub(crate) const RECORD_HEAD_LEN: usize = 40;
+
+const LIST_ENTRY_LEN: usize = 40;
+const HASH_LEN: usize = 32;
+
+/// Bytes read at a time by a scan: several heads where frames are small.
+const SCAN_LEN: usize = 64 * 1024;
+
+/// Where a frame lies in a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) offset: u32,
+    pub(crate) len: u32,
+}
+
+/// What writes to segments: the system, or a test's disk that fails.
+pub(crate) trait Medium: Send + Sync {
+    /// Writes all of `bytes` at `offset`.
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;
+}
+
+pub(crate) struct SystemMedium;
+
+impl Medium for SystemMedium {
+    fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        file.write_all_at(bytes, offset)
+    }
+}
+
+/// Appends a record to a batch.
+pub(crate) fn encode_record(handle: &BlockHandle, frame: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&RECORD_MAGIC);
+    out.extend_from_slice(&(frame.len() as u32).to_be_bytes());
+    out.extend_from_slice(handle.as_bytes());
+    out.extend_from_slice(frame);
+}
+
+/// The records of a segment up to the first that is torn, and where that one begins. Reads heads only.
+pub(crate) fn scan(file: &File, file_len: u64) -> io::Result<(Vec<(BlockHandle, Span)>, u64)> {
+    let (mut found, mut at) = (Vec::new(), 0u64);
+    let mut buffer = vec![0; SCAN_LEN];
+    let (mut buffer_at, mut buffer_len) = (0u64, 0usize);
+    while at + RECORD_HEAD_LEN as u64 <= file_len {
+        let have = at >= buffer_at && at + RECORD_HEAD_LEN as u64 <= buffer_at + buffer_len as u64;
+        if !have {
+            buffer_at = at;
+            buffer_len = read_up_to(file, &mut buffer, at)?;
+            if buffer_len < RECORD_HEAD_LEN {
+                break;
+            }
+        }
+        let start = (at - buffer_at) as usize;
+        let Some((handle, len)) = decode_head(&buffer[start..start + RECORD_HEAD_LEN]) else { break };
+        let offset = at + RECORD_HEAD_LEN as u64;
+        if offset + u64::from(len) > file_len {
+            break;
+        }
+        let Ok(offset) = u32::try_from(offset) else { break };
+        found.push((handle, Span { offset, len }));
+        at = u64::from(offset) + u64::from(len);
+    }
+    Ok((found, at))
+}
+
+fn decode_head(head: &[u8]) -> Option<(BlockHandle, u32)> {
+    let (magic, rest) = head.split_first_chunk::<4>()?;
+    let (len, rest) = rest.split_first_chunk::<4>()?;
+    let (handle, _) = rest.split_first_chunk::<32>()?;
+    let len = u32::from_be_bytes(*len);
+    (*magic == RECORD_MAGIC && len as usize <= FRAME_LEN_MAX).then(|| (BlockHandle::from_bytes(*handle), len))
+}
+
+fn read_up_to(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut len = 0;
+    while len < buffer.len() {
+        match file.read_at(&mut buffer[len..], at + len as u64) {
+            Ok(0) => break,
+            Ok(n) => len += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}
+
+/// The bytes of a list file.
+pub(crate) fn encode_list(records: &[(BlockHandle, Span)]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(8 + records.len() * LIST_ENTRY_LEN + HASH_LEN);
+    out.extend_from_slice(&LIST_MAGIC);
+    out.extend_from_slice(&(records.len() as u32).to_be_bytes());
+    for (handle, span) in records {
+        out.extend_from_slice(handle.as_bytes());
+        out.extend_from_slice(&span.offset.to_be_bytes());
+        out.extend_from_slice(&span.len.to_be_bytes());
+    }
+    let hash = blake3::hash(&out);
+    out.extend_from_slice(hash.as_bytes());
+    out
+}
+
+/// The records that a list file names; `None` where it is damaged.
+pub(crate) fn decode_list(bytes: &[u8]) -> Option<Vec<(BlockHandle, Span)>> {
+    let (body, hash) = bytes.split_last_chunk::<HASH_LEN>()?;
+    let entries = body.strip_prefix(&LIST_MAGIC)?;
+    let (count, entries) = entries.split_first_chunk::<4>()?;
+    if blake3::hash(body).as_bytes() != hash || entries.len() != u32::from_be_bytes(*count) as usize * LIST_ENTRY_LEN {
+        return None;
+    }
+    let number = |bytes: &[u8]| bytes.try_into().map(u32::from_be_bytes).ok();
+    entries
+        .chunks_exact(LIST_ENTRY_LEN)
+        .map(|entry| {
+            let handle = BlockHandle::from_bytes(*entry.first_chunk()?);
+            let span = Span { offset: number(&entry[32..36])?, len: number(&entry[36..])? };
+            (span.len as usize <= FRAME_LEN_MAX).then_some((handle, span))
+        })
+        .collect()
+}

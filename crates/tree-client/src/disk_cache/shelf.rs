@@ -1,0 +1,274 @@
+//! The segments of a cache directory and the index of their frames, in memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use rustix::fs::{FlockOperation, flock};
+use vouch_tree::BlockHandle;
+
+use super::segment::{Span, decode_list, encode_list, scan};
+
+/// Segments are a 64th of the quota, within these bounds: throwing one away loses little, and few files are open.
+const SEGMENT_SHARE: u64 = 64;
+const SEGMENT_LEN_MIN: u64 = 512 * 1024;
+const SEGMENT_LEN_MAX: u64 = 256 << 20;
+
+const QUOTA_MIN: u64 = 4 << 20;
+
+/// stat(2) counts in units of 512 bytes.
+const STAT_BLOCK: u64 = 512;
+
+/// A segment by its number: the higher the younger.
+pub(crate) type SegmentId = u64;
+
+struct Place {
+    segment: SegmentId,
+    span: Span,
+    /// Read since it was written or last spared.
+    used: AtomicBool,
+}
+
+pub(crate) struct Shelf {
+    dir: PathBuf,
+    quota: u64,
+    segment_len: u64,
+    index: RwLock<HashMap<BlockHandle, Place>>,
+    segments: RwLock<BTreeMap<SegmentId, Arc<File>>>,
+    used: AtomicU64,
+    /// One eviction or adoption at a time in this process.
+    edit: Mutex<()>,
+}
+
+/// The segment that this process appends to. Its lock tells others that it is still growing.
+pub(crate) struct Open {
+    pub(crate) id: SegmentId,
+    pub(crate) file: Arc<File>,
+    pub(crate) len: u64,
+    pub(crate) records: Vec<(BlockHandle, Span)>,
+}
+
+impl Shelf {
+    pub(crate) fn open(dir: &Path, quota: u64) -> io::Result<Self> {
+        let quota = quota.max(QUOTA_MIN);
+        let shelf = Self {
+            dir: dir.to_owned(),
+            quota,
+            segment_len: (quota / SEGMENT_SHARE).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN_MAX),
+            index: RwLock::default(),
+            segments: RwLock::default(),
+            used: AtomicU64::new(0),
+            edit: Mutex::default(),
+        };
+        shelf.make_dir()?;
+        for id in shelf.listed()? {
+            if let Err(error) = shelf.adopt(id) {
+                tracing::warn!("disk cache {}: {error}; left alone", shelf.path(id).display());
+            }
+        }
+        shelf.measure();
+        Ok(shelf)
+    }
+
+    fn make_dir(&self) -> io::Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)
+    }
+
+    /// The segments in the directory, the oldest first.
+    fn listed(&self) -> io::Result<Vec<SegmentId>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let name = entry?.file_name();
+            let id = name.to_str().and_then(|name| name.strip_prefix("segment-")).filter(|hex| hex.len() == 16);
+            found.extend(id.and_then(|hex| SegmentId::from_str_radix(hex, 16).ok()));
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    fn path(&self, id: SegmentId) -> PathBuf {
+        self.dir.join(format!("segment-{id:016x}"))
+    }
+
+    fn list_path(&self, id: SegmentId) -> PathBuf {
+        self.dir.join(format!("segment-{id:016x}.list"))
+    }
+
+    /// Takes a segment into the index. One that a killed process left gets its list now.
+    fn adopt(&self, id: SegmentId) -> io::Result<()> {
+        let file = File::open(self.path(id))?;
+        let len = file.metadata()?.len();
+        let listed = fs::read(self.list_path(id)).ok().and_then(|bytes| decode_list(&bytes));
+        let records = match listed {
+            Some(records) => records,
+            None => {
+                let (records, _) = scan(&file, len)?;
+                // Only its writer holds the lock: if it is free, the segment grows no more.
+                if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                    let _ = self.write_list(id, &records);
+                    let _ = flock(&file, FlockOperation::Unlock);
+                }
+                records
+            }
+        };
+        self.segments.write().insert(id, Arc::new(file));
+        let mut index = self.index.write();
+        for (handle, span) in records {
+            if u64::from(span.offset) + u64::from(span.len) <= len {
+                index.insert(handle, Place { segment: id, span, used: AtomicBool::new(false) });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn contains(&self, handle: &BlockHandle) -> bool {
+        self.index.read().contains_key(handle)
+    }
+
+    pub(crate) fn get(&self, handle: &BlockHandle) -> Option<Vec<u8>> {
+        let (segment, span) = {
+            let index = self.index.read();
+            let place = index.get(handle)?;
+            place.used.store(true, Ordering::Relaxed);
+            (place.segment, place.span)
+        };
+        let file = self.segments.read().get(&segment).cloned()?;
+        let mut frame = vec![0; span.len as usize];
+        if let Err(error) = file.read_exact_at(&mut frame, span.offset.into()) {
+            tracing::warn!("disk cache {}: {error}; the frame will be fetched again", self.path(segment).display());
+            self.forget(handle);
+            return None;
+        }
+        Some(frame)
+    }
+
+    pub(crate) fn forget(&self, handle: &BlockHandle) {
+        self.index.write().remove(handle);
+    }
+
+    /// Begins a segment, after making room for it within the quota.
+    pub(crate) fn begin(&self, spare: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<Open> {
+        self.make_dir()?;
+        self.make_room(self.segment_len, spare)?;
+        let mut id = self.listed()?.last().map_or(1, |last| last + 1);
+        let file = loop {
+            match OpenOptions::new().read(true).write(true).create_new(true).open(self.path(id)) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => id += 1,
+                made => break Arc::new(made?),
+            }
+        };
+        flock(&*file, FlockOperation::NonBlockingLockExclusive)?;
+        self.segments.write().insert(id, Arc::clone(&file));
+        Ok(Open { id, file, len: 0, records: Vec::new() })
+    }
+
+    /// Whether a segment has reached its length.
+    pub(crate) const fn is_full(&self, open: &Open) -> bool {
+        open.len >= self.segment_len
+    }
+
+    /// Enters records that have been written to the open segment.
+    pub(crate) fn enter(&self, open: &mut Open, records: Vec<(BlockHandle, Span)>, len: u64) {
+        let mut index = self.index.write();
+        for (handle, span) in &records {
+            index.insert(*handle, Place { segment: open.id, span: *span, used: AtomicBool::new(false) });
+        }
+        open.records.extend(records);
+        self.used.fetch_add(len - open.len, Ordering::Relaxed);
+        open.len = len;
+    }
+
+    /// Ends a segment: writes its list and lets its lock go.
+    pub(crate) fn seal(&self, open: &Open) {
+        if let Err(error) = self.write_list(open.id, &open.records) {
+            tracing::debug!("disk cache: list of segment {}: {error}", open.id);
+        }
+        let _ = flock(&*open.file, FlockOperation::Unlock);
+    }
+
+    fn write_list(&self, id: SegmentId, records: &[(BlockHandle, Span)]) -> io::Result<()> {
+        let (path, fresh) = (self.list_path(id), self.dir.join(format!("segment-{id:016x}.new")));
+        let written = fs::write(&fresh, encode_list(records)).and_then(|()| fs::rename(&fresh, path));
+        if written.is_err() {
+            let _ = fs::remove_file(&fresh);
+        }
+        written
+    }
+
+    /// Throws away the oldest segments until `wanted` more bytes fit. Frames of theirs that were read since go to `spare`.
+    fn make_room(&self, wanted: u64, spare: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<()> {
+        let _one_at_a_time = self.edit.lock();
+        loop {
+            let used = self.measure();
+            if used + wanted <= self.quota {
+                return Ok(());
+            }
+            let Some(oldest) = self.listed()?.first().copied() else { return Ok(()) };
+            self.evict(oldest, spare)?;
+        }
+    }
+
+    /// Throws one segment away: the oldest, to shrink with a disk that others fill.
+    pub(crate) fn shrink(&self) {
+        let _one_at_a_time = self.edit.lock();
+        if let Some(oldest) = self.listed().ok().and_then(|all| all.first().copied()) {
+            let _ = self.evict(oldest, &mut |_, _| {});
+        }
+    }
+
+    fn evict(&self, id: SegmentId, spare: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<()> {
+        for path in [self.path(id), self.list_path(id)] {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        let file = self.segments.write().remove(&id);
+        let (mut used, mut budget) = (Vec::new(), self.segment_len / 2);
+        self.index.write().retain(|handle, place| {
+            if place.segment == id && place.used.load(Ordering::Relaxed) {
+                used.push((*handle, place.span));
+            }
+            place.segment != id
+        });
+        // A second chance for what is in use; half a segment at most, so that room is won each time.
+        for (handle, span) in used {
+            let mut frame = vec![0; span.len as usize];
+            if budget >= u64::from(span.len)
+                && let Some(file) = &file
+                && file.read_exact_at(&mut frame, span.offset.into()).is_ok()
+            {
+                budget -= u64::from(span.len);
+                spare(&handle, frame);
+            }
+        }
+        Ok(())
+    }
+
+    /// What the directory's files occupy, blocks counted whole; segments that still grow count as full.
+    fn measure(&self) -> u64 {
+        let mut total = 0;
+        for entry in fs::read_dir(&self.dir).into_iter().flatten().filter_map(Result::ok) {
+            let Ok(meta) = entry.metadata() else { continue };
+            let name = entry.file_name();
+            let grows = name.len() == "segment-0123456789abcdef".len() && !self.dir.join(name).with_extension("list").exists();
+            let occupied = meta.blocks() * STAT_BLOCK;
+            total += if grows { occupied.max(self.segment_len) } else { occupied };
+        }
+        self.used.store(total, Ordering::Relaxed);
+        total
+    }
+
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    pub(crate) const fn quota_bytes(&self) -> u64 {
+        self.quota
+    }
+}

@@ -1,0 +1,96 @@
+//! The thread that writes the disk cache: gathers what is queued, appends it to the open segment, makes room.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use vouch_tree::BlockHandle;
+
+use super::segment::{Medium, RECORD_HEAD_LEN, Span, encode_record};
+use super::shelf::{Open, Shelf};
+
+/// Bytes gathered into one write.
+const BATCH_LEN_MAX: usize = 1 << 20;
+
+/// After a write has failed, nothing is written for so long.
+const PAUSE: Duration = Duration::from_secs(30);
+
+pub(crate) enum Order {
+    Keep { handle: BlockHandle, stored: Bytes },
+    Flush(oneshot::Sender<()>),
+}
+
+/// Frames on their way to the disk.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    records: Vec<(BlockHandle, Span)>,
+}
+
+impl Batch {
+    /// The span is from the batch's own start.
+    fn add(&mut self, handle: &BlockHandle, frame: &[u8]) {
+        let offset = (self.bytes.len() + RECORD_HEAD_LEN) as u32;
+        encode_record(handle, frame, &mut self.bytes);
+        self.records.push((*handle, Span { offset, len: frame.len() as u32 }));
+    }
+}
+
+/// Writes until the queue's senders are gone.
+pub(crate) fn run(shelf: &Shelf, medium: &dyn Medium, queue: &Receiver<Order>, queued_bytes: &AtomicU64) {
+    let mut open: Option<Open> = None;
+    let mut paused_until: Option<Instant> = None;
+    while let Ok(first) = queue.recv() {
+        let (mut batch, mut flushed, mut next) = (Batch::default(), Vec::new(), Some(first));
+        while let Some(order) = next {
+            match order {
+                Order::Keep { handle, stored } => {
+                    queued_bytes.fetch_sub(stored.len() as u64, Ordering::Relaxed);
+                    if !shelf.contains(&handle) {
+                        batch.add(&handle, &stored);
+                    }
+                }
+                Order::Flush(done) => flushed.push(done),
+            }
+            next = if batch.bytes.len() < BATCH_LEN_MAX { queue.try_recv().ok() } else { None };
+        }
+        if paused_until.is_some_and(|until| Instant::now() < until) {
+            batch = Batch::default();
+        }
+        if !batch.records.is_empty() {
+            match write(shelf, medium, &mut open, batch) {
+                Ok(()) => paused_until = None,
+                Err(error) => {
+                    tracing::warn!("disk cache: {error}; it keeps nothing new for {} s", PAUSE.as_secs());
+                    paused_until = Some(Instant::now() + PAUSE);
+                    // Others need the space, or the file is broken: give some back, begin anew.
+                    shelf.shrink();
+                    open = None;
+                }
+            }
+        }
+        for done in flushed {
+            let _ = done.send(());
+        }
+    }
+    if let Some(open) = &open {
+        shelf.seal(open);
+    }
+}
+
+fn write(shelf: &Shelf, medium: &dyn Medium, open: &mut Option<Open>, mut batch: Batch) -> std::io::Result<()> {
+    if let Some(full) = open.take_if(|open| shelf.is_full(open)) {
+        shelf.seal(&full);
+    }
+    let target = match open {
+        Some(target) => target,
+        None => open.insert(shelf.begin(&mut |handle, frame| batch.add(handle, &frame))?),
+    };
+    medium.write_at(&target.file, &batch.bytes, target.len)?;
+    let start = target.len as u32;
+    let records = batch.records.into_iter().map(|(handle, span)| (handle, Span { offset: start + span.offset, ..span })).collect();
+    shelf.enter(target, records, target.len + batch.bytes.len() as u64);
+    Ok(())
+}
