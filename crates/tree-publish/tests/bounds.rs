@@ -1,0 +1,79 @@
+//! Memory stays within 256 MiB whatever the tree. With optimization at full size, without at a twentieth.
+
+mod reference;
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use reference::{Publisher, publish_into};
+use vouch_tree::TreeName;
+use vouch_tree_publish::{Options, Progress};
+use vouch_tree_store::Database;
+
+const RSS_KIB_MAX: u64 = 256 << 10;
+
+/// Not a test by itself: publishes as a process of its own, and tells its peak of memory.
+#[test]
+fn child() {
+    let Some(dir) = std::env::var_os("VOUCH_TEST_PUBLISH_IN") else { return };
+    let dir = Path::new(&dir);
+    let snapshot = Database::open_read(&dir.join("db")).unwrap();
+    let name = TreeName::new("localhost", snapshot.hostid()).unwrap();
+    let options = Options::new(dir.join("source"), name, 1_000_000, 86_400);
+    let summary = publish_into(&dir.join("db"), &options, &Progress::default()).unwrap();
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap().trim().trim_end_matches(" kB").to_owned();
+    fs::write(dir.join("peak"), peak).unwrap();
+    eprintln!("{summary:?}");
+}
+
+fn peak_kib(publisher: &Publisher) -> u64 {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["child", "--exact", "--nocapture"])
+        .env("VOUCH_TEST_PUBLISH_IN", publisher.dir.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let peak = fs::read_to_string(publisher.dir.path().join("peak")).unwrap().parse().unwrap();
+    eprintln!("{}peak {peak} KiB", String::from_utf8_lossy(&output.stderr));
+    peak
+}
+
+const fn scale(full: u64) -> u64 {
+    if cfg!(debug_assertions) { full / 20 } else { full }
+}
+
+#[test]
+fn a_directory_of_a_million_entries() {
+    let publisher = Publisher::new();
+    let dir = publisher.source().join("dir");
+    fs::create_dir(&dir).unwrap();
+    for n in 0..scale(1_000_000) {
+        fs::write(dir.join(format!("entry-{n:08}")), n.to_string()).unwrap();
+    }
+    assert!(peak_kib(&publisher) <= RSS_KIB_MAX);
+    let tree = publisher.tree();
+    assert_eq!(tree.fsinfo.counts.files, scale(1_000_000));
+    // Held against its record, and rebuilt around one change.
+    fs::write(dir.join("entry-00010000"), "changed").unwrap();
+    assert!(peak_kib(&publisher) <= RSS_KIB_MAX);
+}
+
+#[test]
+fn a_sparse_file_of_a_hundred_gibibytes_and_a_large_one() {
+    let publisher = Publisher::new();
+    let file = fs::File::create(publisher.source().join("sparse")).unwrap();
+    file.set_len(100 << 30).unwrap();
+    for n in 0..2_000 {
+        file.write_all_at(b"island", n * (50 << 20)).unwrap();
+    }
+    let file = fs::File::create(publisher.source().join("large")).unwrap();
+    let block: Vec<u8> = (0..1 << 20).map(|n: u32| (n.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+    for n in 0..scale(2_000) {
+        file.write_all_at(&block, n << 20).unwrap();
+    }
+    assert!(peak_kib(&publisher) <= RSS_KIB_MAX);
+    publisher.tree().compare(&publisher.source());
+}

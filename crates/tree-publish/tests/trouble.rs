@@ -1,0 +1,252 @@
+//! What can't be read, what changes, what must not be: one line that names the path, and the revision before in force.
+
+mod reference;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use reference::{Publisher, Tree};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use vouch_tree::key::{SecretKey, SigningCert};
+use vouch_tree_publish::{Error, Fault, Progress, Signer, publish};
+use vouch_tree_store::{Database, WriteOptions};
+
+/// Runs `work` on a thread that may read only what modes allow, root or not.
+fn without_privilege<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let mut sets = capabilities(None).unwrap();
+            sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+            set_capabilities(None, sets).unwrap();
+            work()
+        });
+        thread.join().unwrap()
+    })
+}
+
+fn chmod(path: &std::path::Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn what_cannot_be_read_stops_the_publication_or_is_skipped_and_listed() {
+    let publisher = Publisher::new();
+    let source = publisher.source();
+    fs::create_dir_all(source.join("closed\ndir")).unwrap();
+    fs::write(source.join("closed\ndir/file"), "x").unwrap();
+    fs::write(source.join("open"), "x").unwrap();
+    publisher.publish_and_compare();
+    fs::write(source.join("secret"), "x").unwrap();
+    fs::hard_link(source.join("secret"), source.join("secret too")).unwrap();
+    chmod(&source.join("secret"), 0);
+    chmod(&source.join("closed\ndir"), 0);
+    without_privilege(|| {
+        let error = publisher.publish(&publisher.options()).unwrap_err();
+        assert_eq!(error.fault(), Fault::Input);
+        let line = error.to_string();
+        assert!(line.contains("secret") || line.contains("closed\\ndir"), "{line}");
+        assert!(line.contains("denied") && line.contains("--skip-unreadable") && !line.contains('\n'), "{line}");
+        assert_eq!(publisher.tree().fsinfo.revision, 1);
+        let mut options = publisher.options();
+        options.skip_unreadable = true;
+        let summary = publisher.publish(&options).unwrap();
+        let paths: Vec<_> = summary.skipped.iter().map(|s| s.path.rsplit('/').next().unwrap().to_owned()).collect();
+        assert_eq!(paths, ["closed\\ndir", "secret", "secret too"]);
+        assert_eq!((summary.skipped_count, summary.counts.files), (3, 1));
+    });
+    // What becomes readable is there again.
+    chmod(&source.join("secret"), 0o600);
+    chmod(&source.join("closed\ndir"), 0o700);
+    publisher.publish_and_compare();
+}
+
+#[test]
+fn a_file_that_changes_once_is_read_again() {
+    let publisher = Publisher::new();
+    let file = publisher.source().join("file");
+    fs::write(&file, vec![1; 64 << 20]).unwrap();
+    let progress = Progress::default();
+    let summary = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while progress.files() == 0 {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            std::thread::sleep(Duration::from_millis(25));
+            std::io::Write::write_all(&mut fs::File::options().append(true).open(&file).unwrap(), b"more").unwrap();
+        });
+        publisher.publish_watched(&publisher.options(), &progress).unwrap()
+    });
+    assert!(summary.reread >= 1, "{summary:?}");
+    publisher.tree().compare(&publisher.source());
+}
+
+/// Does `change` over and over while `work` runs.
+fn while_changing<T>(mut change: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                change();
+            }
+        });
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+        done.store(true, Ordering::Relaxed);
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[test]
+fn a_file_that_never_rests_is_refused() {
+    let publisher = Publisher::new();
+    let file = publisher.source().join("file");
+    fs::write(publisher.source().join("other"), "x").unwrap();
+    // Long enough to read that the writer gets its turn meanwhile, however busy the machine is.
+    fs::write(&file, vec![1; 100 << 20]).unwrap();
+    publisher.publish_and_compare();
+    let writer = fs::File::options().write(true).open(&file).unwrap();
+    let change = || std::os::unix::fs::FileExt::write_all_at(&writer, b"x", 7).unwrap();
+    let mut options = publisher.options();
+    let error = while_changing(change, || publisher.publish(&options).unwrap_err());
+    assert!(matches!(&error, Error::Changed { path } if path.ends_with("/file")), "{error}");
+    assert_eq!(publisher.tree().fsinfo.revision, 1);
+    options.skip_unreadable = true;
+    let summary = while_changing(change, || publisher.publish(&options).unwrap());
+    assert_eq!((summary.skipped_count, summary.counts.files), (1, 1));
+}
+
+#[test]
+fn a_directory_that_never_rests_is_refused() {
+    let publisher = Publisher::new();
+    let dir = publisher.source().join("dir");
+    fs::create_dir(&dir).unwrap();
+    (0..300).for_each(|n| fs::write(dir.join(format!("rest{n}")), vec![3; 20_000]).unwrap());
+    let change = || {
+        let file = dir.join("restless");
+        fs::write(&file, "x").unwrap();
+        fs::remove_file(&file).unwrap();
+    };
+    let error = while_changing(change, || publisher.publish(&publisher.options()).unwrap_err());
+    assert!(matches!(&error, Error::Changed { path } if path.contains("/dir")), "{error}");
+    let mut options = publisher.options();
+    options.skip_unreadable = true;
+    let summary = while_changing(change, || publisher.publish(&options).unwrap());
+    assert!(summary.counts.files >= 300, "{summary:?}");
+    publisher.publish_and_compare();
+}
+
+#[test]
+fn a_directory_swapped_for_a_link_leads_nowhere_else() {
+    let publisher = Publisher::new();
+    let source = publisher.source();
+    let outside = publisher.dir.path().join("outside");
+    fs::create_dir_all(outside.join("below")).unwrap();
+    fs::write(outside.join("below/secret"), "secret").unwrap();
+    fs::create_dir_all(source.join("dir/below")).unwrap();
+    (0..50).for_each(|n| fs::write(source.join(format!("dir/below/{n}")), "inside").unwrap());
+    symlink(&outside, source.join("link")).unwrap();
+    let exchange = || {
+        let _ = rustix::fs::renameat_with(
+            rustix::fs::CWD,
+            source.join("dir"),
+            rustix::fs::CWD,
+            source.join("link"),
+            rustix::fs::RenameFlags::EXCHANGE,
+        );
+    };
+    let mut options = publisher.options();
+    options.rehash = true;
+    let mut published = 0;
+    for _ in 0..30 {
+        let result = while_changing(exchange, || publisher.publish(&options));
+        match result {
+            Ok(_) => published += 1,
+            Err(Error::Changed { .. }) => continue,
+            Err(other) => panic!("{other}"),
+        }
+        let tree = publisher.tree();
+        for path in ["dir/below", "link/below"] {
+            if let Some(below) = tree.find(path.split('/').next().unwrap()).filter(vouch_tree::Inode::is_directory) {
+                let names: Vec<_> = tree.entries(&below).iter().map(|e| e.name.to_string()).collect();
+                assert_eq!(names, ["below"]);
+                assert!(tree.find(&format!("{path}/secret")).is_none());
+            }
+        }
+    }
+    eprintln!("{published} of 30 publications went through");
+    publisher.publish_and_compare();
+}
+
+#[test]
+fn the_database_is_not_published_into_itself() {
+    let publisher = Publisher::new();
+    let mut options = publisher.options();
+    options.source = publisher.dir.path().to_owned();
+    assert!(matches!(publisher.publish(&options).unwrap_err(), Error::DatabaseInside { .. }));
+    options.source = publisher.db();
+    assert!(matches!(publisher.publish(&options).unwrap_err(), Error::DatabaseInside { .. }));
+}
+
+#[test]
+fn a_source_that_is_no_directory_is_named() {
+    let publisher = Publisher::new();
+    let mut options = publisher.options();
+    for name in ["nowhere", "file"] {
+        fs::write(publisher.dir.path().join("file"), "x").unwrap();
+        options.source = publisher.dir.path().join(name);
+        let error = publisher.publish(&options).unwrap_err();
+        assert!(matches!(error, Error::Source { .. }) && error.to_string().contains(name), "{error}");
+    }
+    // The source itself may be a link.
+    symlink(publisher.source(), publisher.dir.path().join("way")).unwrap();
+    options.source = publisher.dir.path().join("way");
+    publisher.publish(&options).unwrap();
+}
+
+#[test]
+fn a_publication_that_is_stopped_leaves_the_revision_before() {
+    let publisher = Publisher::new();
+    fs::write(publisher.source().join("file"), vec![1; 64 << 20]).unwrap();
+    publisher.publish_and_compare();
+    let progress = Progress::default();
+    let mut options = publisher.options();
+    options.rehash = true;
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(20));
+            progress.stop();
+        });
+        publisher.publish_watched(&options, &progress).unwrap_err()
+    });
+    assert_eq!(error.fault(), Fault::Stopped);
+    assert_eq!(publisher.tree().fsinfo.revision, 1);
+    publisher.publish_and_compare();
+}
+
+#[test]
+fn what_every_client_would_refuse_is_not_signed() {
+    let publisher = Publisher::new();
+    publisher.source();
+    let (root, other) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[3; 32]));
+    let attempt = |key: &SecretKey, cert: SigningCert, start: u64| {
+        let writer = Database::open_write(&publisher.db(), WriteOptions::default()).unwrap();
+        let mut options = publisher.options();
+        options.start = start;
+        publish(&writer, &Signer { key, cert }, &options, &Progress::default())
+    };
+    let cert = |serial, from, to| SigningCert::issue(&root, other.public(), serial, from, to);
+    attempt(&other, cert(5, 0, 2_000_000), 1_000_000).unwrap();
+    let refused = [
+        attempt(&other, SigningCert::issue(&other, other.public(), 9, 0, u64::MAX), 1_000_001),
+        attempt(&root, cert(5, 0, 2_000_000), 1_000_001),
+        attempt(&other, cert(4, 0, 2_000_000), 1_000_001),
+        attempt(&other, cert(5, 0, 1_000_001), 1_000_001),
+        attempt(&other, cert(5, 1_000_002, 2_000_000), 1_000_001),
+    ];
+    for error in refused.map(Result::unwrap_err) {
+        assert_eq!(error.fault(), Fault::Refused, "{error}");
+    }
+    assert!(matches!(attempt(&other, cert(5, 0, 2_000_000), 999_999), Err(Error::Clock { .. })));
+    assert_eq!(Tree::open(&publisher.db()).fsinfo.revision, 1);
+}
