@@ -141,7 +141,10 @@ impl Server {
             addresses.push(listeners[0].local_addr().map_err(failed)?);
             of_thread.iter_mut().zip(listeners).for_each(|(list, listener)| list.push(listener));
         }
-        let page = config.metrics.map(|address| TcpListener::bind(address).map_err(|source| ServeError::Listen { address, source })).transpose()?;
+        let page = config
+            .metrics
+            .map(|address| TcpListener::bind(address).map_err(|source| ServeError::Listen { address, source }))
+            .transpose()?;
 
         let counters: Vec<_> = (0..threads).map(|_| Arc::new(Counters::default())).collect();
         let workers = of_thread.into_iter().zip(&counters).map(|(listeners, counters)| {

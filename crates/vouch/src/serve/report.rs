@@ -71,7 +71,9 @@ impl Report {
         let totals: [(&str, &str, fn(&Counters) -> &Count); 5] = [
             ("vouch_connections_accepted_total", "Connections let in.", |c| &c.accepted),
             ("vouch_connections_refused_total", "Connections turned away at the limit.", |c| &c.refused),
-            ("vouch_accept_failures_total", "Pauses because the system had no descriptor or memory for a connection.", |c| &c.accept_failed),
+            ("vouch_accept_failures_total", "Pauses because the system had no descriptor or memory for a connection.", |c| {
+                &c.accept_failed
+            }),
             ("vouch_received_bytes_total", "Bytes of requests.", |c| &c.received_len),
             ("vouch_sent_bytes_total", "Bytes of answers.", |c| &c.sent_len),
         ];

@@ -5,8 +5,8 @@ use std::fmt;
 use std::path::Path;
 
 use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, LandlockStatus, PathBeneath, PathFd, Ruleset, RulesetAttr as _,
-    RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, LandlockStatus, PathBeneath, PathFd, Ruleset,
+    RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -133,12 +133,13 @@ mod tests {
         let (come, stay) = std::sync::mpsc::channel();
         let (done, wait) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let new = inside.path().join("new");
+            scope.spawn(move || {
                 stay.recv().unwrap();
-                fs::write(inside.path().join("new"), "n").unwrap();
+                fs::write(new, "n").unwrap();
                 drop(done);
             });
-            in_sandbox(inside.path(), |inside| {
+            in_sandbox(inside.path(), move |inside| {
                 come.send(()).unwrap();
                 let _ = wait.recv();
                 assert_eq!(fs::read(inside.join("new")).unwrap(), b"n");

@@ -69,7 +69,11 @@ impl SendBuffer {
 }
 
 /// Sends from the front of `output` what one system call takes; the caller advances it.
-pub(super) fn step<F: AsFd + Clone + PartialEq>(socket: BorrowedFd<'_>, output: &Output<F>, buffer: &mut SendBuffer) -> Result<Step, SendError> {
+pub(super) fn step<F: AsFd + Clone + PartialEq>(
+    socket: BorrowedFd<'_>,
+    output: &Output<F>,
+    buffer: &mut SendBuffer,
+) -> Result<Step, SendError> {
     if let Some(Piece::File(span)) = output.pieces().next()
         && span.len >= SENDFILE_LEN_MIN
     {

@@ -163,7 +163,11 @@ impl Offer {
         let revision = OfferedRevision::read(&signed_fsinfo);
         let plain = FsinfoOffer { signed_fsinfo, statements, companions: Vec::new() };
         let with_companions = FsinfoOffer { companions: companions(snapshot, &view), ..plain.clone() };
-        Self { revision, plain: Some(record(GetFsinfoResult::Ok(plain))), with_companions: Some(record(GetFsinfoResult::Ok(with_companions))) }
+        Self {
+            revision,
+            plain: Some(record(GetFsinfoResult::Ok(plain))),
+            with_companions: Some(record(GetFsinfoResult::Ok(with_companions))),
+        }
     }
 
     /// The record to send, with the xid left out; `None` where there is nothing to offer.
