@@ -1,5 +1,7 @@
 //! The options that every subcommand shares, and the list of subcommands. What belongs to one subcommand is in its own file.
 
+use std::path::PathBuf;
+
 use clap::{CommandFactory, Parser, Subcommand, ValueEnum};
 
 use crate::commands;
@@ -65,6 +67,9 @@ pub(crate) struct Global {
     /// How to write the log.
     #[arg(long, global = true, value_name = "FORMAT", default_value = "text", help_heading = "Common options")]
     pub(crate) log_format: LogFormat,
+    /// Append the log to this file instead of writing it to standard error.
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Common options")]
+    pub(crate) log_file: Option<PathBuf>,
     /// No progress bars, even on a terminal.
     #[arg(long, short, global = true, help_heading = "Common options")]
     pub(crate) quiet: bool,
@@ -80,11 +85,11 @@ pub(crate) enum LogFormat {
 }
 
 macro_rules! subcommands {
-    ($($(#[doc = $doc:literal])* $variant:ident => $module:ident,)*) => {
-        /// The subcommands, in the order in which help lists them.
+    ($($variant:ident => $module:ident,)*) => {
+        /// The subcommands, in the order in which help lists them. What help says of each stands above its own `Args`.
         #[derive(Debug, Subcommand)]
         pub(crate) enum Command {
-            $($(#[doc = $doc])* $variant(Box<commands::$module::Args>),)*
+            $($variant(Box<commands::$module::Args>),)*
         }
 
         impl Command {
@@ -106,9 +111,24 @@ macro_rules! subcommands {
 }
 
 subcommands! {
-    /// Write shell completions.
+    Keygen => keygen,
+    Certify => certify,
+    Name => name,
+    Revoke => revoke,
+    Forward => forward,
+    Publish => publish,
+    Gc => gc,
+    Serve => serve,
+    Pull => pull,
+    Mount => mount,
+    Umount => umount,
+    Ls => ls,
+    Cat => cat,
+    Get => get,
+    Log => log,
+    Diff => diff,
+    Verify => verify,
     Completions => completions,
-    /// Write the man pages.
     Man => man,
 }
 

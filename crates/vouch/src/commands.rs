@@ -1,4 +1,21 @@
 //! The subcommands: in each file the definition of its options, its help, and the code that runs it.
 
+pub(crate) mod cat;
+pub(crate) mod certify;
 pub(crate) mod completions;
+pub(crate) mod diff;
+pub(crate) mod forward;
+pub(crate) mod gc;
+pub(crate) mod get;
+pub(crate) mod keygen;
+pub(crate) mod log;
+pub(crate) mod ls;
 pub(crate) mod man;
+pub(crate) mod mount;
+pub(crate) mod name;
+pub(crate) mod publish;
+pub(crate) mod pull;
+pub(crate) mod revoke;
+pub(crate) mod serve;
+pub(crate) mod umount;
+pub(crate) mod verify;

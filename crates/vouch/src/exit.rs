@@ -2,12 +2,16 @@
 //! standard error. Deliberately lacks any text of its own about what to do: whoever raises a failure knows the cure.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use vouch_tree_client::ErrorClass;
+use vouch_tree_mount::MountError;
+use vouch_tree_publish::Fault as PublishFault;
 
 use crate::cli::Cli;
+use crate::serve::ServeError;
 use crate::{interrupt, logging};
 
 /// Runs the command line of this process.
@@ -32,7 +36,8 @@ pub fn main() -> ExitCode {
         Err(failure) => {
             let code = code_of(&failure.cause);
             if !matches!(failure.cause, Cause::Silent(_)) {
-                eprintln!("vouch: {name}: {failure}");
+                // Standard error may be a pipe that nobody reads any more.
+                let _ = writeln!(io::stderr(), "vouch: {name}: {failure}");
             }
             ExitCode::from(code as u8)
         }
@@ -57,9 +62,20 @@ pub(crate) enum Code {
     Interrupted = 130,
 }
 
+impl Code {
+    /// The code with this number, as another run of this program returned it.
+    pub(crate) fn from_number(number: i32) -> Option<Code> {
+        use Code::{BadInput, Busy, Differs, Interrupted, LocalIo, NotFound, Refused, Success, Unreachable, Usage};
+        [Success, Differs, Usage, BadInput, NotFound, Refused, Unreachable, LocalIo, Busy, Interrupted]
+            .into_iter()
+            .find(|code| *code as i32 == number)
+    }
+}
+
 /// Why a command failed, where, and what its user may do about it.
 #[derive(Debug)]
 pub(crate) struct Failure {
+    /// The path, name or option; empty where the cause names it by itself.
     what: String,
     pub(crate) cause: Cause,
     cure: Option<String>,
@@ -78,6 +94,22 @@ pub(crate) enum Cause {
     Refused(String),
     /// The system under us.
     Io(io::Error),
+    /// A private key or certificate file.
+    KeyFile(vouch_tree::keyfile::Error),
+    /// A name that somebody typed.
+    Name(vouch_tree::name::NameError),
+    /// Bytes that are not the XDR they should be.
+    Xdr(vouch_xdr::Error),
+    /// The database.
+    Store(vouch_tree_store::Error),
+    /// Publishing.
+    Publish(vouch_tree_publish::Error),
+    /// Reading a published tree.
+    Client(vouch_tree_client::Error),
+    /// The mount.
+    Mount(vouch_tree_mount::MountError),
+    /// The replica.
+    Serve(crate::serve::ServeError),
     /// A signal asked us to stop.
     Interrupted,
     /// The command has said all there is to say; only the code matters.
@@ -93,8 +125,48 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
         Cause::Refused(_) => Code::Refused,
         Cause::Io(error) if error.kind() == io::ErrorKind::NotFound => Code::NotFound,
         Cause::Io(_) => Code::LocalIo,
+        Cause::KeyFile(_) | Cause::Name(_) | Cause::Xdr(_) => Code::BadInput,
+        Cause::Store(error) => code_of_store(error),
+        Cause::Publish(error) => match error.fault() {
+            PublishFault::Input => Code::BadInput,
+            PublishFault::Environment => Code::LocalIo,
+            PublishFault::Busy => Code::Busy,
+            PublishFault::Refused => Code::Refused,
+            PublishFault::Stopped => Code::Interrupted,
+        },
+        Cause::Client(error) => match error.class() {
+            ErrorClass::NotFound => Code::NotFound,
+            ErrorClass::Input => Code::BadInput,
+            ErrorClass::Refused | ErrorClass::Expired => Code::Refused,
+            ErrorClass::Unreachable => Code::Unreachable,
+            ErrorClass::Damaged => Code::Differs,
+            ErrorClass::Local => Code::LocalIo,
+            ErrorClass::Busy => Code::Busy,
+        },
+        Cause::Mount(MountError::Point { .. } | MountError::Denied { .. }) => Code::BadInput,
+        Cause::Mount(MountError::Busy { .. }) => Code::Busy,
+        Cause::Mount(_) => Code::LocalIo,
+        Cause::Serve(error) => code_of_serve(error),
         Cause::Interrupted => Code::Interrupted,
         Cause::Silent(code) => *code,
+    }
+}
+
+fn code_of_store(error: &vouch_tree_store::Error) -> Code {
+    use vouch_tree_store::Error;
+    match error {
+        Error::NotFound { .. } => Code::NotFound,
+        Error::Busy { .. } => Code::Busy,
+        Error::Io { .. } | Error::NoSpace { .. } => Code::LocalIo,
+        _ => Code::BadInput,
+    }
+}
+
+fn code_of_serve(error: &ServeError) -> Code {
+    match error {
+        ServeError::Config(_) | ServeError::SameTree { .. } => Code::BadInput,
+        ServeError::Database(error) => code_of_store(error),
+        ServeError::Listen { .. } | ServeError::Sandbox(_) | ServeError::System { .. } | ServeError::ThreadEnded => Code::LocalIo,
     }
 }
 
@@ -117,6 +189,11 @@ impl Failure {
     /// Something named does not exist.
     pub(crate) fn not_found(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
         Failure::new(what, Cause::NotFound(why.to_string()))
+    }
+
+    /// A check of authenticity or freshness said no.
+    pub(crate) fn refused(what: impl fmt::Display, why: impl fmt::Display) -> Failure {
+        Failure::new(what, Cause::Refused(why.to_string()))
     }
 
     /// A signal asked us to stop.
@@ -143,7 +220,10 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.cause)?;
+        if !self.what.is_empty() {
+            write!(f, "{}: ", self.what)?;
+        }
+        write!(f, "{}", self.cause)?;
         match &self.cure {
             Some(cure) => write!(f, "; {cure}"),
             None => Ok(()),
@@ -156,6 +236,14 @@ impl fmt::Display for Cause {
         match self {
             Cause::Usage(why) | Cause::Input(why) | Cause::NotFound(why) | Cause::Refused(why) => f.write_str(why),
             Cause::Io(error) => f.write_str(&plain(error)),
+            Cause::KeyFile(error) => f.write_str(&chain(error)),
+            Cause::Name(error) => f.write_str(&chain(error)),
+            Cause::Xdr(error) => f.write_str(&chain(error)),
+            Cause::Store(error) => f.write_str(&chain(error)),
+            Cause::Publish(error) => f.write_str(&chain(error)),
+            Cause::Client(error) => f.write_str(&chain(error)),
+            Cause::Mount(error) => f.write_str(&chain(error)),
+            Cause::Serve(error) => f.write_str(&chain(error)),
             Cause::Interrupted => f.write_str("interrupted"),
             Cause::Silent(_) => f.write_str("failed"),
         }
@@ -190,10 +278,35 @@ fn plain(error: &io::Error) -> String {
     }
 }
 
-impl From<io::Error> for Cause {
-    fn from(error: io::Error) -> Cause {
-        Cause::Io(error)
-    }
+macro_rules! causes {
+    ($($variant:ident($error:ty),)*) => {
+        $(
+            impl From<$error> for Cause {
+                fn from(error: $error) -> Cause {
+                    Cause::$variant(error)
+                }
+            }
+
+            /// For errors that name their place by themselves.
+            impl From<$error> for Failure {
+                fn from(error: $error) -> Failure {
+                    Failure { what: String::new(), cause: error.into(), cure: None }
+                }
+            }
+        )*
+    };
+}
+
+causes! {
+    Io(io::Error),
+    KeyFile(vouch_tree::keyfile::Error),
+    Name(vouch_tree::name::NameError),
+    Xdr(vouch_xdr::Error),
+    Store(vouch_tree_store::Error),
+    Publish(vouch_tree_publish::Error),
+    Client(vouch_tree_client::Error),
+    Mount(MountError),
+    Serve(ServeError),
 }
 
 /// Names the place of an error.

@@ -1,5 +1,5 @@
 //! Ctrl-C and its kin: the first signal runs what was registered to clean up and ends the process with code 130;
-//! commands that wait for their end by themselves (a mount, a watch) take the signal over. Owns no state but the list of duties.
+//! commands that end by themselves (a replica, a mount, a publication) take the signal over. Owns no state but the list of duties.
 
 use std::io;
 use std::sync::Mutex;
@@ -19,11 +19,10 @@ pub(crate) fn watch() -> io::Result<()> {
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         for _ in signals.forever() {
             let again = REQUESTED.swap(true, Ordering::SeqCst);
-            if TAKEN.load(Ordering::SeqCst) > 0 && !again {
-                continue;
-            }
             run_duties();
-            std::process::exit(Code::Interrupted as i32);
+            if again || TAKEN.load(Ordering::SeqCst) == 0 {
+                std::process::exit(Code::Interrupted as i32);
+            }
         }
     })?;
     Ok(())
@@ -31,16 +30,15 @@ pub(crate) fn watch() -> io::Result<()> {
 
 /// Something to undo if the process is interrupted before the guard is dropped. The guard's own drop does not run it.
 pub(crate) fn on_interrupt(duty: impl FnOnce() + Send + 'static) -> Duty {
-    let mut duties = DUTIES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    duties.push((number, Box::new(duty)));
+    duties().push((number, Box::new(duty)));
     Duty(number)
 }
 
-/// Takes the first signal over: the process goes on, and `requested` turns true. A second signal ends it.
-pub(crate) fn take() -> Taken {
+/// Takes the first signal over: it runs `notify`, `requested` turns true, and the process goes on. A second signal ends it.
+pub(crate) fn take(notify: impl FnOnce() + Send + 'static) -> Taken {
     TAKEN.fetch_add(1, Ordering::SeqCst);
-    Taken(())
+    Taken { _duty: on_interrupt(notify) }
 }
 
 /// Whether a signal has asked us to stop.
@@ -48,8 +46,10 @@ pub(crate) fn requested() -> bool {
     REQUESTED.load(Ordering::SeqCst)
 }
 
-/// While it lives the first signal only sets `requested`.
-pub(crate) struct Taken(());
+/// While it lives the first signal does not end the process.
+pub(crate) struct Taken {
+    _duty: Duty,
+}
 
 impl Drop for Taken {
     fn drop(&mut self) {
@@ -62,15 +62,20 @@ pub(crate) struct Duty(usize);
 
 impl Drop for Duty {
     fn drop(&mut self) {
-        DUTIES.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).retain(|(number, _)| *number != self.0);
+        duties().retain(|(number, _)| *number != self.0);
     }
 }
 
 fn run_duties() {
-    let duties = std::mem::take(&mut *DUTIES.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-    for (_, duty) in duties.into_iter().rev() {
+    let waiting = std::mem::take(&mut *duties());
+    for (_, duty) in waiting.into_iter().rev() {
         duty();
     }
+}
+
+/// A duty that panicked has poisoned nothing that the others need.
+fn duties() -> std::sync::MutexGuard<'static, Vec<(usize, Undo)>> {
+    DUTIES.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 type Undo = Box<dyn FnOnce() + Send>;

@@ -2,12 +2,20 @@
 //! Deliberately lacks any decision about trust or format: those are in the crates `vouch-tree*`.
 
 mod cli;
+mod client_options;
 mod commands;
+mod copy_out;
 mod exit;
 mod interrupt;
+mod key_directory;
 mod logging;
 mod output;
+mod passphrase;
 mod progress;
+pub mod serve;
+mod size;
+mod statement_file;
+mod tree_path;
 mod when;
 
 pub use cli::command;

@@ -12,10 +12,23 @@ pub(crate) fn with_stdout(write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>
     forgive_closed_pipe(write(&mut out).and_then(|()| out.flush()).at("standard output"))
 }
 
-/// One JSON value on a line.
+/// Text that is complete with its line ends.
+pub(crate) fn text(text: &str) -> Outcome {
+    with_stdout(|out| out.write_all(text.as_bytes()))
+}
+
+/// One JSON value, indented.
 pub(crate) fn json(value: &impl Serialize) -> Outcome {
     with_stdout(|out| {
         serde_json::to_writer_pretty(&mut *out, value)?;
+        out.write_all(b"\n")
+    })
+}
+
+/// One JSON value on a line of its own.
+pub(crate) fn json_line(value: &impl Serialize) -> Outcome {
+    with_stdout(|out| {
+        serde_json::to_writer(&mut *out, value)?;
         out.write_all(b"\n")
     })
 }

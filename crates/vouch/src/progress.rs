@@ -1,27 +1,64 @@
 //! Progress on a terminal, silence elsewhere.
 
 use std::io::IsTerminal as _;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cli::Global;
 
-/// A spinner with a message, shown only where standard error is a terminal, and only after the first refresh interval.
+/// A spinner with a message, shown only where standard error is a terminal.
 pub(crate) fn spinner(global: &Global, title: &'static str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, target(global));
     bar.set_style(style("{spinner} {prefix} {elapsed}  {msg}"));
     bar.set_prefix(title);
-    bar.enable_steady_tick(TICK);
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(TICK);
+    }
     bar
 }
 
-/// A bar over `total` bytes.
-pub(crate) fn bytes(global: &Global, title: &'static str, total: u64) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(total), target(global));
-    bar.set_style(style("{prefix} {bar:30} {bytes}/{total_bytes}  {bytes_per_sec}  {eta}"));
-    bar.set_prefix(title);
-    bar
+/// How far an operation of the store is.
+pub(crate) fn stage_text(now: &vouch_tree_store::Progress) -> String {
+    match now.total {
+        Some(total) => format!("{}: {} of {total}", now.stage, now.done),
+        None => format!("{}: {}", now.stage, now.done),
+    }
+}
+
+/// A thread that draws what others count, until it is dropped.
+pub(crate) struct Drawer {
+    /// Dropped first, which tells the thread to end.
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drawer {
+    /// Calls `draw` a few times a second. Without a thread to spare there is no progress to see, and the work goes on.
+    pub(crate) fn start(draw: impl Fn() + Send + 'static) -> Drawer {
+        let (stop, stopped) = channel::<()>();
+        let thread = std::thread::Builder::new()
+            .name("progress".into())
+            .spawn(move || {
+                while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+                    draw();
+                }
+            })
+            .ok();
+        Drawer { stop: Some(stop), thread }
+    }
+}
+
+impl Drop for Drawer {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic while drawing concerns nobody.
+            let _ = thread.join();
+        }
+    }
 }
 
 fn target(global: &Global) -> ProgressDrawTarget {

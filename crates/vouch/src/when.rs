@@ -2,11 +2,21 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::exit::{Failure, Outcome};
 use jiff::{Timestamp, civil, tz::TimeZone};
 
 /// Seconds since 1970 now; a clock before that counts as 1970, which every check of freshness then refuses.
-pub(crate) fn now_s() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+pub(crate) fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// The end of a validity that starts now: a date, or a duration where none was given.
+pub(crate) fn end(now_s: u64, until_s: Option<u64>, valid_for: Duration) -> Outcome<u64> {
+    match until_s {
+        Some(until) if until <= now_s => Err(Failure::usage(format_args!("--until {}", utc(until)), "has passed already")),
+        Some(until) => Ok(until),
+        None => Ok(now_s.saturating_add(valid_for.as_secs())),
+    }
 }
 
 /// Parses a duration such as `24h`, `90m`, `7d`, `1y` (365 days), for clap.
@@ -27,7 +37,12 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a date (`2027-11-21`, midnight UTC) or an instant (`2027-11-21T10:00:00Z`) into seconds since 1970, for clap.
-pub(crate) fn parse_date(text: &str) -> Result<i64, String> {
+pub(crate) fn parse_date(text: &str) -> Result<u64, String> {
+    let seconds = parse_instant(text)?;
+    u64::try_from(seconds).map_err(|_| "lies before 1970".to_owned())
+}
+
+fn parse_instant(text: &str) -> Result<i64, String> {
     if let Ok(instant) = text.parse::<Timestamp>() {
         return Ok(instant.as_second());
     }
@@ -36,8 +51,9 @@ pub(crate) fn parse_date(text: &str) -> Result<i64, String> {
 }
 
 /// An instant in UTC, to the second; one outside the calendar's range as its number.
-pub(crate) fn utc(seconds: i64) -> String {
-    Timestamp::from_second(seconds).map_or_else(|_| format!("@{seconds}"), |instant| instant.to_string())
+pub(crate) fn utc(seconds: u64) -> String {
+    let instant = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    instant.map_or_else(|| format!("@{seconds}"), |instant| instant.to_string())
 }
 
 /// A time in UTC as `ls` writes it: date, hours and minutes.
@@ -68,7 +84,8 @@ mod tests {
         assert_eq!(parse_date("1970-01-01T00:00:10Z"), Ok(10));
         assert!(parse_date("tomorrow").is_err());
         assert_eq!(utc(86_400), "1970-01-02T00:00:00Z");
-        assert_eq!(utc(i64::MAX), "@9223372036854775807");
+        assert_eq!(utc(u64::MAX), "@18446744073709551615");
+        assert!(parse_date("1969-12-31").is_err());
         assert_eq!(minutes(-60), "1969-12-31 23:59");
     }
 }

@@ -1,0 +1,106 @@
+//! The options of every command that reads published trees, and the client and runtime that they make.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use vouch_tree_client::{Client, ClientOptions, DiskCacheOptions, TreeOptions};
+
+use crate::exit::{At as _, Outcome};
+use crate::{size, when};
+
+/// Options of reading.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Reading options")]
+pub(crate) struct ClientArgs {
+    /// Ask this replica too; may be repeated. Without a port: 4340.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    replica: Vec<String>,
+    /// Ask only the replicas given by --replica, not the host in the name.
+    #[arg(long, requires = "replica")]
+    only_replicas: bool,
+    /// Each operation ends within this, with data or with an error.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = when::parse_duration)]
+    timeout: Duration,
+    /// Where the newest revision seen of each tree is remembered, so that no older one is believed. The default is
+    /// /var/lib/vouch for root, else $XDG_STATE_HOME/vouch.
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Refuse to read when the newest revision seen can't be remembered, instead of warning.
+    #[arg(long)]
+    state_required: bool,
+    /// Directory of key statements (revocations, forwarding pointers); may be repeated. /etc/vouch/statements is always
+    /// read where it exists.
+    #[arg(long, value_name = "DIR")]
+    statements: Vec<PathBuf>,
+    /// Where verified blocks are kept on disk; several processes may share it. The default is /var/cache/vouch for root,
+    /// else $XDG_CACHE_HOME/vouch.
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// The most that the cache on disk may take.
+    #[arg(long, value_name = "SIZE", default_value = "10G", value_parser = size::parse)]
+    cache_quota: u64,
+    /// No cache on disk.
+    #[arg(long, conflicts_with = "cache")]
+    no_cache: bool,
+    /// The most that the cache in memory may take.
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse)]
+    memory_cache: u64,
+    /// Refuse to follow forwarding pointers to a tree's new name.
+    #[arg(long)]
+    refuse_forwarding: bool,
+}
+
+impl ClientArgs {
+    /// Which replicas to ask.
+    pub(crate) fn tree_options(&self) -> TreeOptions {
+        TreeOptions { replicas: self.replica.clone(), only_replicas: self.only_replicas, refuse_forwarding: self.refuse_forwarding }
+    }
+
+    /// How long one operation may take.
+    pub(crate) const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Makes the client; to be called within a runtime.
+    pub(crate) fn client(&self) -> Outcome<Arc<Client>> {
+        let mut certificate_dirs = self.statements.clone();
+        if Path::new(STATEMENTS).is_dir() {
+            certificate_dirs.push(STATEMENTS.into());
+        }
+        let cache = if self.no_cache { None } else { self.cache.clone().or_else(|| place("/var/cache/vouch", "XDG_CACHE_HOME", ".cache")) };
+        let options = ClientOptions {
+            deadline: self.timeout,
+            connect_timeout: self.timeout.min(CONNECT_MAX),
+            memory_cache_bytes: self.memory_cache,
+            disk_cache: cache.map(|dir| DiskCacheOptions { dir, quota_bytes: self.cache_quota }),
+            state_dir: self.state.clone().or_else(|| place("/var/lib/vouch", "XDG_STATE_HOME", ".local/state")),
+            state_required: self.state_required,
+            certificate_dirs,
+            ..ClientOptions::default()
+        };
+        Ok(Client::new(options)?)
+    }
+}
+
+/// Runs a command's asynchronous part to its end.
+pub(crate) fn block_on<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().at("runtime")?.block_on(work)
+}
+
+/// Root's place, or this user's by the XDG base directory specification; `None` for a user without a home.
+fn place(of_root: &str, variable: &str, below_home: &str) -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some(of_root.into());
+    }
+    let named = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = named.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(below_home)));
+    base.map(|base| base.join("vouch"))
+}
+
+/// Key statements that the machine's administrator has put down for everybody.
+const STATEMENTS: &str = "/etc/vouch/statements";
+
+/// A connection that takes longer is tried elsewhere.
+const CONNECT_MAX: Duration = Duration::from_secs(5);

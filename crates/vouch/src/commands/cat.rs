@@ -1,0 +1,62 @@
+//! `vouch cat`: the bytes of files of a published tree, without a mount.
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+
+use vouch_tree::Content;
+
+use crate::cli::Global;
+use crate::client_options::{self, ClientArgs};
+use crate::exit::{At as _, Failure, Outcome, forgive_closed_pipe};
+use crate::output::printable;
+use crate::tree_path::{OpenTree, TreePath};
+
+/// Write files of a published tree to standard output.
+///
+/// Every byte has been verified before it is written; after a failure what was written is a true beginning of the file.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  vouch cat @pub.example.org,HOSTID/etc/motd\n  vouch cat --revision 12 @pub.example.org,HOSTID/list | sort"
+)]
+pub(crate) struct Args {
+    /// The tree and the path of a file in it.
+    #[arg(value_name = "NAME/PATH", required = true)]
+    paths: Vec<OsString>,
+    /// An older revision.
+    #[arg(long, value_name = "N")]
+    revision: Option<u64>,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    let paths = args.paths.iter().map(|path| TreePath::parse(path)).collect::<Outcome<Vec<_>>>()?;
+    forgive_closed_pipe(client_options::block_on(write_all(&args, &paths)))
+}
+
+async fn write_all(args: &Args, paths: &[TreePath]) -> Outcome {
+    let client = args.client.client()?;
+    let mut out = io::stdout().lock();
+    for path in paths {
+        let open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
+        let (found, inode) = open.follow(&path.path).await?;
+        let Content::Regular { blob, .. } = inode.content else {
+            return Err(Failure::input(printable(&found), "is not a regular file"));
+        };
+        let size = blob.size;
+        let file = open.tree.open_file(blob);
+        let mut offset = 0;
+        while offset < size {
+            let bytes = file.read(offset, STEP).await?;
+            if bytes.is_empty() {
+                return Err(Failure::input(printable(&found), "ends before its size"));
+            }
+            out.write_all(&bytes).at("standard output")?;
+            offset += bytes.len() as u64;
+        }
+    }
+    out.flush().at("standard output")
+}
+
+/// Bytes asked for at once; the client reads further ahead by itself.
+const STEP: usize = 1 << 20;

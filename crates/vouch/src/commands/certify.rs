@@ -1,0 +1,124 @@
+//! `vouch certify`: the next signing key of a root key.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Serialize;
+use vouch_tree::key::{SecretKey, SigningCert};
+use vouch_tree::keyfile::{self, Role};
+
+use crate::cli::Global;
+use crate::exit::{At as _, Failure, Outcome};
+use crate::key_directory as keys;
+use crate::passphrase::PassphraseArgs;
+use crate::{output, when};
+
+/// Make a new signing key and certify it with the root key.
+///
+/// Its certificate carries the next serial. Once a client has seen that, whatever the old signing key signs later is void, so this
+/// is the answer to a signing key that was lost, stolen or is about to expire. The tree keeps its name.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  vouch certify keys                        replace the pair in keys/, where root.key is\n  \
+                  vouch certify /media/root --out new-keys  root key on a medium, new pair elsewhere\n\n\
+                  The replaced pair is kept as signing-SERIAL.key and signing-SERIAL.cert. Publish soon afterwards: only a publication \
+                  tells clients of the new serial.")]
+pub(crate) struct Args {
+    /// Directory with root.key (and root.serial, which counts the certificates).
+    #[arg(value_name = "KEYS")]
+    keys: PathBuf,
+    /// Directory for the new signing.key and signing.cert; the default is KEYS, where the old pair is renamed.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Serial of the new certificate instead of the next one; needed only where root.serial was lost.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    serial: Option<u64>,
+    #[command(flatten)]
+    passphrase: PassphraseArgs,
+    /// How long the signing key is certified.
+    #[arg(long, value_name = "DURATION", default_value = "1y", value_parser = when::parse_duration, conflicts_with = "until")]
+    valid_for: Duration,
+    /// Until when the signing key is certified: 2027-11-21 or 2027-11-21T10:00:00Z.
+    #[arg(long, value_name = "DATE", value_parser = when::parse_date)]
+    until: Option<u64>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    let now = when::now_s();
+    let not_after = when::end(now, args.until, args.valid_for)?;
+    let last = last_serial(&args.keys)?;
+    let serial = match (args.serial, last) {
+        (Some(serial), Some(last)) if serial <= last => {
+            return Err(Failure::usage(format_args!("--serial {serial}"), format_args!("certificate {last} has been issued already"))
+                .cure(format_args!("use {} or more", last + 1)));
+        }
+        (Some(serial), _) => serial,
+        (None, Some(last)) => last + 1,
+        (None, None) => {
+            return Err(Failure::input(args.keys.join(keys::ROOT_SERIAL).display(), "is missing, so the next serial is unknown")
+                .cure("give one above all before by --serial"));
+        }
+    };
+    let root = keys::read_secret(&args.keys.join(keys::ROOT_KEY), Role::Root, &args.passphrase)?;
+    let signing = SecretKey::from_seed(&*keys::random()?);
+    let cert = SigningCert::issue(&root, signing.public(), serial, now, not_after);
+
+    let out = args.out.as_deref().unwrap_or(&args.keys);
+    keys::create_directory(out)?;
+    // The serial is spent before it is used: after a crash a number is missing, never used twice.
+    keys::replace(&args.keys.join(keys::ROOT_SERIAL), format!("{serial}\n").as_bytes())?;
+    if args.out.is_none() {
+        set_aside(out)?;
+    }
+    let text = keyfile::write_secret(Role::Signing, &signing, None).at("signing key")?;
+    keys::write_new(&out.join(keys::SIGNING_KEY), text.as_bytes(), 0o600)?;
+    keys::write_new(&out.join(keys::SIGNING_CERT), keyfile::write_cert(&cert).as_bytes(), 0o644)?;
+
+    let hostid = root.public().hostid().to_string();
+    if args.json {
+        return output::json(&Report { hostid, directory: out.display().to_string(), serial, not_after: when::utc(not_after) });
+    }
+    output::text(&format!(
+        "HOSTID       {hostid}\nsigning key  {}   certificate {serial}, until {}\nnext         publish, so that clients learn of it\n",
+        out.join(keys::SIGNING_KEY).display(),
+        when::utc(not_after)
+    ))
+}
+
+/// The newest serial that this root key is known to have used: its own count, or the certificate beside it.
+fn last_serial(dir: &Path) -> Outcome<Option<u64>> {
+    let path = dir.join(keys::ROOT_SERIAL);
+    if path.exists() {
+        let bytes = keys::read_small(&path)?;
+        let serial = std::str::from_utf8(&bytes).ok().and_then(|text| text.trim().parse::<u64>().ok()).filter(|&n| n < u64::MAX);
+        return serial.map(Some).ok_or_else(|| Failure::input(path.display(), "is not a number").cure("give --serial after removing it"));
+    }
+    let cert = dir.join(keys::SIGNING_CERT);
+    if cert.exists() { Ok(Some(keys::read_cert(&cert)?.serial)) } else { Ok(None) }
+}
+
+/// Renames the pair in `dir` by its serial; nothing that was certified is destroyed here.
+fn set_aside(dir: &Path) -> Outcome {
+    let (key, cert) = (dir.join(keys::SIGNING_KEY), dir.join(keys::SIGNING_CERT));
+    let suffix = if cert.exists() { keys::read_cert(&cert)?.serial.to_string() } else { "without-certificate".to_owned() };
+    for (path, extension) in [(key, "key"), (cert, "cert")] {
+        let aside = dir.join(format!("signing-{suffix}.{extension}"));
+        if aside.symlink_metadata().is_ok() {
+            return Err(Failure::input(aside.display(), "exists already, and keys are never overwritten").cure("move it away"));
+        }
+        if path.exists() {
+            std::fs::rename(&path, &aside).at(path.display())?;
+        }
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct Report {
+    hostid: String,
+    directory: String,
+    serial: u64,
+    not_after: String,
+}

@@ -1,0 +1,33 @@
+//! `vouch forward`: the root key's word that its tree lives on under another name.
+
+use vouch_tree::TreeName;
+use vouch_tree::statement::Body;
+
+use crate::cli::Global;
+use crate::exit::{At as _, Failure, Outcome};
+use crate::statement_file::StatementArgs;
+
+/// Point a tree's old name to its new one, signed by the old root key.
+///
+/// For planned moves to another key. Clients that meet the pointer refuse the old name and say the new one; a mount of the whole namespace
+/// shows the old name as a symbolic link to it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  vouch forward old-keys --to @pub.example.org,HOSTID --db /srv/db\n  \
+                  vouch forward --statement pointer --db /srv/db")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: StatementArgs,
+    /// The new name.
+    #[arg(long, value_name = "NAME")]
+    to: Option<String>,
+}
+
+pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    let body = match (&args.to, args.common.is_made()) {
+        (Some(to), false) => Some(Body::Forwarding { to: to.parse::<TreeName>().at("--to")? }),
+        (None, false) => return Err(Failure::usage("--to", "missing").cure("give the new name: --to @HOST[:PORT],HOSTID")),
+        (None, true) => None,
+        (Some(_), true) => return Err(Failure::usage("--to", "belongs to a new statement, --statement names one made before")),
+    };
+    args.common.carry_out(body, |body| matches!(body, Body::Forwarding { .. }))
+}

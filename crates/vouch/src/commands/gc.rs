@@ -1,0 +1,91 @@
+//! `vouch gc`: gives back the space of what no kept revision reaches.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use vouch_tree_store::{CollectOptions, Database, Progress, WriteOptions};
+
+use crate::cli::Global;
+use crate::exit::{Failure, Outcome};
+use crate::{output, progress, when};
+
+/// Collect garbage: give back the space of what no kept revision reaches.
+///
+/// Replicas and publications go on meanwhile: marking needs no lock, and what readers have open stays readable. Publishing with
+/// --keep N only forgets revisions; this returns their space.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  vouch gc --db /srv/db\n  vouch gc --db /srv/db --keep 5             forget all but the newest 5 and the tagged ones first\n  \
+                  vouch gc --db /srv/db --drop-tag v1.0      forget a tag, then what only it kept"
+)]
+pub(crate) struct Args {
+    /// The database.
+    #[arg(long, value_name = "DB")]
+    db: PathBuf,
+    /// First forget all revisions but the newest N and those with a tag.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
+    /// First remove this tag; may be repeated.
+    #[arg(long, value_name = "TAG")]
+    drop_tag: Vec<String>,
+    /// How long to wait for another writer of the database to end.
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = when::parse_duration)]
+    wait: Duration,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args, global: &Global) -> Outcome {
+    let mut forgotten = 0;
+    if args.keep.is_some() || !args.drop_tag.is_empty() {
+        let options = WriteOptions { lock_wait: args.wait, ..WriteOptions::default() };
+        let writer = Database::open_write(&args.db, options)?;
+        for tag in &args.drop_tag {
+            if !writer.drop_tag(tag)? {
+                return Err(Failure::not_found(format_args!("--drop-tag {tag}"), "no kept revision has this tag")
+                    .cure("`vouch log --db` lists them"));
+            }
+        }
+        if let Some(keep) = args.keep {
+            forgotten = writer.retain(keep as usize)?;
+        }
+    }
+    let started = Instant::now();
+    let bar = progress::spinner(global, "collecting");
+    let tick = |now: Progress| bar.set_message(progress::stage_text(&now));
+    let done = Database::collect(&args.db, CollectOptions { lock_wait: args.wait, progress: Some(&tick), ..CollectOptions::default() })?;
+    bar.finish_and_clear();
+    let freed = done.bytes_before.saturating_sub(done.bytes_after);
+    if args.json {
+        return output::json(&Report {
+            revisions_forgotten: forgotten as u64,
+            frames_kept: done.live_frames,
+            frames_dropped: done.dropped_frames,
+            bytes_before: done.bytes_before,
+            bytes_after: done.bytes_after,
+            bytes_moved: done.moved_bytes,
+            seconds: started.elapsed().as_secs_f64(),
+        });
+    }
+    output::text(&format!(
+        "kept {} frames in {}, dropped {} frames, freed {} in {:.1} s\n",
+        done.live_frames,
+        output::bytes(done.bytes_after),
+        done.dropped_frames,
+        output::bytes(freed),
+        started.elapsed().as_secs_f64()
+    ))
+}
+
+#[derive(Serialize)]
+struct Report {
+    revisions_forgotten: u64,
+    frames_kept: u64,
+    frames_dropped: u64,
+    bytes_before: u64,
+    bytes_after: u64,
+    bytes_moved: u64,
+    seconds: f64,
+}

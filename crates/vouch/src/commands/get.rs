@@ -1,0 +1,272 @@
+//! `vouch get`: copies files and directories out of a published tree, without a mount.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use indicatif::ProgressBar;
+use serde::Serialize;
+use tokio::task::JoinSet;
+use vouch_tree::Inode;
+use vouch_tree_client::{Position, Tree};
+
+use crate::cli::Global;
+use crate::client_options::{self, ClientArgs};
+use crate::copy_out::{Keep, Place};
+use crate::exit::{At as _, Failure, Outcome};
+use crate::output::printable;
+use crate::tree_path::{OpenTree, TreePath};
+use crate::{copy_out, interrupt, output, progress};
+
+/// Copy a file or a directory out of a published tree.
+///
+/// Keeps mode, owner (as root), times, extended attributes, holes, hard and symbolic links and special files, as far as this user may.
+/// The copy has its name only when it is whole.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  vouch get @pub.example.org,HOSTID/bin/tool .\n  vouch get @pub.example.org,HOSTID/data /scratch/data --revision 12\n\n\
+                  Into an existing directory the copy goes under its own name; else DEST is its name, and must not exist yet."
+)]
+pub(crate) struct Args {
+    /// The tree and a path in it.
+    #[arg(value_name = "NAME[/PATH]")]
+    path: OsString,
+    /// Where to.
+    #[arg(value_name = "DEST")]
+    dest: PathBuf,
+    /// An older revision.
+    #[arg(long, value_name = "N")]
+    revision: Option<u64>,
+    /// Do not keep owners, even as root.
+    #[arg(long)]
+    no_owner: bool,
+    /// Do not keep extended attributes.
+    #[arg(long)]
+    no_xattrs: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+pub(crate) fn run(args: Args, global: &Global) -> Outcome {
+    let path = TreePath::parse(&args.path)?;
+    let dest = destination(&args.dest, &path)?;
+    copy_out::allow_deep_trees();
+    let partial = partial_name(&dest);
+    let of_duty = partial.clone();
+    let duty = interrupt::on_interrupt(move || copy_out::remove(&of_duty));
+    let copied = client_options::block_on(copy(&args, &path, &partial, global));
+    let report = copied.and_then(|report| std::fs::rename(&partial, &dest).at(dest.display()).map(|()| report));
+    drop(duty);
+    match report {
+        Ok(report) if args.json => output::json(&report),
+        Ok(report) => report.print(),
+        Err(failure) => {
+            copy_out::remove(&partial);
+            Err(failure)
+        }
+    }
+}
+
+/// The copy's final name; nothing may be there.
+fn destination(dest: &Path, path: &TreePath) -> Outcome<PathBuf> {
+    let dest = match path.last() {
+        Some(name) if dest.is_dir() => dest.join(std::ffi::OsStr::from_bytes(name)),
+        _ => dest.to_owned(),
+    };
+    if dest.symlink_metadata().is_ok() {
+        return Err(Failure::input(dest.display(), "exists already").cure("choose another name, or remove it"));
+    }
+    Ok(dest)
+}
+
+/// Beside the final name, so that the last step is a rename.
+fn partial_name(dest: &Path) -> PathBuf {
+    let mut name = OsString::from(".vouch-get-");
+    name.push(std::process::id().to_string());
+    match dest.parent() {
+        Some(parent) => parent.join(name),
+        None => name.into(),
+    }
+}
+
+async fn copy(args: &Args, path: &TreePath, partial: &Path, global: &Global) -> Outcome<Report> {
+    let started = Instant::now();
+    let client = args.client.client()?;
+    let open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
+    let inode = open.find(&path.path).await?;
+    let keep = Keep { owner: !args.no_owner && rustix::process::geteuid().is_root(), xattrs: !args.no_xattrs };
+    let job = Arc::new(Job { tree: open.tree.clone(), keep, counts: Counts::default(), bar: progress::spinner(global, "copying") });
+    let above = copy_out::open_directory(partial.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new(".")))?;
+    let top = Place { dir: Arc::new(above), name: partial.file_name().unwrap_or_default().as_bytes().to_vec(), shown: path.path.clone() };
+    copy_tree(&job, top, inode).await?;
+    job.bar.finish_and_clear();
+    let counts = &job.counts;
+    Ok(Report {
+        revision: open.revision.number(),
+        entries: counts.entries.load(Ordering::Relaxed),
+        bytes: counts.bytes.load(Ordering::Relaxed),
+        not_kept: counts.not_kept.load(Ordering::Relaxed),
+        seconds: started.elapsed().as_secs_f64(),
+    })
+}
+
+/// What all parts of one copy share.
+struct Job {
+    tree: Arc<Tree>,
+    keep: Keep,
+    counts: Counts,
+    bar: ProgressBar,
+}
+
+#[derive(Default)]
+struct Counts {
+    entries: AtomicU64,
+    bytes: AtomicU64,
+    not_kept: AtomicU64,
+}
+
+impl Job {
+    fn count(&self, written: copy_out::Written) {
+        let entries = self.counts.entries.fetch_add(1, Ordering::Relaxed) + 1;
+        let bytes = self.counts.bytes.fetch_add(written.bytes, Ordering::Relaxed) + written.bytes;
+        self.counts.not_kept.fetch_add(written.not_kept, Ordering::Relaxed);
+        if entries.is_multiple_of(64) || written.bytes > 0 {
+            self.bar.set_message(format!("{entries} entries, {}", output::bytes(bytes)));
+        }
+    }
+}
+
+/// A step of the walk; a list of its own, since a tree may be deeper than a stack.
+enum Step {
+    Enter(Place, Inode),
+    /// All below has been written: only now may mode and times be set.
+    Leave(Place, Inode),
+}
+
+async fn copy_tree(job: &Arc<Job>, top: Place, inode: Inode) -> Outcome {
+    let mut steps = vec![Step::Enter(top, inode)];
+    let mut links: HashMap<u64, Place> = HashMap::new();
+    let mut files = JoinSet::new();
+    while let Some(step) = steps.pop() {
+        match step {
+            Step::Enter(place, inode) if inode.is_directory() => {
+                let dir = Arc::new(place.make_directory()?);
+                steps.push(Step::Leave(place.clone(), inode.clone()));
+                enter(job, &place, &inode, &dir, &mut steps, &mut links, &mut files).await?;
+            }
+            Step::Enter(place, inode) => start_file(job, place, inode, &mut links, &mut files).await?,
+            Step::Leave(place, inode) => {
+                while let Some(done) = files.join_next().await {
+                    finished(done)?;
+                }
+                let not_kept = place.metadata(&job.tree, &inode, job.keep).await?;
+                job.count(copy_out::Written { bytes: 0, not_kept });
+            }
+        }
+    }
+    while let Some(done) = files.join_next().await {
+        finished(done)?;
+    }
+    Ok(())
+}
+
+/// Starts the files of a directory, and puts its directories on the list.
+async fn enter(
+    job: &Arc<Job>,
+    place: &Place,
+    inode: &Inode,
+    dir: &Arc<OwnedFd>,
+    steps: &mut Vec<Step>,
+    links: &mut HashMap<u64, Place>,
+    files: &mut JoinSet<Outcome>,
+) -> Outcome {
+    let mut position = Position::Start;
+    loop {
+        let page = job.tree.list(inode, position).await?;
+        for entry in page.entries() {
+            let below = place.below(dir, entry.name.as_bytes());
+            if entry.inode.is_directory() {
+                steps.push(Step::Enter(below, entry.inode.clone()));
+            } else {
+                start_file(job, below, entry.inode.clone(), links, files).await?;
+            }
+        }
+        if page.last {
+            return Ok(());
+        }
+        position = page.next();
+    }
+}
+
+async fn start_file(job: &Arc<Job>, place: Place, inode: Inode, links: &mut HashMap<u64, Place>, files: &mut JoinSet<Outcome>) -> Outcome {
+    if inode.link_group != 0 {
+        if let Some(first) = links.get(&inode.link_group) {
+            // The first name may still be on its way.
+            while let Some(done) = files.join_next().await {
+                finished(done)?;
+            }
+            place.link_to(first)?;
+            job.count(copy_out::Written::default());
+            return Ok(());
+        }
+        links.insert(inode.link_group, place.clone());
+    }
+    if files.len() >= FILES_MAX
+        && let Some(done) = files.join_next().await
+    {
+        finished(done)?;
+    }
+    let job = job.clone();
+    files.spawn(async move {
+        let written = place.write(&job.tree, &inode, job.keep).await?;
+        job.count(written);
+        Ok(())
+    });
+    Ok(())
+}
+
+/// A copy of one file has ended; a panic in it is a fault of ours.
+fn finished(done: Result<Outcome, tokio::task::JoinError>) -> Outcome {
+    done.unwrap_or_else(|error| Err(Failure::new("copying", std::io::Error::other(error))))
+}
+
+/// Files under way at once: enough to fill a long link with small files.
+const FILES_MAX: usize = 32;
+
+#[derive(Serialize)]
+struct Report {
+    revision: u64,
+    entries: u64,
+    bytes: u64,
+    /// Owners, attributes and devices that this user or file system could not be given.
+    not_kept: u64,
+    seconds: f64,
+}
+
+impl Report {
+    fn print(&self) -> Outcome {
+        let mut text =
+            format!("revision {}: {} entries, {} in {:.1} s\n", self.revision, self.entries, output::bytes(self.bytes), self.seconds);
+        if self.not_kept > 0 {
+            text.push_str(&format!(
+                "{} owners, attributes or special files could not be kept; --log-level info lists them\n",
+                self.not_kept
+            ));
+        }
+        output::text(&text)
+    }
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&printable(&self.shown))
+    }
+}

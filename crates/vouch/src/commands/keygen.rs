@@ -1,0 +1,111 @@
+//! `vouch keygen`: a root key, and a first signing key that it certifies.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+use vouch_tree::key::{SecretKey, SigningCert};
+use vouch_tree::keyfile::{self, Role, Sealing};
+
+use crate::cli::Global;
+use crate::exit::{At as _, Failure, Outcome};
+use crate::key_directory as keys;
+use crate::passphrase::PassphraseArgs;
+use crate::{interrupt, output, when};
+
+/// Make the keys of a new tree.
+///
+/// The root key names the tree: its hash is the HOSTID in every name. It signs nothing but certificates of signing keys, revocations and
+/// forwarding pointers, so it belongs off-line. The signing key stays with the publisher; if it is lost or stolen, `vouch certify` makes
+/// the next one and the tree keeps its name.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  vouch keygen --out keys\n  vouch keygen --out keys --passphrase --valid-for 90d\n\n\
+                  Then move keys/root.key to a medium that is not on the network.")]
+pub(crate) struct Args {
+    /// Directory for the keys; made when missing. Existing keys are never overwritten.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Seal the root key with a passphrase (Argon2id, XChaCha20-Poly1305); asks for it.
+    #[arg(long)]
+    passphrase: bool,
+    #[command(flatten)]
+    passphrase_source: PassphraseArgs,
+    /// How long the signing key is certified.
+    #[arg(long, value_name = "DURATION", default_value = "1y", value_parser = when::parse_duration, conflicts_with = "until")]
+    valid_for: Duration,
+    /// Until when the signing key is certified: 2027-11-21 or 2027-11-21T10:00:00Z.
+    #[arg(long, value_name = "DATE", value_parser = when::parse_date)]
+    until: Option<u64>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    let now = when::now_s();
+    let not_after = when::end(now, args.until, args.valid_for)?;
+    keys::create_directory(&args.out)?;
+    let names = [keys::ROOT_KEY, keys::ROOT_PUBLIC, keys::ROOT_SERIAL, keys::SIGNING_KEY, keys::SIGNING_CERT];
+    let paths = names.map(|name| args.out.join(name));
+    if let Some(existing) = paths.iter().find(|path| path.symlink_metadata().is_ok()) {
+        return Err(Failure::input(existing.display(), "exists already, and keys are never overwritten").cure("choose another directory"));
+    }
+
+    let root = SecretKey::from_seed(&*keys::random()?);
+    let signing = SecretKey::from_seed(&*keys::random()?);
+    let cert = SigningCert::issue(&root, signing.public(), FIRST_SERIAL, now, not_after);
+    let root_text = if args.passphrase || args.passphrase_source.is_given() {
+        let passphrase = args.passphrase_source.ask_new()?;
+        let sealing = Sealing { passphrase: passphrase.as_bytes(), salt: *keys::random()?, nonce: *keys::random()? };
+        keyfile::write_secret(Role::Root, &root, Some(&sealing)).at("passphrase")?
+    } else {
+        keyfile::write_secret(Role::Root, &root, None).at("root key")?
+    };
+    let signing_text = keyfile::write_secret(Role::Signing, &signing, None).at("signing key")?;
+
+    let half_done = paths.clone();
+    let duty = interrupt::on_interrupt(move || half_done.iter().for_each(|path| drop(std::fs::remove_file(path))));
+    let written = [
+        (root_text.as_bytes(), 0o600),
+        (keys::public_text(&root.public()).as_bytes(), 0o644),
+        (format!("{FIRST_SERIAL}\n").as_bytes(), 0o644),
+        (signing_text.as_bytes(), 0o600),
+        (keyfile::write_cert(&cert).as_bytes(), 0o644),
+    ]
+    .into_iter()
+    .zip(&paths)
+    .try_for_each(|((bytes, mode), path)| keys::write_new(path, bytes, mode));
+    drop(duty);
+    if let Err(failure) = written {
+        // None of them was there before, and half a set of keys is of no use.
+        paths.iter().for_each(|path| drop(std::fs::remove_file(path)));
+        return Err(failure);
+    }
+
+    let hostid = root.public().hostid().to_string();
+    if args.json {
+        let report = Report { hostid, directory: args.out.display().to_string(), serial: FIRST_SERIAL, not_after: when::utc(not_after) };
+        return output::json(&report);
+    }
+    let dir = args.out.display();
+    output::text(&format!(
+        "HOSTID       {hostid}\n\
+         root key     {dir}/{}      keep it off-line; only `certify`, `revoke` and `forward` need it\n\
+         signing key  {dir}/{}   certified until {}\n\
+         next         vouch publish DIR --db DB --keys {dir} --location HOST\n",
+        keys::ROOT_KEY,
+        keys::SIGNING_KEY,
+        when::utc(not_after)
+    ))
+}
+
+/// Serial of a root key's first certificate.
+const FIRST_SERIAL: u64 = 1;
+
+#[derive(Serialize)]
+struct Report {
+    hostid: String,
+    directory: String,
+    serial: u64,
+    not_after: String,
+}

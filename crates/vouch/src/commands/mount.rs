@@ -1,0 +1,167 @@
+//! `vouch mount`: published trees as a file system.
+
+use std::io::{self, BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use vouch_tree_mount::{MountConfig, MountOptions, XattrMode, mount_namespace, mount_tree};
+
+use crate::cli::Global;
+use crate::client_options::{self, ClientArgs};
+use crate::exit::{At as _, Cause, Code, Failure, Outcome};
+use crate::tree_path::TreePath;
+use crate::{interrupt, output, size};
+
+/// Mount a published tree, or the namespace of all of them.
+///
+/// What is read has been verified up to the key in the name. A new revision appears without a remount; open files go on. When no replica can
+/// be reached, what is cached and still valid goes on being served; the rest gives an error within --timeout, never a hang.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  vouch mount @pub.example.org,HOSTID /mnt\n  vouch mount --background @pub.example.org,HOSTID /mnt --replica mirror.example\n  \
+                  vouch mount --auto /vouch          then: ls /vouch/@pub.example.org,HOSTID/\n\n\
+                  With --background give --log-file too: the log then has nowhere else to go. In the foreground it runs until Ctrl-C, SIGTERM or `vouch umount DIR`."
+)]
+pub(crate) struct Args {
+    /// The tree, or with --auto the mount point.
+    #[arg(value_name = "NAME")]
+    first: std::ffi::OsString,
+    /// The mount point.
+    #[arg(value_name = "DIR", required_unless_present = "auto")]
+    second: Option<PathBuf>,
+    /// Mount the whole namespace: @HOST[:PORT],HOSTID appears when it is referred to, and links between trees work.
+    #[arg(long, conflicts_with = "second")]
+    auto: bool,
+    /// Return when it is mounted, and go on behind.
+    #[arg(long, short)]
+    background: bool,
+    /// Set by ourselves for the process behind.
+    #[arg(long, hide = true)]
+    detached: bool,
+    /// Let other users in too. The default for root; others need user_allow_other in /etc/fuse.conf.
+    #[arg(long, conflicts_with = "only_me")]
+    allow_other: bool,
+    /// Let no other user in, even if root mounts.
+    #[arg(long)]
+    only_me: bool,
+    /// Honour set-user-id bits: trusts the publisher with privileges, not only with content.
+    #[arg(long)]
+    suid: bool,
+    /// Device nodes are devices.
+    #[arg(long)]
+    dev: bool,
+    /// Nothing may be executed.
+    #[arg(long)]
+    noexec: bool,
+    /// Extended attributes: auto shows them unless the tree has none.
+    #[arg(long, value_name = "MODE", default_value = "auto")]
+    xattrs: Xattrs,
+    /// Threads that answer the kernel; the default is one a core, 2 to 8.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// The kernel's read-ahead.
+    #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = size::parse)]
+    read_ahead: u64,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Xattrs {
+    Auto,
+    On,
+    Off,
+}
+
+pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    if args.background && !args.detached {
+        return detach();
+    }
+    let (tree, point) = match (&args.second, args.auto) {
+        (Some(point), false) => (Some(TreePath::parse(&args.first)?), point.clone()),
+        (None, true) => (None, PathBuf::from(&args.first)),
+        _ => return Err(Failure::usage("DIR", "missing").cure("name the mount point")),
+    };
+    if tree.as_ref().is_some_and(|tree| !tree.path.is_empty()) {
+        return Err(Failure::usage("NAME", "a whole tree is mounted, not a path in it"));
+    }
+    client_options::block_on(serve(&args, tree, point))
+}
+
+async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf) -> Outcome {
+    if args.detached {
+        // Fails only for the leader of a group, which a started child is not.
+        let _ = rustix::process::setsid();
+    }
+    let stop = Arc::new(Notify::new());
+    let notify = stop.clone();
+    let _taken = interrupt::take(move || notify.notify_one());
+    let client = args.client.client()?;
+    let config = MountConfig { point, options: mount_options(args)? };
+    let mounted = match tree {
+        Some(tree) => {
+            let options = args.client.tree_options();
+            let opened = tokio::select! {
+                opened = client.open(&tree.name, &options) => opened?,
+                () = stop.notified() => return Err(Failure::interrupted()),
+            };
+            mount_tree(config, opened).await?
+        }
+        None => mount_namespace(config, client.clone(), args.client.tree_options()).await?,
+    };
+    let revision = mounted.status().trees.first().map_or_else(String::new, |tree| format!(", revision {}", tree.revision));
+    // A reader of this line that has gone must not end the mount.
+    output::text(&format!("mounted on {}{revision}\n", mounted.point().display()))?;
+    mounted.serve_until(stop.notified()).await?;
+    client.flush().await;
+    Ok(())
+}
+
+fn mount_options(args: &Args) -> Outcome<MountOptions> {
+    Ok(MountOptions {
+        allow_other: if args.allow_other { Some(true) } else { args.only_me.then_some(false) },
+        suid: args.suid,
+        dev: args.dev,
+        exec: !args.noexec,
+        threads: args.threads.map(usize::from),
+        read_ahead_bytes: u32::try_from(args.read_ahead).map_err(|_| Failure::usage("--read-ahead", "is more than 4G"))?,
+        xattrs: match args.xattrs {
+            Xattrs::Auto => XattrMode::Auto,
+            Xattrs::On => XattrMode::On,
+            Xattrs::Off => XattrMode::Off,
+        },
+        // Several of the client's operations may be behind one system call.
+        deadline: args.client.timeout().saturating_mul(2),
+        ..MountOptions::default()
+    })
+}
+
+/// Starts this same command again in a session of its own, and waits for its word that it has mounted. A fork of this process
+/// would not do: its threads would be missing.
+fn detach() -> Outcome {
+    let program = std::env::current_exe().at("this program")?;
+    let mut command = Command::new(program);
+    command.args(std::env::args_os().skip(1)).arg("--detached").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().at("the mount behind")?;
+    // What it says before it has mounted is passed on. Its pipes break when this process ends, so that nobody who waits for the
+    // end of our own output waits for the end of the mount; later words go to --log-file.
+    let words = child.stderr.take().map(|mut words| std::thread::spawn(move || io::copy(&mut words, &mut io::stderr())));
+    let mut line = String::new();
+    if let Some(out) = child.stdout.take() {
+        BufReader::new(out).read_line(&mut line).at("the mount behind")?;
+    }
+    if !line.is_empty() {
+        return output::text(&line);
+    }
+    let status = child.wait().at("the mount behind")?;
+    if let Some(words) = words {
+        // All of its last words, before ours.
+        let _ = words.join();
+    }
+    Err(match status.code().and_then(Code::from_number) {
+        Some(code) => Failure::silent(code),
+        None => Failure::new("the mount behind", Cause::Io(io::Error::other(format!("ended with {status}")))),
+    })
+}

@@ -1,0 +1,101 @@
+//! `vouch name`: prints and takes apart self-certifying names.
+
+use std::path::Path;
+
+use serde::Serialize;
+use vouch_tree::{HostId, TreeName};
+use vouch_tree_store::Database;
+
+use crate::cli::Global;
+use crate::exit::{At as _, Failure, Outcome};
+use crate::{key_directory as keys, output};
+
+/// Print or take apart a self-certifying name.
+///
+/// A name is @HOST[:PORT],HOSTID. HOST says where to ask first; the HOSTID, a hash of the root key, says what to believe. Whoever has the
+/// name needs nothing else to verify the tree: no certificate authority, no account on the server.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  vouch name keys --location pub.example.org      name of the tree whose keys are in keys/\n  \
+                  vouch name /srv/db                              HOSTID of a database\n  \
+                  vouch name @pub.example.org,HOSTID --json       take a name apart, or learn what is wrong with it")]
+pub(crate) struct Args {
+    /// A key directory, a database, a key or certificate file, a name, or a HOSTID.
+    #[arg(value_name = "WHAT")]
+    what: String,
+    /// HOST[:PORT] of the name to print.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    location: Option<String>,
+    /// Print the parts as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    let (hostid, named) = if args.what.starts_with('@') {
+        let name: TreeName = args.what.parse().at("name")?;
+        (*name.hostid(), Some(name))
+    } else {
+        (of_path_or_text(&args.what)?, None)
+    };
+    let name = match &args.location {
+        Some(location) => Some(TreeName::new(location, hostid).at("--location")?),
+        None => named,
+    };
+    if args.json {
+        return output::json(&Report {
+            hostid: hostid.to_string(),
+            host: name.as_ref().map(|name| name.host().to_owned()),
+            port: name.as_ref().map(TreeName::port),
+            name: name.as_ref().map(TreeName::to_string),
+        });
+    }
+    output::text(&match name {
+        Some(name) => format!("{name}\n"),
+        None => format!("{hostid}\n"),
+    })
+}
+
+/// The HOSTID of whatever is at a path, or the one that the text itself is.
+fn of_path_or_text(what: &str) -> Outcome<HostId> {
+    let path = Path::new(what);
+    if path.is_dir() {
+        if Database::exists(path) {
+            return Ok(Database::open_read(path).at(what)?.hostid());
+        }
+        for (file, read) in [(keys::ROOT_PUBLIC, of_file as fn(&Path) -> Outcome<HostId>), (keys::SIGNING_CERT, of_file)] {
+            if path.join(file).exists() {
+                return read(&path.join(file));
+            }
+        }
+        return Err(
+            Failure::input(what, "is neither a key directory nor a database").cure("look for root.pub, signing.cert or manifest in it")
+        );
+    }
+    if path.is_file() {
+        return of_file(path);
+    }
+    what.parse().map_err(|_| {
+        Failure::not_found(what, "no such file or directory, and neither a name nor a HOSTID").cure("a name looks like @HOST[:PORT],HOSTID")
+    })
+}
+
+/// The HOSTID of a public key or certificate file.
+fn of_file(path: &Path) -> Outcome<HostId> {
+    let bytes = keys::read_small(path)?;
+    if let Some(key) = keys::parse_public(&bytes) {
+        return Ok(key.hostid());
+    }
+    let cert = keys::read_cert(path).map_err(|failure| failure.cure("give root.pub or signing.cert"))?;
+    Ok(cert.root.hostid())
+}
+
+#[derive(Serialize)]
+struct Report {
+    hostid: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+}

@@ -1,0 +1,215 @@
+//! `vouch publish`: a directory becomes the next signed revision of a database.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use vouch_tree::{Iv, TreeName};
+use vouch_tree_publish::{LEVEL_DEFAULT, Options, Progress, Signer, Summary};
+use vouch_tree_store::{Database, WriteOptions};
+
+use crate::cli::Global;
+use crate::exit::{At as _, Failure, Outcome};
+use crate::passphrase::PassphraseArgs;
+use crate::{interrupt, key_directory as keys, output, progress, when};
+
+/// Build or update the signed database of a directory.
+///
+/// Publishing again on the same database makes the next revision: files that look unchanged (size, mtime, ctime, inode) are not read again,
+/// equal blocks are stored once. The old revision stays in force until the new one is whole; after an interruption the next run
+/// uses what was already stored.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org\n  \
+                  vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org --tag v1.2 --keep 30\n\n\
+                  Publish again well within --duration, even if nothing has changed: clients refuse a revision that has expired.\n\
+                  A directory that holds a file `.vouch-opaque` lists only what has been referenced, as does one named by --opaque.")]
+pub(crate) struct Args {
+    /// The directory to publish.
+    #[arg(value_name = "DIR")]
+    source: PathBuf,
+    /// The database; made when missing.
+    #[arg(long, value_name = "DB")]
+    db: PathBuf,
+    /// Directory with signing.key and signing.cert.
+    #[arg(long, value_name = "KEYDIR")]
+    keys: PathBuf,
+    /// Where clients ask first: the host part of the tree's name.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    location: String,
+    /// How long the revision is valid: your promise of the next one.
+    #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = when::parse_duration)]
+    duration: Duration,
+    /// A name for this revision; tagged revisions are kept.
+    #[arg(long, value_name = "TAG")]
+    tag: Option<String>,
+    /// Keep the newest N revisions and the tagged ones; without it all are kept.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
+    /// Read every file again, whatever its times say.
+    #[arg(long)]
+    rehash: bool,
+    /// Leave out what can't be read, and list it, instead of stopping.
+    #[arg(long)]
+    skip_unreadable: bool,
+    /// Do not descend into other file systems.
+    #[arg(long)]
+    one_file_system: bool,
+    /// A directory, relative to DIR, that lists only what has been referenced; may be repeated.
+    #[arg(long, value_name = "PATH")]
+    opaque: Vec<PathBuf>,
+    /// Compression level of zstd; 0 stores everything as it is.
+    #[arg(long, value_name = "LEVEL", default_value_t = LEVEL_DEFAULT, value_parser = clap::value_parser!(i32).range(0..=19))]
+    level: i32,
+    /// Threads; the default is one a core.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
+    /// How long to wait for another writer of the database to end.
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = when::parse_duration)]
+    wait: Duration,
+    #[command(flatten)]
+    passphrase: PassphraseArgs,
+    /// Print the summary as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args, global: &Global) -> Outcome {
+    let (key, cert) = keys::read_signing(&args.keys, &args.passphrase)?;
+    let hostid = cert.root.hostid();
+    let name = TreeName::new(&args.location, hostid).at("--location")?;
+    let duration_s = u32::try_from(args.duration.as_secs()).map_err(|_| Failure::usage("--duration", "longer than the format can say"))?;
+    if !args.source.is_dir() {
+        return Err(Failure::not_found(args.source.display(), "no such directory").cure("name the directory to publish"));
+    }
+    if !Database::exists(&args.db) {
+        Database::create(&args.db, hostid, Iv::from_bytes(*keys::random()?))?;
+    }
+    let writer = Database::open_write(&args.db, WriteOptions { lock_wait: args.wait, ..WriteOptions::default() })?;
+    if writer.hostid() != hostid {
+        return Err(Failure::input(args.db.display(), format_args!("is the database of another tree, {}", writer.hostid()))
+            .cure("choose another --db, or the --keys of that tree"));
+    }
+    let options = Options {
+        tag: args.tag,
+        keep: args.keep.map(|keep| keep as usize),
+        rehash: args.rehash,
+        skip_unreadable: args.skip_unreadable,
+        one_file_system: args.one_file_system,
+        opaque: args.opaque,
+        level: args.level,
+        threads: args.threads,
+        ..Options::new(args.source, name, when::now_s(), duration_s)
+    };
+    let progress = Arc::new(Progress::default());
+    let stop = progress.clone();
+    let taken = interrupt::take(move || stop.stop());
+    let summary = watched(global, &progress, || vouch_tree_publish::publish(&writer, &Signer { key: &key, cert }, &options, &progress));
+    drop(taken);
+    let summary = summary?;
+    if args.json { output::json(&Report::new(&summary)) } else { output::text(&summary_text(&summary)) }
+}
+
+/// Runs `work` while another thread draws how far it is.
+fn watched<T>(global: &Global, progress: &Arc<Progress>, work: impl FnOnce() -> T) -> T {
+    let bar = progress::spinner(global, "publishing");
+    let (drawn, seen) = (bar.clone(), progress.clone());
+    let drawer = progress::Drawer::start(move || {
+        drawn.set_message(format!(
+            "{} files, {} seen, {} read",
+            seen.files(),
+            output::bytes(seen.bytes()),
+            output::bytes(seen.bytes_read())
+        ));
+    });
+    let result = work();
+    drop(drawer);
+    bar.finish_and_clear();
+    result
+}
+
+fn summary_text(s: &Summary) -> String {
+    let c = &s.counts;
+    let mut text = String::new();
+    for skipped in &s.skipped {
+        text.push_str(&format!("skipped {}: {}\n", skipped.path, skipped.why));
+    }
+    let mut rows = vec![
+        vec!["revision".to_owned(), format!("{} until {}", s.revision, when::utc(s.expires))],
+        vec![
+            "files".to_owned(),
+            format!("{} ({} directories, {} symbolic links, {} others)", c.files, c.directories, c.symlinks, c.others),
+        ],
+        vec!["bytes".to_owned(), format!("{} ({})", c.bytes, output::bytes(c.bytes))],
+        vec!["read".to_owned(), format!("{} files, {}", s.files_read, output::bytes(s.bytes_read))],
+        vec!["new".to_owned(), format!("{} in {} frames", output::bytes(s.new_bytes), s.new_frames)],
+        vec!["shared".to_owned(), format!("{} in {} frames", output::bytes(s.shared_bytes), s.shared_frames)],
+    ];
+    if s.adopted_bytes > 0 {
+        rows.push(vec!["taken over".to_owned(), format!("{} from a run that was interrupted", output::bytes(s.adopted_bytes))]);
+    }
+    if s.skipped_count > 0 {
+        rows.push(vec!["skipped".to_owned(), s.skipped_count.to_string()]);
+    }
+    rows.push(vec!["seconds".to_owned(), format!("{:.2}", s.elapsed.as_secs_f64())]);
+    rows.push(vec!["name".to_owned(), s.name.to_string()]);
+    text.push_str(&output::table(&rows, &[]));
+    text
+}
+
+#[derive(Serialize)]
+struct Report {
+    name: String,
+    hostid: String,
+    revision: u64,
+    expires: String,
+    files: u64,
+    directories: u64,
+    symlinks: u64,
+    others: u64,
+    bytes: u64,
+    files_read: u64,
+    bytes_read: u64,
+    reread: u64,
+    new_frames: u64,
+    new_bytes: u64,
+    shared_frames: u64,
+    shared_bytes: u64,
+    adopted_bytes: u64,
+    skipped: Vec<Skipped>,
+    skipped_count: u64,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Skipped {
+    path: String,
+    why: String,
+}
+
+impl Report {
+    fn new(s: &Summary) -> Report {
+        Report {
+            name: s.name.to_string(),
+            hostid: s.name.hostid().to_string(),
+            revision: s.revision,
+            expires: when::utc(s.expires),
+            files: s.counts.files,
+            directories: s.counts.directories,
+            symlinks: s.counts.symlinks,
+            others: s.counts.others,
+            bytes: s.counts.bytes,
+            files_read: s.files_read,
+            bytes_read: s.bytes_read,
+            reread: s.reread,
+            new_frames: s.new_frames,
+            new_bytes: s.new_bytes,
+            shared_frames: s.shared_frames,
+            shared_bytes: s.shared_bytes,
+            adopted_bytes: s.adopted_bytes,
+            skipped: s.skipped.iter().map(|skipped| Skipped { path: skipped.path.clone(), why: skipped.why.clone() }).collect(),
+            skipped_count: s.skipped_count,
+            seconds: s.elapsed.as_secs_f64(),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! `vouch serve`: the options of a replica. What it does is in `crate::serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::cli::Global;
+use crate::exit::{Failure, Outcome};
+use crate::serve::{Limits, SandboxMode, ServeConfig, Server};
+use crate::{interrupt, output, when};
+
+/// Serve databases to clients: a replica.
+///
+/// It holds no secret and understands nothing of what it serves, so it may run anywhere; clients verify every byte. A new revision, by
+/// `vouch publish` or `vouch pull` on the same database, is served without a restart.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  vouch serve --db /srv/db\n  vouch serve --db /srv/a --db /srv/b --listen 192.0.2.1:4340 --metrics 127.0.0.1:9340\n\n\
+                  It runs until SIGTERM or SIGINT, and then lets replies under way leave. Metrics: GET /metrics (Prometheus), GET /healthz."
+)]
+pub(crate) struct Args {
+    /// A database; may be repeated. One at least must be there at the start, the others may come later.
+    #[arg(long, value_name = "DB", required = true)]
+    db: Vec<PathBuf>,
+    /// Address to answer clients on; may be repeated.
+    #[arg(long, value_name = "ADDR:PORT", default_values = ["[::]:4340"])]
+    listen: Vec<SocketAddr>,
+    /// Address of the metrics and health page.
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+    /// Threads; the default is one a core.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
+    /// Most connections at once.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max)]
+    connections_max: usize,
+    /// Close a connection that has asked nothing for this long.
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = when::parse_duration)]
+    idle_max: Duration,
+    /// Close a connection that takes longer than this to send a request or to take a piece of an answer.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = when::parse_duration)]
+    stall_max: Duration,
+    /// The sandbox (landlock: nothing but the databases can be read).
+    #[arg(long, value_name = "MODE", default_value = "best-effort")]
+    sandbox: Sandbox,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Sandbox {
+    /// As much as the kernel has; a warning where it has none.
+    BestEffort,
+    /// Refuse to run where files can't be restricted.
+    Required,
+    /// None.
+    Off,
+}
+
+pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    let _taken = interrupt::take(|| {});
+    let config = ServeConfig {
+        databases: args.db,
+        listen: args.listen,
+        metrics: args.metrics,
+        threads: args.threads.map(usize::from),
+        limits: Limits { connections_max: args.connections_max, idle_max: args.idle_max, stall_max: args.stall_max, ..Limits::default() },
+        sandbox: match args.sandbox {
+            Sandbox::BestEffort => SandboxMode::BestEffort,
+            Sandbox::Required => SandboxMode::Required,
+            Sandbox::Off => SandboxMode::Off,
+        },
+    };
+    let server = Server::open(config)?;
+    // One line that tells a supervisor or a script that clients are answered from now on, and where.
+    let addresses: Vec<String> = server.addresses().iter().map(SocketAddr::to_string).collect();
+    let page = server.page_address().map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
+    output::text(&format!("serving on {}{page}\n", addresses.join(", ")))?;
+    server.run(interrupt::requested).map_err(Failure::from)
+}

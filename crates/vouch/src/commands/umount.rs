@@ -1,0 +1,19 @@
+//! `vouch umount`: ends a mount.
+
+use std::path::PathBuf;
+
+use crate::cli::Global;
+use crate::exit::Outcome;
+
+/// Unmount what `vouch mount` has mounted; also clears a mount whose process is dead.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  vouch umount /mnt\n\nRefuses what is not a vouch mount.")]
+pub(crate) struct Args {
+    /// The mount point.
+    #[arg(value_name = "DIR")]
+    point: PathBuf,
+}
+
+pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    Ok(vouch_tree_mount::unmount_point(&args.point)?)
+}

@@ -1,0 +1,143 @@
+//! `vouch verify`: whether a tree, or a database, is whole.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::Serialize;
+use vouch_tree_client::VerifyEvent;
+use vouch_tree_store::{Database, Progress};
+
+use crate::cli::Global;
+use crate::client_options::{self, ClientArgs};
+use crate::exit::{Code, Failure, Outcome};
+use crate::output::printable;
+use crate::tree_path::{OpenTree, TreePath};
+use crate::{output, progress, when};
+
+/// Verify that a published tree can be read in full, or that a database is sound.
+///
+/// Reading verifies by itself; this reads everything. With --db it checks a database on this machine instead: every frame is hashed,
+/// and everything that a kept revision reaches must be there. Exits 1 if anything is wrong.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  vouch verify @pub.example.org,HOSTID\n  vouch verify --replica mirror.example --only-replicas --no-cache @pub.example.org,HOSTID   check one mirror\n  \
+                  vouch verify --db /srv/db"
+)]
+pub(crate) struct Args {
+    /// The tree.
+    #[arg(value_name = "NAME", required_unless_present = "db")]
+    name: Option<OsString>,
+    /// A database on this machine.
+    #[arg(long, value_name = "DB", conflicts_with = "name")]
+    db: Option<PathBuf>,
+    /// An older revision.
+    #[arg(long, value_name = "N", conflicts_with = "db")]
+    revision: Option<u64>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    client: ClientArgs,
+}
+
+pub(crate) fn run(args: Args, global: &Global) -> Outcome {
+    let started = Instant::now();
+    let mut report = match (&args.db, &args.name) {
+        (Some(db), _) => of_database(db, global)?,
+        (None, Some(name)) => {
+            let path = TreePath::parse(name)?;
+            client_options::block_on(of_tree(&args, &path, global))?
+        }
+        (None, None) => return Err(Failure::usage("NAME", "missing")),
+    };
+    report.seconds = started.elapsed().as_secs_f64();
+    if args.json {
+        output::json(&report)?;
+    } else {
+        let mut text: String = report.problems.iter().map(|problem| format!("{problem}\n")).collect();
+        text.push_str(&report.summary());
+        output::text(&text)?;
+    }
+    if report.problem_count == 0 { Ok(()) } else { Err(Failure::silent(Code::Differs)) }
+}
+
+async fn of_tree(args: &Args, path: &TreePath, global: &Global) -> Outcome<Report> {
+    let client = args.client.client()?;
+    let open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
+    let bar = progress::spinner(global, "verifying");
+    let mut report = Report { what: open.tree.name().to_string(), revision: Some(open.revision.number()), ..Report::default() };
+    report.valid_until = u64::try_from(open.revision.expires()).ok().map(when::utc);
+    let mut events = open.tree.verify_all(&open.revision);
+    while let Some(event) = events.next().await {
+        match event? {
+            VerifyEvent::Progress { frames, bytes, waiting } => {
+                bar.set_message(format!("{frames} frames, {}, {waiting} known to be left", output::bytes(bytes)));
+            }
+            VerifyEvent::Bad { path, error } => report.add_problem(format!("{}: {error}", printable(&path))),
+            VerifyEvent::Done { frames, bytes, bad, .. } => {
+                (report.frames, report.bytes) = (frames, bytes);
+                report.problem_count = report.problem_count.max(bad);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(report)
+}
+
+fn of_database(db: &Path, global: &Global) -> Outcome<Report> {
+    let bar = progress::spinner(global, "verifying");
+    let tick = |now: Progress| bar.set_message(progress::stage_text(&now));
+    let found = Database::verify(db, Some(&tick))?;
+    bar.finish_and_clear();
+    let mut report = Report {
+        what: db.display().to_string(),
+        frames: found.frames,
+        bytes: found.bytes,
+        revisions: Some(found.revisions),
+        ..Report::default()
+    };
+    report.problem_count = found.problem_count;
+    report.problems = found.problems;
+    Ok(report)
+}
+
+#[derive(Default, Serialize)]
+struct Report {
+    what: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revision: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    valid_until: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revisions: Option<u64>,
+    frames: u64,
+    bytes: u64,
+    problem_count: u64,
+    /// The first of them.
+    problems: Vec<String>,
+    seconds: f64,
+}
+
+impl Report {
+    fn add_problem(&mut self, problem: String) {
+        self.problem_count += 1;
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(problem);
+        }
+    }
+
+    fn summary(&self) -> String {
+        let of = match (self.revision, &self.valid_until, self.revisions) {
+            (Some(number), Some(until), _) => format!("revision {number}, valid until {until}: "),
+            (_, _, Some(count)) => format!("{count} revisions: "),
+            _ => String::new(),
+        };
+        let (bytes, seconds) = (output::bytes(self.bytes), self.seconds);
+        let verdict = if self.problem_count == 0 { "sound".to_owned() } else { format!("{} PROBLEMS", self.problem_count) };
+        format!("{}: {of}{} frames, {bytes} in {seconds:.1} s: {verdict}\n", self.what, self.frames)
+    }
+}
+
+/// Problems listed one by one; the rest is counted.
+const PROBLEMS_MAX: usize = 1000;

@@ -1,0 +1,163 @@
+//! A directory of keys on disk: which file is called what, who may read it, and that none is ever overwritten.
+//! Deliberately lacks the files' formats, which are in `vouch_tree::keyfile`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use vouch_tree::key::{PublicKey, SecretKey, SigningCert};
+use vouch_tree::keyfile::{self, Role};
+use zeroize::Zeroizing;
+
+use crate::exit::{At as _, Failure, Outcome};
+use crate::passphrase::PassphraseArgs;
+
+/// The private root key, 0600; kept off-line.
+pub(crate) const ROOT_KEY: &str = "root.key";
+/// The public root key.
+pub(crate) const ROOT_PUBLIC: &str = "root.pub";
+/// The serial of the newest certificate that the root key has signed, in decimal; beside the root key.
+pub(crate) const ROOT_SERIAL: &str = "root.serial";
+/// The private signing key, 0600.
+pub(crate) const SIGNING_KEY: &str = "signing.key";
+/// Its certificate by the root key.
+pub(crate) const SIGNING_CERT: &str = "signing.cert";
+
+const ROOT_PUBLIC_HEADER: &str = "vouch root public key v1";
+
+/// Makes `dir` and what is missing above it, private to its owner, and makes that durable.
+pub(crate) fn create_directory(dir: &Path) -> Outcome {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).at(dir.display())?;
+    sync_directory(parent(dir))
+}
+
+/// Writes a new file and makes it durable; an existing one is never touched.
+pub(crate) fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Outcome {
+    let written = OpenOptions::new().write(true).create_new(true).mode(mode).open(path).and_then(|mut file| {
+        file.write_all(bytes).and_then(|()| file.sync_all()).inspect_err(|_| {
+            // A half-written key is worse than none.
+            let _ = std::fs::remove_file(path);
+        })
+    });
+    match written {
+        Ok(()) => sync_directory(parent(path)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(Failure::input(path.display(), "exists already, and keys are never overwritten").cure("choose another directory"))
+        }
+        Err(error) => Err(Failure::new(path.display(), error)),
+    }
+}
+
+/// Replaces a small file that is no secret, atomically and durably.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Outcome {
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(format!(".new-{}", std::process::id()));
+    let fresh = PathBuf::from(fresh);
+    write_new(&fresh, bytes, 0o644)?;
+    std::fs::rename(&fresh, path).at(path.display())?;
+    sync_directory(parent(path))
+}
+
+/// Reads a small file: no more than any key file may have.
+pub(crate) fn read_small(path: &Path) -> Outcome<Zeroizing<Vec<u8>>> {
+    let mut bytes = Zeroizing::new(Vec::with_capacity(SMALL_LEN_MAX + 1));
+    let file = File::open(path).at(path.display())?;
+    file.take(SMALL_LEN_MAX as u64 + 1).read_to_end(&mut bytes).at(path.display())?;
+    if bytes.len() > SMALL_LEN_MAX {
+        return Err(Failure::input(path.display(), "is too long for a key, certificate or statement"));
+    }
+    Ok(bytes)
+}
+
+/// Reads a private key, asking for its passphrase where it is sealed.
+pub(crate) fn read_secret(path: &Path, role: Role, passphrase: &PassphraseArgs) -> Outcome<SecretKey> {
+    let text = read_small(path)?;
+    warn_if_exposed(path);
+    let sealed = keyfile::is_sealed(role, &text).at(path.display())?;
+    let passphrase = if sealed { Some(passphrase.ask(path)?) } else { None };
+    keyfile::read_secret(role, &text, passphrase.as_ref().map(|text| text.as_bytes())).at(path.display())
+}
+
+/// Reads a certificate; whose it is, the caller checks.
+pub(crate) fn read_cert(path: &Path) -> Outcome<SigningCert> {
+    keyfile::read_cert(&read_small(path)?).at(path.display())
+}
+
+/// The signing key and its certificate in `dir`, checked to belong together.
+pub(crate) fn read_signing(dir: &Path, passphrase: &PassphraseArgs) -> Outcome<(SecretKey, SigningCert)> {
+    let (key_path, cert_path) = (dir.join(SIGNING_KEY), dir.join(SIGNING_CERT));
+    let cert = read_cert(&cert_path)?;
+    let key = read_secret(&key_path, Role::Signing, passphrase)?;
+    if key.public() != cert.signing {
+        return Err(Failure::input(key_path.display(), format_args!("is not the key that {} certifies", cert_path.display()))
+            .cure("put the pair that `vouch certify` made side by side, or make a new one"));
+    }
+    if !cert.is_signed_by(&cert.root.hostid()) {
+        return Err(Failure::input(cert_path.display(), "its signature does not fit").cure("make a new one by `vouch certify`"));
+    }
+    Ok((key, cert))
+}
+
+/// The text of a public key's file.
+pub(crate) fn public_text(key: &PublicKey) -> String {
+    format!("{ROOT_PUBLIC_HEADER}\n{}\n", data_encoding::BASE64.encode(&key.0))
+}
+
+/// Reads the text of a public key's file; `None` if it is none.
+pub(crate) fn parse_public(text: &[u8]) -> Option<PublicKey> {
+    let body = std::str::from_utf8(text).ok()?.strip_prefix(ROOT_PUBLIC_HEADER)?;
+    let bytes = data_encoding::BASE64.decode(body.trim().as_bytes()).ok()?;
+    Some(PublicKey(bytes.try_into().ok()?))
+}
+
+/// 32 bytes of the system's randomness, wiped by their owner.
+pub(crate) fn random<const N: usize>() -> Outcome<Zeroizing<[u8; N]>> {
+    let mut bytes = Zeroizing::new([0; N]);
+    getrandom::fill(bytes.as_mut()).map_err(|error| Failure::new("randomness", io::Error::other(error)))?;
+    Ok(bytes)
+}
+
+fn warn_if_exposed(path: &Path) {
+    use std::os::unix::fs::MetadataExt as _;
+    if let Ok(meta) = std::fs::metadata(path)
+        && meta.mode() & 0o077 != 0
+    {
+        tracing::warn!(path = %path.display(), mode = format_args!("{:o}", meta.mode() & 0o7777), "private key is open to others; chmod 600");
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn sync_directory(dir: &Path) -> Outcome {
+    File::open(dir).and_then(|dir| dir.sync_all()).at(dir.display())
+}
+
+/// Longest file that is read as a key, certificate or statement.
+const SMALL_LEN_MAX: usize = keyfile::FILE_LEN_MAX;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_existing_file_is_never_overwritten() {
+        let dir = tempfile::tempdir().expect("the system has a temporary directory");
+        let path = dir.path().join("key");
+        write_new(&path, b"first", 0o600).expect("a new file");
+        assert!(write_new(&path, b"second", 0o600).is_err());
+        assert_eq!(std::fs::read(&path).expect("it is there"), b"first");
+    }
+
+    #[test]
+    fn public_keys_return_from_their_text() {
+        let key = SecretKey::from_seed(&[7; 32]).public();
+        assert_eq!(parse_public(public_text(&key).as_bytes()), Some(key));
+        assert_eq!(parse_public(b"vouch root public key v1\n????"), None);
+    }
+}

@@ -1,0 +1,110 @@
+//! Key statements on their way out: made by the root key or taken from a file, then printed, written, and put into databases.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use vouch_tree::keyfile::Role;
+use vouch_tree::statement::{Body, KeyStatement, STATEMENTS_MAX};
+use vouch_tree_store::{Database, WriteOptions};
+use vouch_xdr::Xdr as _;
+
+use crate::exit::{At as _, Failure, Outcome};
+use crate::passphrase::PassphraseArgs;
+use crate::{key_directory as keys, output, when};
+
+/// The options that `revoke` and `forward` share.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StatementArgs {
+    /// Directory with root.key, which signs the statement.
+    #[arg(value_name = "KEYS", required_unless_present = "statement")]
+    keys: Option<PathBuf>,
+    /// Take a statement that was made before from this file, instead of making one.
+    #[arg(long, value_name = "FILE", conflicts_with = "keys")]
+    statement: Option<PathBuf>,
+    /// Write the statement to this new file instead of standard output.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Put the statement into this database of the tree, so that its replica hands it to every client; may be repeated.
+    #[arg(long, value_name = "DB")]
+    db: Vec<PathBuf>,
+    #[command(flatten)]
+    passphrase: PassphraseArgs,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl StatementArgs {
+    /// Whether one made before was named, so that no words for a new one are needed.
+    pub(crate) const fn is_made(&self) -> bool {
+        self.statement.is_some()
+    }
+
+    /// Makes the statement, or reads and verifies it; then puts it where it was asked to go. `body` is `None` for one made before.
+    pub(crate) fn carry_out(&self, body: Option<Body>, fits: impl FnOnce(&Body) -> bool) -> Outcome {
+        let statement = match (&self.keys, &self.statement, body) {
+            (_, Some(path), _) => KeyStatement::parse(&keys::read_small(path)?).at(path.display())?,
+            (Some(dir), None, Some(body)) => {
+                let root = keys::read_secret(&dir.join(keys::ROOT_KEY), Role::Root, &self.passphrase)?;
+                KeyStatement::issue(&root, when::now_s(), body)
+            }
+            _ => return Err(Failure::usage("KEYS", "missing").cure("name the directory with root.key, or --statement FILE")),
+        };
+        let place = self.statement.as_deref().unwrap_or(Path::new("statement")).display();
+        match statement.verified() {
+            None => return Err(Failure::refused(place, "its signature does not fit")),
+            Some(body) if !fits(body) => return Err(Failure::input(place, "is a statement of the other kind")),
+            Some(_) => {}
+        }
+        if let Some(path) = &self.out {
+            keys::write_new(path, statement.to_text().as_bytes(), 0o644)?;
+        }
+        for db in &self.db {
+            put_into(db, &statement)?;
+        }
+        if self.json {
+            output::json(&Report {
+                hostid: statement.hostid().to_string(),
+                time: when::utc(statement.time()),
+                file: self.out.as_ref().map(|path| path.display().to_string()),
+                databases: self.db.iter().map(|path| path.display().to_string()).collect(),
+                statement: statement.to_text(),
+            })
+        } else if self.out.is_none() && self.db.is_empty() {
+            output::text(&statement.to_text())
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// Adds a statement to those that a database's replica hands out.
+fn put_into(db: &Path, statement: &KeyStatement) -> Outcome {
+    let writer = Database::open_write(db, WriteOptions::default()).at(db.display())?;
+    if writer.hostid() != statement.hostid() {
+        return Err(Failure::input(
+            db.display(),
+            format_args!("is the database of {}, the statement is about another key", writer.hostid()),
+        ));
+    }
+    let bytes = statement.to_xdr();
+    let mut all = writer.statements();
+    if all.contains(&bytes) {
+        return Ok(());
+    }
+    if all.len() >= STATEMENTS_MAX {
+        return Err(Failure::input(db.display(), format_args!("holds {STATEMENTS_MAX} statements already")));
+    }
+    all.push(bytes);
+    writer.set_statements(all).at(db.display())
+}
+
+#[derive(Serialize)]
+struct Report {
+    hostid: String,
+    time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    databases: Vec<String>,
+    statement: String,
+}
