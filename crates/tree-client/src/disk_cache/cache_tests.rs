@@ -9,7 +9,8 @@ use vouch_tree::{FrameKind, Iv, frame};
 const IV: Iv = Iv::from_bytes([3; 32]);
 
 fn made(n: u64, len: usize) -> (BlockHandle, Bytes) {
-    let payload: Vec<u8> = (0..len).map(|i| (i as u64 * 31 + n * 7 + (n >> 8)) as u8).collect();
+    let mut payload: Vec<u8> = (0..len).map(|i| (i as u64 * 31 + n) as u8).collect();
+    payload[..8].copy_from_slice(&n.to_le_bytes());
     let stored = frame::build(FrameKind::Leaf, &payload, 0);
     (IV.handle_of(&stored), stored.into())
 }

@@ -1,0 +1,218 @@
+//! Which revision is believed: rollback, expiry, revocation, forwarding, refresh, and what is remembered over restarts.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use vouch_tree::TreeName;
+use vouch_tree::statement::{Body, KeyStatement};
+use vouch_tree_client::{Client, ClientOptions, Error, ErrorClass, ReplicaState, TreeOptions};
+use vouch_xdr::Xdr;
+
+use crate::world::network::TestNetwork;
+use crate::world::replica::{Fault, TestReplica};
+use crate::world::{DURATION_S, NOW, Node, Publisher, TestClock, dir};
+
+fn text(text: &str) -> Node {
+    dir([("file", Node::File(text.as_bytes().to_vec()))])
+}
+
+fn client_with(network: &Arc<TestNetwork>, clock: &Arc<TestClock>, change: impl FnOnce(&mut ClientOptions)) -> Arc<Client> {
+    let mut options = ClientOptions {
+        connector: Arc::clone(network) as Arc<_>,
+        clock: Arc::clone(clock) as Arc<_>,
+        seed: Some(1),
+        ..ClientOptions::default()
+    };
+    change(&mut options);
+    Client::new(options).unwrap()
+}
+
+fn remembering(dir: &Path) -> impl FnOnce(&mut ClientOptions) {
+    let dir = dir.to_owned();
+    move |options| {
+        options.state_dir = Some(dir);
+        options.state_required = true;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revision_older_than_one_seen_before_a_restart_is_refused() {
+    let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
+    let mut publisher = Publisher::new(20);
+    let (old, new) = (publisher.publish(&text("old"), NOW - 20), publisher.publish(&text("new"), NOW - 10));
+    let replica = TestReplica::new(&new, Fault::None, 1);
+    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let open = || client_with(&network, &clock, remembering(state.path()));
+    assert_eq!(open().open(&publisher.name(), &TreeOptions::default()).await.unwrap().newest().number(), 2);
+    replica.serve_revision(&old);
+    let tree = open().open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    assert_eq!(tree.newest().number(), 2, "goes on with what was remembered rather than back");
+    assert!(tree.refresh().await.is_err());
+    clock.set(NOW + u64::from(DURATION_S));
+    let error = open().open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
+    assert!(error.to_string().contains("old revision 1"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_replicas_a_restart_goes_on_with_what_is_remembered_and_valid() {
+    let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
+    let mut publisher = Publisher::new(21);
+    let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
+    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let cache = state.path().join("cache");
+    let open = || {
+        client_with(&network, &clock, |options| {
+            remembering(&state.path().join("state"))(options);
+            options.disk_cache = Some(vouch_tree_client::DiskCacheOptions { dir: cache.clone(), quota_bytes: 8 << 20 });
+        })
+    };
+    let client = open();
+    let tree = client.open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    tree.walk(tree.newest().root(), b"file").await.unwrap();
+    client.flush().await;
+    drop((tree, client));
+    replica.set_fault(Fault::Refuse);
+    let tree = open().open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    assert_eq!(tree.try_walk(tree.newest().root(), b"file").unwrap().unwrap().size(), 1, "from the disk cache");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_revision_fails_closed_until_a_newer_one_comes() {
+    let clock = TestClock::at(NOW);
+    let mut publisher = Publisher::new(22);
+    let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
+    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let tree = client_with(&network, &clock, |_| {}).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    let root = tree.revision().unwrap().root().clone();
+    assert!(tree.walk(&root, b"file").await.is_ok());
+    clock.set(NOW + u64::from(DURATION_S));
+    let error = tree.walk(&root, b"file").await.unwrap_err();
+    assert_eq!((error.class(), error.errno()), (ErrorClass::Expired, 5), "{error}");
+    assert!(tree.try_walk(&root, b"file").unwrap().is_err(), "also where it is cached");
+    clock.set(NOW - 10_000_000);
+    assert!(tree.walk(&root, b"file").await.is_ok(), "a clock that was wrong and is set right");
+    clock.set(NOW + u64::from(DURATION_S));
+    replica.serve_revision(&publisher.publish(&text("y"), NOW + u64::from(DURATION_S) - 5));
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(tree.walk(&root, b"file").await.is_ok(), "found on demand");
+    assert_eq!(tree.newest().number(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_does_not_stop_with_a_clock_that_does() {
+    let clock = TestClock::at(NOW);
+    let mut publisher = Publisher::new(23);
+    let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
+    let network = TestNetwork::of(&publisher.location, &[replica]);
+    let tree = client_with(&network, &clock, |_| {}).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    clock.set(NOW - 1_000_000);
+    tokio::time::sleep(Duration::from_secs(u64::from(DURATION_S) + 1)).await;
+    assert!(matches!(tree.revision(), Err(Error::Expired { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_revision_arrives_in_the_background_and_is_announced() {
+    let clock = TestClock::at(NOW);
+    let mut publisher = Publisher::new(24);
+    let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
+    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let tree = client_with(&network, &clock, |_| {}).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    let old = tree.revision().unwrap();
+    let mut news = tree.watch();
+    replica.serve_revision(&publisher.publish(&text("yy"), NOW + 1));
+    tokio::time::timeout(Duration::from_secs(2 * 3600), news.changed()).await.unwrap().unwrap();
+    assert_eq!(news.borrow().number(), 2);
+    assert_eq!(tree.walk(tree.newest().root(), b"file").await.unwrap().size(), 2);
+    assert_eq!(tree.walk(old.root(), b"file").await.unwrap().size(), 1, "the old one goes on as long as it is served");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_newest_of_several_replicas_is_taken_and_the_others_called_stale() {
+    let mut publisher = Publisher::new(25);
+    let (old, new) = (publisher.publish(&text("old"), NOW - 20), publisher.publish(&text("new"), NOW - 10));
+    let replicas = [&old, &new, &old].map(|published| TestReplica::new(published, Fault::None, 1));
+    let network = TestNetwork::of(&publisher.location, &replicas);
+    let tree = client_with(&network, &TestClock::at(NOW), |_| {}).open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    assert_eq!(tree.newest().number(), 2);
+    let states: Vec<_> = tree.replicas().iter().map(|r| r.state).collect();
+    assert_eq!(states, [ReplicaState::Stale, ReplicaState::Up, ReplicaState::Stale]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revocation_met_anywhere_ends_all_belief_for_good() {
+    let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
+    let mut publisher = Publisher::new(26);
+    let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
+    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let open = || client_with(&network, &clock, remembering(state.path()));
+    let tree = open().open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    let root = tree.revision().unwrap().root().clone();
+    tree.walk(&root, b"file").await.unwrap();
+    let revocation = KeyStatement::issue(&publisher.root, NOW, Body::Revocation { reason: "stolen".into() });
+    replica.alter(|served| served.statements = vec![revocation.to_xdr()]);
+    assert!(matches!(tree.refresh().await, Err(Error::Revoked { .. })));
+    assert!(matches!(tree.try_walk(&root, b"file"), Some(Err(Error::Revoked { .. }))));
+    replica.alter(|served| served.statements.clear());
+    let error = open().open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
+    assert!(matches!(error, Error::Revoked { .. }), "remembered when the replica no longer tells: {error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn statements_are_heeded_in_local_directories_and_in_published_trees() {
+    let (dir_of_certs, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
+    let mut publisher = Publisher::new(27);
+    let published = publisher.publish(&text("x"), NOW);
+    let network = TestNetwork::of(&publisher.location, &[TestReplica::new(&published, Fault::None, 1)]);
+    let revocation = KeyStatement::issue(&publisher.root, NOW, Body::Revocation { reason: "stolen".into() });
+    let file = format!("{}.revoked", publisher.hostid());
+    std::fs::write(dir_of_certs.path().join(&file), revocation.to_text()).unwrap();
+    std::fs::write(dir_of_certs.path().join("README"), b"noise").unwrap();
+    let client = client_with(&network, &clock, |options| options.certificate_dirs = vec![dir_of_certs.path().into()]);
+    assert!(matches!(client.open(&publisher.name(), &TreeOptions::default()).await, Err(Error::Revoked { .. })));
+
+    let mut authority = Publisher::new(28);
+    authority.location = "authority.test".into();
+    let listed = Node::Dir([(file.into_bytes(), Node::File(revocation.to_text().into_bytes()))].into());
+    network.add("authority.test", &TestReplica::new(&authority.publish(&dir([("certs", listed)]), NOW), Fault::None, 1));
+    let client = client_with(&network, &clock, |_| {});
+    let tree = client.open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+    let authority_tree = client.open(&authority.name(), &TreeOptions::default()).await.unwrap();
+    client.add_certificate_tree(&authority_tree, b"certs");
+    assert!(matches!(tree.refresh().await, Err(Error::Revoked { .. })));
+    assert!(matches!(client.open(&publisher.name(), &TreeOptions::default()).await, Err(Error::Revoked { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forwarding_pointer_leads_to_the_new_name_but_not_in_circles() {
+    let clock = TestClock::at(NOW);
+    let (mut old, mut new) = (Publisher::new(29), Publisher::new(30));
+    new.location = "new.test".into();
+    let replica = TestReplica::new(&old.publish(&text("old"), NOW), Fault::None, 1);
+    let network = TestNetwork::of(&old.location, &[Arc::clone(&replica)]);
+    let new_replica = TestReplica::new(&new.publish(&text("new"), NOW), Fault::None, 1);
+    network.add("new.test", &new_replica);
+    let point = |from: &Publisher, to: TreeName| KeyStatement::issue(&from.root, NOW, Body::Forwarding { to }).to_xdr();
+    replica.alter(|served| (served.statements, served.signed) = (vec![point(&old, new.name())], Vec::new()));
+    let open = |options: TreeOptions| {
+        let (client, name) = (client_with(&network, &clock, |_| {}), old.name());
+        async move { client.open(&name, &options).await }
+    };
+    assert_eq!(open(TreeOptions::default()).await.unwrap().name(), &new.name());
+    let refused = open(TreeOptions { refuse_forwarding: true, ..TreeOptions::default() }).await.err().unwrap();
+    assert!(matches!(refused, Error::Forwarded { to } if to == new.name()));
+    new_replica.alter(|served| served.statements = vec![point(&new, old.name())]);
+    assert!(matches!(open(TreeOptions::default()).await, Err(Error::Forwarded { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn state_that_must_be_kept_and_cannot_be_is_an_error() {
+    let state = tempfile::NamedTempFile::new().unwrap();
+    let mut publisher = Publisher::new(31);
+    let published = publisher.publish(&text("x"), NOW);
+    let network = TestNetwork::of(&publisher.location, &[TestReplica::new(&published, Fault::None, 1)]);
+    let strict = client_with(&network, &TestClock::at(NOW), remembering(state.path()));
+    assert!(matches!(strict.open(&publisher.name(), &TreeOptions::default()).await, Err(Error::Local { .. })));
+    let lenient = client_with(&network, &TestClock::at(NOW), |options| options.state_dir = Some(state.path().into()));
+    assert!(lenient.open(&publisher.name(), &TreeOptions::default()).await.is_ok());
+}
