@@ -1,6 +1,7 @@
 //! The client against replicas in memory, honest and lying. One binary, so that it links once.
 
 mod freshness;
+mod pulling;
 mod reading;
 mod unfoolable;
 #[allow(unreachable_pub, reason = "shared by the other modules")]
