@@ -43,7 +43,10 @@ pub(crate) enum LeafPlace {
 enum Below {
     /// A leaf, or a hole that covers `span` bytes around it.
     Leaf(LeafPlace, u64),
-    Indirect { depth: u8, handle: BlockHandle },
+    Indirect {
+        depth: u8,
+        handle: BlockHandle,
+    },
 }
 
 fn top_of(blob: &Blob) -> Below {
@@ -169,9 +172,7 @@ impl Tree {
         let len = leaf_len(blob.size, leaf);
         match place {
             LeafPlace::Hole => Ok(Bytes::from_static(&ZEROS[..len])),
-            LeafPlace::At(handle) => {
-                leaf_bytes(self.frame_by(FrameKind::Leaf, &handle, len, urgency, deadline).await?, &handle, len)
-            }
+            LeafPlace::At(handle) => leaf_bytes(self.frame_by(FrameKind::Leaf, &handle, len, urgency, deadline).await?, &handle, len),
         }
     }
 

@@ -51,7 +51,9 @@ pub enum Error {
         path: Vec<u8>,
     },
     /// The newest revision known is no longer valid, and no replica has a newer one.
-    #[error("revision {revision} expired at {since} (seconds since 1970) and no replica has a newer one ({last}); the publisher must publish again, or this machine's clock is wrong")]
+    #[error(
+        "revision {revision} expired at {since} (seconds since 1970) and no replica has a newer one ({last}); the publisher must publish again, or this machine's clock is wrong"
+    )]
     Expired {
         /// The newest revision seen.
         revision: u64,

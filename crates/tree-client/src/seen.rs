@@ -121,7 +121,7 @@ impl SeenStore {
 
     /// What is remembered of `hostid`. Blocks on the file.
     pub(crate) fn load(&self, hostid: &HostId) -> Result<Memory> {
-        let stored = match self.file(hostid).map(|path| self.locked(&path, |path| read(path))) {
+        let stored = match self.file(hostid).map(|path| self.locked(&path, read)) {
             None => Memory::default(),
             Some(Ok(memory)) => memory,
             Some(Err(error)) if self.required => return Err(error),

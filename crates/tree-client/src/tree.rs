@@ -1,7 +1,7 @@
 //! One published tree: its replicas, the revision in force, and its frames from memory, disk or network.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -322,7 +322,8 @@ fn locations(name: &TreeName, options: &TreeOptions) -> Result<Vec<Location>> {
     }
     for replica in &options.replicas {
         let parsed = TreeName::new(replica, *name.hostid());
-        let parsed = parsed.map_err(|_| Error::Path { path: replica.clone().into_bytes(), why: "not a replica; it should be HOST[:PORT]" })?;
+        let parsed =
+            parsed.map_err(|_| Error::Path { path: replica.clone().into_bytes(), why: "not a replica; it should be HOST[:PORT]" })?;
         locations.push(Location { host: parsed.host().to_owned(), port: parsed.port() });
     }
     locations.dedup();

@@ -144,7 +144,9 @@ impl Job for VerifyJob {
                 }
                 found
             }
-            Frame::DirInterior(page) => page.children().iter().map(|child| Work::page_child(child, page.height(), Arc::clone(path))).collect(),
+            Frame::DirInterior(page) => {
+                page.children().iter().map(|child| Work::page_child(child, page.height(), Arc::clone(path))).collect()
+            }
             Frame::Indirect(page) => {
                 let children = page.children.iter().flatten();
                 children.map(|child| Work::indirect_child(page.child_kind(), *child, Arc::clone(path))).collect()

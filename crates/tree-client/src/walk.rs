@@ -96,7 +96,8 @@ impl Tree {
     /// understood. A link that leads out of the tree is given back to the caller.
     pub async fn walk_following(&self, root: &Inode, path: &[u8]) -> Result<Walked> {
         let deadline = self.begin().await?;
-        let split = |path: &[u8]| path.split(|&b| b == b'/').filter(|p| !p.is_empty() && *p != b".").map(<[u8]>::to_vec).collect::<Vec<_>>();
+        let split =
+            |path: &[u8]| path.split(|&b| b == b'/').filter(|p| !p.is_empty() && *p != b".").map(<[u8]>::to_vec).collect::<Vec<_>>();
         let mut left: VecDeque<Vec<u8>> = split(path).into();
         let mut way: Vec<(Vec<u8>, Inode)> = Vec::new();
         let (mut links, mut steps) = (0, 0);

@@ -106,7 +106,8 @@ impl PullJob {
         match &held {
             Some(held) if same_directory(held, inode) => {}
             _ => {
-                let counterpart = held.clone().filter(Inode::is_directory).map_or(Counterpart::None, |dir| Counterpart::Directory(Arc::new(dir)));
+                let counterpart =
+                    held.clone().filter(Inode::is_directory).map_or(Counterpart::None, |dir| Counterpart::Directory(Arc::new(dir)));
                 found.extend(Work::directory(inode, counterpart));
             }
         }
@@ -215,7 +216,9 @@ fn below_blob(blob: &Blob, held: Option<&Blob>, found: &mut Vec<Work<Counterpart
         return;
     }
     let counterpart = match (held.map(|held| &held.body), &blob.body) {
-        (Some(BlobBody::Tree { depth: held_depth, top }), BlobBody::Tree { depth, .. }) if held_depth == depth => Counterpart::Indirect(*top),
+        (Some(BlobBody::Tree { depth: held_depth, top }), BlobBody::Tree { depth, .. }) if held_depth == depth => {
+            Counterpart::Indirect(*top)
+        }
         _ => Counterpart::None,
     };
     found.extend(Work::blob(blob, counterpart));

@@ -51,7 +51,14 @@ pub struct PullOptions {
 impl PullOptions {
     /// Into `db`, keeping all revisions.
     pub fn new(db: impl Into<PathBuf>) -> Self {
-        Self { db: db.into(), tree: TreeOptions::default(), keep: None, in_flight_bytes: 16 << 20, collect: true, lock_wait: Duration::ZERO }
+        Self {
+            db: db.into(),
+            tree: TreeOptions::default(),
+            keep: None,
+            in_flight_bytes: 16 << 20,
+            collect: true,
+            lock_wait: Duration::ZERO,
+        }
     }
 }
 
@@ -180,7 +187,13 @@ async fn pull_tree(tree: &Arc<Tree>, options: &PullOptions, progress: &PullProgr
     // The lock goes with the last holder.
     drop(writer);
     if options.collect && options.keep.is_some() && !report.was_current {
-        progress(PullProgress { phase: PullPhase::Collect, frames_done: report.new_frames, frames_known: report.new_frames, bytes: report.new_bytes, frames_present: report.present_frames });
+        progress(PullProgress {
+            phase: PullPhase::Collect,
+            frames_done: report.new_frames,
+            frames_known: report.new_frames,
+            bytes: report.new_bytes,
+            frames_present: report.present_frames,
+        });
         let (db, lock_wait) = (options.db.clone(), options.lock_wait.max(Duration::from_secs(10)));
         let collected = blocking(move || Ok(Database::collect(&db, CollectOptions { lock_wait, ..CollectOptions::default() })?)).await;
         match collected {

@@ -7,8 +7,8 @@ mod score;
 mod set;
 mod status;
 
-pub(crate) use connection::{CallFailure, Connection};
 pub(crate) use batch::FetchedFrame;
+pub(crate) use connection::{CallFailure, Connection};
 pub(crate) use fetch::{Urgency, Want};
 pub(crate) use set::{Location, Reach, Replica, ReplicaSet};
 pub(crate) use status::CounterCells;

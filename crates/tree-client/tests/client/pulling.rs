@@ -115,7 +115,9 @@ fn dir_of(len: usize, seed: u64) -> Node {
 
 #[tokio::test(start_paused = true)]
 async fn a_pull_from_liars_and_one_honest_replica_is_sound() {
-    for (seed, fault) in [Fault::FlipFrame, Fault::Withhold, Fault::HalfAnswer, Fault::Stall, Fault::Swap, Fault::Garbage].into_iter().enumerate() {
+    for (seed, fault) in
+        [Fault::FlipFrame, Fault::Withhold, Fault::HalfAnswer, Fault::Stall, Fault::Swap, Fault::Garbage].into_iter().enumerate()
+    {
         let dir = tempfile::tempdir().unwrap();
         let mut publisher = Publisher::new(42 + seed as u8);
         let published = publisher.publish(&Node::Dir(files(1, 300)), NOW);

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use vouch_tree::{Blob, Content, Inode};
-use vouch_tree_client::{Client, ClientOptions, Error, Position, Seek, Tree, TreeOptions, Walked};
 use crate::world::network::TestNetwork;
 use crate::world::replica::{Fault, TestReplica};
 use crate::world::{NOW, Node, Published, Publisher, TestClock, dir, noise};
+use vouch_tree::{Blob, Content, Inode};
+use vouch_tree_client::{Client, ClientOptions, Error, Position, Seek, Tree, TreeOptions, Walked};
 
 const MIB: usize = 1 << 20;
 
@@ -31,7 +31,8 @@ fn blob(inode: &Inode) -> &Blob {
 #[tokio::test]
 async fn files_of_every_shape_read_as_published() {
     let lens = [0, 1, 1024, 1025, 128 * 1024, 128 * 1024 + 1, 3 * MIB + 5];
-    let files: BTreeMap<Vec<u8>, Node> = lens.iter().map(|&len| (format!("f{len}").into_bytes(), Node::File(noise(len as u64, len)))).collect();
+    let files: BTreeMap<Vec<u8>, Node> =
+        lens.iter().map(|&len| (format!("f{len}").into_bytes(), Node::File(noise(len as u64, len)))).collect();
     let mut publisher = Publisher::new(2);
     let published = publisher.publish(&dir([("sub", Node::Dir(files))]), NOW);
     let tree = open(&publisher, &published).await;
@@ -121,7 +122,8 @@ async fn holes_read_as_zeros_without_being_fetched_and_are_found_by_seek() {
 async fn links_are_followed_inside_and_handed_out_where_they_leave() {
     let link = |target: &str| Node::Link(target.as_bytes().to_vec());
     let mut publisher = Publisher::new(5);
-    let inner = dir([("file", Node::File(b"x".to_vec())), ("up", link("../b/./file2")), ("loop", link("loop")), ("out", link("../../etc"))]);
+    let inner =
+        dir([("file", Node::File(b"x".to_vec())), ("up", link("../b/./file2")), ("loop", link("loop")), ("out", link("../../etc"))]);
     let published = publisher.publish(
         &dir([("a", inner), ("b", dir([("file2", Node::File(b"y".to_vec()))])), ("abs", link("/vouch/@h,x")), ("dir", link("a"))]),
         NOW,
@@ -132,7 +134,9 @@ async fn links_are_followed_inside_and_handed_out_where_they_leave() {
     assert!(matches!(walk("dir/up").await, Ok(Walked::Inside { path, .. }) if path == b"b/file2"));
     assert!(matches!(walk("dir/../b//file2").await, Ok(Walked::Inside { path, .. }) if path == b"b/file2"));
     assert!(matches!(walk("a/loop").await, Err(Error::SymlinkLoop { .. })));
-    assert!(matches!(walk("dir/out/passwd").await, Ok(Walked::Outside { link, target, rest }) if link == b"a/out" && target == b"../../etc" && rest == b"passwd"));
+    assert!(
+        matches!(walk("dir/out/passwd").await, Ok(Walked::Outside { link, target, rest }) if link == b"a/out" && target == b"../../etc" && rest == b"passwd")
+    );
     assert!(matches!(walk("abs/q/r").await, Ok(Walked::Outside { target, rest, .. }) if target == b"/vouch/@h,x" && rest == b"q/r"));
     assert!(matches!(walk("a/nope").await, Err(Error::NotFound { path }) if path == b"a/nope"));
     assert!(matches!(walk("..").await, Err(Error::Path { .. })));

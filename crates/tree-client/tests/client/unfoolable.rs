@@ -454,5 +454,10 @@ fn no_lie_reaches_a_reader() {
     });
     let failures = failures.into_inner().expect("no panic holds it");
     println!("{cases} cases, {} right answers, {:?}", answers.into_inner(), begun.elapsed());
-    assert!(failures.is_empty(), "{} of {cases} cases failed:\n{}", failures.len(), failures.iter().take(20).cloned().collect::<Vec<_>>().join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} of {cases} cases failed:\n{}",
+        failures.len(),
+        failures.iter().take(20).cloned().collect::<Vec<_>>().join("\n")
+    );
 }

@@ -13,7 +13,8 @@ use vouch_tree::fsinfo::Counts;
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::xattr::Xattrs;
 use vouch_tree::{
-    Blob, BlobBody, BlockHandle, Content, FileName, FrameKind, Fsinfo, HostId, Inode, Iv, LEAF_LEN_MAX, SignedFsinfo, Timestamp, TreeName, frame,
+    Blob, BlobBody, BlockHandle, Content, FileName, FrameKind, Fsinfo, HostId, Inode, Iv, LEAF_LEN_MAX, SignedFsinfo, Timestamp, TreeName,
+    frame,
 };
 use vouch_xdr::Xdr;
 
