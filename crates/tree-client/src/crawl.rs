@@ -76,6 +76,9 @@ pub(crate) trait Job: Send + Sync + 'static {
     /// What it knows of a place.
     type Context: Send + Sync + 'static;
 
+    /// Whether leaves are to be decompressed: their hash holds either way.
+    const OPENS_LEAVES: bool;
+
     /// The frame, verified, if it need not be fetched.
     fn at_hand(&self, work: &Work<Self::Context>) -> Result<Option<Bytes>>;
 
@@ -146,6 +149,9 @@ async fn visit<J: Job>(tree: &Tree, job: &Arc<J>, work: Work<J::Context>, blocki
 }
 
 fn open<J: Job>(job: &J, work: &Work<J::Context>, stored: &Bytes, held_len: usize) -> Result<Vec<Work<J::Context>>> {
+    if work.kind == FrameKind::Leaf && !J::OPENS_LEAVES {
+        return Ok(Vec::new());
+    }
     match Frame::decode(work.kind, &work.handle, stored, held_len) {
         Ok(frame) => job.below(work, &frame),
         Err(error) => job.failed(work, error).map(|()| Vec::new()),
@@ -156,7 +162,7 @@ fn open<J: Job>(job: &J, work: &Work<J::Context>, stored: &Bytes, held_len: usiz
 async fn fetch<C>(tree: &Tree, work: &Work<C>) -> Result<crate::replica::FetchedFrame> {
     let mut pauses = PAUSES.into_iter();
     loop {
-        let want = Want { handle: work.handle, iv: tree.iv(), len_expected: work.len_expected, urgency: Urgency::Bulk };
+        let want = Want { handle: work.handle, iv: tree.iv(), decode: None, len_expected: work.len_expected, urgency: Urgency::Bulk };
         let deadline = Instant::now() + tree.limit();
         match tree.replicas_set().fetch(want, deadline, tree.limit()).await {
             Err(error) if error.class() == ErrorClass::Unreachable => match pauses.next() {

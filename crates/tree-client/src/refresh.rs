@@ -122,7 +122,7 @@ impl Tree {
         self.freshness().revision().map(drop)
     }
 
-    /// Asks all replicas; stops early once the first good answers are in, if `hurry`.
+    /// Asks all replicas. In a `hurry`, when the tree is opened: asks for companions, and stops once good answers are in.
     async fn gather(&self, deadline: Instant, hurry: bool) -> Tally {
         let begun = Instant::now();
         let deadline = deadline.min(begun + REFRESH_MAX);
@@ -133,7 +133,7 @@ impl Tree {
             tally.reasons.push(self.replicas_set().resolve_error());
         }
         let mut answers: FuturesUnordered<_> =
-            replicas.into_iter().map(|replica| async move { (replica.offer(true).await, replica) }).collect();
+            replicas.into_iter().map(|replica| async move { (replica.offer(hurry).await, replica) }).collect();
         let mut until = deadline;
         loop {
             tokio::select! {

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
@@ -26,6 +27,10 @@ const VERSION: u32 = 1;
 const STATEMENTS_MAX: usize = 2;
 
 const HASH_LEN: usize = 32;
+
+/// A lock is held for one write and its fsync.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The longest file.
 const FILE_LEN_MAX: usize = 256 + SIGNED_LEN_MAX + STATEMENTS_MAX * (STATEMENT_LEN_MAX + 4) + HASH_LEN;
@@ -179,11 +184,22 @@ impl SeenStore {
                 fs::create_dir_all(dir)?;
             }
             let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.with_extension("lock"))?;
-            flock(&lock, FlockOperation::LockExclusive)?;
+            lock_within(&lock, LOCK_WAIT_MAX)?;
             Ok(lock)
         };
         let _held: File = lock().map_err(|e| Error::local("lock", path, e))?;
         work(path).map_err(|e| Error::local("remember the newest revision in", path, e))
+    }
+}
+
+/// Waits for others to let go, but not for ever: one of them may be stopped.
+fn lock_within(file: &File, wait_max: Duration) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < wait_max => std::thread::sleep(LOCK_PAUSE),
+            done => return Ok(done?),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! One published tree: its replicas, the revision in force, and its frames from memory, disk or network.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -37,6 +37,7 @@ pub struct Tree {
     demanded: Mutex<Option<Instant>>,
     changes: OnceLock<watch::Sender<Arc<Revision>>>,
     background: Mutex<Vec<AbortHandle>>,
+    this: OnceLock<Weak<Tree>>,
 }
 
 impl Drop for Tree {
@@ -72,6 +73,7 @@ impl Tree {
             demanded: Mutex::new(None),
             changes: OnceLock::new(),
             background: Mutex::default(),
+            this: OnceLock::new(),
         };
         tree.first_revision(deadline).await?;
         let revision = tree.freshness.revision()?;
@@ -83,6 +85,7 @@ impl Tree {
     fn live(self) -> Arc<Self> {
         let tree = Arc::new(self);
         let weak = Arc::downgrade(&tree);
+        let _ = tree.this.set(weak.clone());
         let client = Arc::downgrade(&tree.client);
         let random = move || client.upgrade().map_or(0.5, |client| (client.draw() >> 11) as f64 / (1u64 << 53) as f64);
         let refresher = tree.client.runtime.spawn(refresh::keep_current(weak, random));
@@ -200,17 +203,27 @@ impl Tree {
             if let Some(frame) = self.disk_frame_off_reactor(kind, handle).await {
                 return Ok(frame);
             }
-            let want = Want { handle: *handle, iv: self.iv, len_expected, urgency };
-            let fetched = self.replicas.fetch(want, deadline, self.limit()).await?;
+            let want = Want { handle: *handle, iv: self.iv, decode: Some(kind), len_expected, urgency };
+            let fetched = self.replicas.fetch(want, deadline, self.limit()).await.inspect_err(|error| self.note_failure(error))?;
             if let Some(disk) = &self.client.disk {
                 disk.put(handle, fetched.stored.clone());
             }
-            Frame::decode(kind, handle, &fetched.stored, fetched.held_len)
+            fetched.decoded.unwrap_or_else(|| Frame::decode(kind, handle, &fetched.stored, fetched.held_len))
         };
         let shared = self.client.memory.get_or_fetch(self.number, kind, handle, fetch);
         match timeout_at(deadline, shared).await {
             Ok(done) => done,
             Err(_) => Err(Error::TimedOut { after: self.limit(), last: format!("waiting for frame {handle}") }),
+        }
+    }
+
+    /// Where all replicas lack a frame, they may have gone on to a newer revision.
+    fn note_failure(&self, error: &Error) {
+        if matches!(error, Error::Missing { .. })
+            && let Some(tree) = self.this.get().and_then(Weak::upgrade)
+            && self.may_refresh_on_demand()
+        {
+            self.client.runtime.spawn(async move { drop(tree.refresh().await) });
         }
     }
 

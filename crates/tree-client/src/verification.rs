@@ -121,6 +121,8 @@ impl VerifyJob {
 impl Job for VerifyJob {
     type Context = Arc<[u8]>;
 
+    const OPENS_LEAVES: bool = true;
+
     fn at_hand(&self, _: &Work<Arc<[u8]>>) -> Result<Option<Bytes>> {
         Ok(None)
     }

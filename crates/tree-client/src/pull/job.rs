@@ -151,6 +151,8 @@ impl PullJob {
 impl Job for PullJob {
     type Context = Counterpart;
 
+    const OPENS_LEAVES: bool = false;
+
     fn at_hand(&self, work: &Work<Counterpart>) -> Result<Option<Bytes>> {
         if work.kind == FrameKind::Leaf {
             return Ok(None);

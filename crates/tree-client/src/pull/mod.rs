@@ -285,7 +285,7 @@ async fn pull_history(tree: &Tree, fsinfo: &Fsinfo, writer: &Arc<Writer>) -> Res
         if count == HISTORY_MAX || writer.contains(&handle)? {
             break;
         }
-        let want = Want { handle, iv: tree.iv(), len_expected: 1024, urgency: Urgency::Bulk };
+        let want = Want { handle, iv: tree.iv(), decode: None, len_expected: 1024, urgency: Urgency::Bulk };
         let stored = match tree.replicas_set().fetch(want, Instant::now() + tree.limit(), tree.limit()).await {
             Ok(fetched) => fetched.stored,
             Err(Error::Missing { .. }) => break,

@@ -1,5 +1,5 @@
 //! What one replica is asked for: requests for single frames, gathered into GETDATA calls without waiting for more, and
-//! the answers checked frame by frame against the handles.
+//! the answers checked frame by frame against the handles, and decoded, on whichever worker the call ends.
 //!
 //! Reports each call's outcome to the scores. Never retries, never asks another replica.
 
@@ -9,11 +9,13 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 use vouch_tree::protocol::{GetDataArgs, GetDataResult, HANDLES_MAX, Procedure};
-use vouch_tree::{BlockHandle, Iv, frame};
+use vouch_tree::{BlockHandle, FrameKind, Iv, frame};
 use vouch_xdr::Xdr;
 
 use super::CallFailure;
 use super::set::Replica;
+use crate::Error;
+use crate::frame::Frame;
 
 /// Requests that wait for a call, of each urgency. Who asks for more waits for a place.
 pub(crate) const QUEUE_LEN_MAX: usize = 1024;
@@ -31,6 +33,8 @@ const READER_CALLS_MAX: usize = 32;
 pub(crate) struct Request {
     pub(crate) handle: BlockHandle,
     pub(crate) iv: Iv,
+    /// What to decode it as; `None`: leave it as it is stored.
+    pub(crate) decode: Option<FrameKind>,
     /// Expected length of the frame: only to size the batch.
     pub(crate) len_expected: usize,
     pub(crate) answer: oneshot::Sender<Result<FetchedFrame, FetchFailure>>,
@@ -42,6 +46,8 @@ pub(crate) struct FetchedFrame {
     pub(crate) stored: Bytes,
     /// Length of the allocation that `stored` is a part of.
     pub(crate) held_len: usize,
+    /// The frame decoded, where that was asked for.
+    pub(crate) decoded: Option<Result<Frame, Error>>,
 }
 
 /// Why one replica did not deliver a frame.
@@ -110,11 +116,7 @@ async fn next_batch(calls: &Arc<Semaphore>, queue: &mut mpsc::Receiver<Request>)
 async fn ask(replica: &Replica, batch: Vec<Request>) {
     let asked = Instant::now();
     let args = GetDataArgs { hostid: replica.hostid, handles: batch.iter().map(|r| r.handle).collect() };
-    let results = match replica.connection().await {
-        Ok(connection) => connection.call(Procedure::GetData, &args.to_xdr()).await,
-        Err(failure) => Err(failure),
-    };
-    let results = match results {
+    let results = match replica.call(Procedure::GetData, &args.to_xdr()).await {
         Ok(results) => results,
         Err(failure) => return refuse(batch, replica.call_failed(&failure)),
     };
@@ -133,7 +135,7 @@ async fn ask(replica: &Replica, batch: Vec<Request>) {
             Some(stored) => check(replica, &request, &results, stored),
         };
         let _ = request.answer.send(answer);
-        // A frame takes up to some 100 µs to hash: let the reactor in between.
+        // A frame takes up to some 100 µs to hash and to decompress: let the reactor in between.
         tokio::task::yield_now().await;
     }
 }
@@ -143,7 +145,11 @@ fn check(replica: &Replica, request: &Request, results: &Bytes, stored: &[u8]) -
     let verdict = frame::verify(&request.iv, &request.handle, stored);
     replica.counters.verified(stored.len(), begun.elapsed());
     match verdict {
-        Ok(()) => Ok(FetchedFrame { stored: results.slice_ref(stored), held_len: results.len() }),
+        Ok(()) => {
+            let (stored, held_len) = (results.slice_ref(stored), results.len());
+            let decoded = request.decode.map(|kind| Frame::decode(kind, &request.handle, &stored, held_len));
+            Ok(FetchedFrame { stored, held_len, decoded })
+        }
         Err(error) => {
             let got = request.iv.handle_of(stored);
             replica.lied(&format!("asked for frame {}, got {} bytes that hash to {got}", request.handle, stored.len()));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout};
-use vouch_tree::{BlockHandle, Iv};
+use vouch_tree::{BlockHandle, FrameKind, Iv};
 
 use super::batch::{FetchFailure, FetchedFrame, Request};
 use super::score::{Choice, HEDGE_MAX, ReplicaId};
@@ -40,6 +40,8 @@ pub(crate) enum Urgency {
 pub(crate) struct Want {
     pub(crate) handle: BlockHandle,
     pub(crate) iv: Iv,
+    /// What to decode it as, off the reader's thread; `None`: leave it as it is stored.
+    pub(crate) decode: Option<FrameKind>,
     pub(crate) len_expected: usize,
     pub(crate) urgency: Urgency,
 }
@@ -168,7 +170,7 @@ impl ReplicaSet {
         let received = |_: &()| replica.open_connection().map_or(0, |c| c.received());
         let mut before = received(&());
         let (answer, mut answered) = oneshot::channel();
-        let request = Request { handle: want.handle, iv: want.iv, len_expected: want.len_expected, answer };
+        let request = Request { handle: want.handle, iv: want.iv, decode: want.decode, len_expected: want.len_expected, answer };
         let queue = if want.urgency == Urgency::Reader { &replica.queues().readers } else { &replica.queues().bulk };
         match timeout(ATTEMPT_MAX, queue.send(request)).await {
             Ok(Ok(())) => {}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, timeout};
 use vouch_tree::HostId;
@@ -217,11 +218,21 @@ impl Replica {
         &self.queues
     }
 
-    /// The connection, made anew where there is none. Bounded in time by the connect time-out.
-    pub(crate) async fn connection(&self) -> Result<Connection, CallFailure> {
+    /// Calls a procedure. A connection that was idle may have been closed by the other side just now, so one that was not
+    /// made for this call gets a second try.
+    pub(crate) async fn call(&self, procedure: Procedure, args: &[u8]) -> Result<Bytes, CallFailure> {
+        let (connection, reused) = self.connection().await?;
+        match connection.call(procedure, args).await {
+            Err(CallFailure::Closed(_)) if reused => self.connection().await?.0.call(procedure, args).await,
+            done => done,
+        }
+    }
+
+    /// The connection, made anew where there is none; `true` if it was there. Bounded in time by the connect time-out.
+    async fn connection(&self) -> Result<(Connection, bool), CallFailure> {
         let mut slot = self.connection.lock().await;
         if let Some(connection) = slot.as_ref().filter(|c| c.is_open()) {
-            return Ok(connection.clone());
+            return Ok((connection.clone(), true));
         }
         // Who comes while a connection is being made waits for the same one, and fails with it.
         if self.is_paused() {
@@ -234,7 +245,7 @@ impl Replica {
         };
         // A guess at the next transaction gains an off-path attacker nothing that the hashes would let pass.
         let first_xid = (self.reach.seed >> 16) as u32 ^ self.asked.load(Ordering::Relaxed) as u32;
-        Ok(slot.insert(Connection::start(stream, first_xid)).clone())
+        Ok((slot.insert(Connection::start(stream, first_xid)).clone(), false))
     }
 
     /// The open connection, without making one.
@@ -246,11 +257,7 @@ impl Replica {
     pub(crate) async fn offer(&self, companions: bool) -> Result<Option<FsinfoOffer>, CallFailure> {
         let begun = Instant::now();
         let args = GetFsinfoArgs { hostid: self.hostid, companions }.to_xdr();
-        let called = match self.connection().await {
-            Ok(connection) => connection.call(Procedure::GetFsinfo, &args).await,
-            Err(failure) => Err(failure),
-        };
-        let result = called.and_then(|results| {
+        let result = self.call(Procedure::GetFsinfo, &args).await.and_then(|results| {
             GetFsinfoResult::from_xdr(&results).map_err(|error| CallFailure::Garbage(format!("GETFSINFO results: {error}")))
         });
         match result {

@@ -215,13 +215,19 @@ async fn child_that_pulls_until_it_is_killed() {
     pull_quietly(&client(&network), &publisher, &PullOptions { in_flight_bytes: 1 << 20, ..PullOptions::new(db) }).await.unwrap();
 }
 
+/// Length of all files in a directory and below.
+fn bytes_below(dir: &Path) -> u64 {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
+    entries.map(|e| if e.path().is_dir() { bytes_below(&e.path()) } else { e.metadata().map_or(0, |m| m.len()) }).sum()
+}
+
 #[tokio::test]
 async fn a_pull_killed_at_any_moment_leaves_no_half_state_and_is_taken_up() {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("db");
     let (publisher, published, replica) = slow_world();
     let mut offered = 0;
-    for round in 0..12u64 {
+    for round in 0..11u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "pulling::child_that_pulls_until_it_is_killed", "--nocapture"])
             .env(CHILD_DB, &db)
@@ -229,7 +235,12 @@ async fn a_pull_killed_at_any_moment_leaves_no_half_state_and_is_taken_up() {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        tokio::time::sleep(Duration::from_millis(60 + round * 37 % 400)).await;
+        // At another point of the transfer each time, and of what follows it.
+        let target = round * 1_100_000;
+        let until = tokio::time::Instant::now() + Duration::from_secs(20);
+        while bytes_below(&db) <= target && tokio::time::Instant::now() < until && child.try_wait().unwrap().is_none() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
         child.kill().unwrap();
         child.wait().unwrap();
         if Database::exists(&db) {
