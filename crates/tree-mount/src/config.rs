@@ -75,7 +75,7 @@ impl MountOptions {
         let mut config = Config::default();
         config.mount_options = vec![
             // A comma would end the option.
-            MountOption::FSName(source.replace(',', ".")),
+            MountOption::FSName(format!("{SOURCE_PREFIX}{}", source.replace(',', "."))),
             MountOption::Subtype(SUBTYPE.into()),
             MountOption::RO,
             MountOption::NoAtime,
@@ -102,8 +102,11 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Shown by mount(8) as "fuse.vouch"; by it a dead mount is known for ours.
-pub(crate) const SUBTYPE: &str = "vouch";
+/// Begins what mount(8) shows as the device; by it a dead mount is known for ours.
+pub(crate) const SOURCE_PREFIX: &str = "vouch:";
+
+/// The file system's type where it has one of its own: "fuse.vouch".
+const SUBTYPE: &str = "vouch";
 
 /// One that is busy must not keep others waiting.
 const THREADS_MIN: usize = 2;

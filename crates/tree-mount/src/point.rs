@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::config::SUBTYPE;
+use crate::config::SOURCE_PREFIX;
 use crate::error::MountError;
 
 /// Clears a mount of ours whose process is no more ("Transport endpoint is not connected"). `Ok(true)`: there was one.
@@ -105,11 +105,13 @@ pub(crate) fn device_at(path: &Path) -> Option<String> {
 struct Mount {
     device: String,
     fs_type: Vec<u8>,
+    source: Vec<u8>,
 }
 
 impl Mount {
+    // The type has our name as its subtype only where fusermount3 has mounted.
     fn is_ours(&self) -> bool {
-        self.fs_type == format!("fuse.{SUBTYPE}").as_bytes()
+        self.fs_type.starts_with(b"fuse") && self.source.starts_with(SOURCE_PREFIX.as_bytes())
     }
 }
 
@@ -125,8 +127,9 @@ fn parse_line(line: &[u8]) -> Option<(OsString, Mount)> {
     let mut fields = line.split(|&b| b == b' ');
     let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
     let point = unescape(fields.nth(1)?);
-    let fs_type = fields.skip_while(|f| *f != b"-").nth(1)?.to_vec();
-    Some((point, Mount { device, fs_type }))
+    let mut fields = fields.skip_while(|f| *f != b"-").skip(1);
+    let (fs_type, source) = (fields.next()?.to_vec(), fields.next()?.to_vec());
+    Some((point, Mount { device, fs_type, source }))
 }
 
 /// Undoes the octal escapes of space, tab, newline and backslash.
@@ -155,10 +158,11 @@ fn is_dead(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt as _;
 
     #[test]
     fn mountinfo_lines_are_understood() {
-        let line = br"36 35 0:98 / /mnt/a\040b\134 rw,noatime master:1 - fuse.vouch @host,id ro,user_id=0";
+        let line = br"36 35 0:98 / /mnt/a\040b\134 rw,noatime master:1 - fuse.vouch vouch:@host.id ro,user_id=0";
         let (point, mount) = parse_line(line).unwrap();
         assert_eq!((point.as_bytes(), mount.device.as_str(), mount.is_ours()), (&br"/mnt/a b\"[..], "0:98", true));
         assert!(parse_line(b"").is_none() && parse_line(b"36 35 0:98 / /mnt rw").is_none());

@@ -80,7 +80,7 @@ pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted,
 /// As [`mount_tree`].
 pub async fn mount_namespace(config: MountConfig, client: Arc<Client>, trees: TreeOptions) -> Result<Mounted, MountError> {
     let without_xattrs = config.options.xattrs == XattrMode::Off;
-    mount(config, Shape::Namespace(Namespace::new(client, trees)), None, Namespace::root(), without_xattrs, "vouch").await
+    mount(config, Shape::Namespace(Namespace::new(client, trees)), None, Namespace::root(), without_xattrs, "auto").await
 }
 
 async fn mount(
@@ -187,7 +187,7 @@ impl Mounted {
 
     fn take_away(&mut self) -> Result<(), MountError> {
         // Only what was mounted here: by now another file system may lie on top, or none.
-        let is_there = self.thread.take().is_some() && self.device.is_some() && point::device_at(&self.point) == self.device;
+        let is_there = self.thread.take().is_some() && point::device_at(&self.point) == self.device;
         if is_there { point::detach(&self.point) } else { Ok(()) }
     }
 }

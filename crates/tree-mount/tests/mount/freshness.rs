@@ -1,0 +1,78 @@
+//! What is fresh is served without replicas; what has expired is not served at all, until a fresh revision comes.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use rustix::io::Errno;
+
+use crate::world::{NOW, Site, World, noise, survey};
+
+fn is_eio<T>(result: std::io::Result<T>) -> bool {
+    result.is_err_and(|error| error.raw_os_error() == Some(Errno::IO.raw_os_error()))
+}
+
+fn site(seed: u8) -> std::sync::Arc<Site> {
+    let site = Site::new("a.example", seed);
+    fs::create_dir(site.source().join("d")).unwrap();
+    fs::write(site.source().join("d/tiny"), b"tiny").unwrap();
+    fs::write(site.source().join("large"), noise(1, 700_000)).unwrap();
+    fs::write(site.source().join("unread"), noise(2, 700_000)).unwrap();
+    site.publish(NOW, 3600);
+    site
+}
+
+#[test]
+fn a_warm_cache_outlives_all_replicas_and_the_rest_fails_in_time() {
+    let site = site(21);
+    let Some(world) = World::of_tree(&site) else { return };
+    let unread = world.path("unread");
+    fs::metadata(&unread).unwrap();
+    assert_eq!(fs::read(world.path("large")).unwrap(), noise(1, 700_000));
+    assert_eq!(fs::read(world.path("d/tiny")).unwrap(), b"tiny");
+    site.is_up.store(false, Ordering::SeqCst);
+    assert_eq!(fs::read(world.path("large")).unwrap(), noise(1, 700_000));
+    assert_eq!(fs::read(world.path("d/tiny")).unwrap(), b"tiny");
+    assert_eq!(fs::read_dir(world.path("d")).unwrap().count(), 1);
+    let began = Instant::now();
+    assert!(is_eio(fs::read(&unread)));
+    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+    site.is_up.store(true, Ordering::SeqCst);
+    world.until(|| fs::read(&unread).is_ok_and(|bytes| bytes == noise(2, 700_000)));
+}
+
+#[test]
+fn an_expired_tree_gives_errors_and_recovers() {
+    let site = site(22);
+    let Some(world) = World::of_tree(&site) else { return };
+    let mut open = File::open(world.path("large")).unwrap();
+    let mut reread = move || {
+        open.rewind()?;
+        let mut bytes = Vec::new();
+        open.read_to_end(&mut bytes).map(|_| bytes)
+    };
+    assert_eq!(reread().unwrap(), noise(1, 700_000));
+    let before = survey(&world.point);
+    world.clock.set(NOW + 3600);
+    world.until(|| !world.mounted.as_ref().unwrap().status().trees[0].served);
+    // The kernel is told within a second or two, and has nothing left to serve then.
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    assert!(is_eio(reread()), "not from the kernel's cache either");
+    assert!(is_eio(fs::read_dir(&world.point).and_then(|mut d| d.next().unwrap_or(Err(Errno::NOENT.into())))));
+    site.publish(NOW + 3500, 3600);
+    world.until(|| reread().is_ok_and(|bytes| bytes == noise(1, 700_000)));
+    world.until(|| fs::read(world.path("d/tiny")).is_ok());
+    assert_eq!(survey(&world.point), before);
+}
+
+#[test]
+fn a_clock_set_back_or_forth_shows_nothing_stale() {
+    let site = site(23);
+    let Some(world) = World::of_tree(&site) else { return };
+    assert_eq!(fs::read(world.path("d/tiny")).unwrap(), b"tiny");
+    world.clock.set(NOW + 1_000_000);
+    world.until(|| is_eio(fs::read(world.path("large"))));
+    world.clock.set(NOW + 10);
+    world.until(|| fs::read(world.path("large")).is_ok_and(|bytes| bytes == noise(1, 700_000)));
+}

@@ -1,0 +1,98 @@
+//! Mounting, unmounting, and what a killed client leaves.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use vouch_tree_mount::{MountError, clear_dead_mount, unmount_point};
+
+use crate::world::{NOW, Site, World};
+
+fn site(seed: u8) -> std::sync::Arc<Site> {
+    let site = Site::new("a.example", seed);
+    fs::write(site.source().join("file"), b"x").unwrap();
+    site.publish(NOW, 3600);
+    site
+}
+
+#[test]
+fn a_mount_is_gone_when_it_is_unmounted_by_either_side() {
+    let site = site(41);
+    let Some(mut world) = World::of_tree(&site) else { return };
+    let point = world.point.clone();
+    assert_eq!(fs::read(point.join("file")).unwrap(), b"x");
+    assert!(matches!(clear_dead_mount(&point), Err(MountError::Busy { .. })));
+    let mounted = world.mounted.take().unwrap();
+    unmount_point(&point).unwrap();
+    world
+        .runtime
+        .block_on(async { tokio::time::timeout(Duration::from_secs(10), mounted.serve_until(std::future::pending())).await })
+        .unwrap()
+        .unwrap();
+    assert!(!point.join("file").exists());
+
+    let world = World::of_tree(&site).unwrap();
+    let open = fs::File::open(world.path("file")).unwrap();
+    let point = world.point.clone();
+    drop(world);
+    assert!(!point.join("file").exists(), "gone though a file is open");
+    drop(open);
+}
+
+#[test]
+fn a_signal_to_stop_unmounts() {
+    let site = site(42);
+    let Some(mut world) = World::of_tree(&site) else { return };
+    let mounted = world.mounted.take().unwrap();
+    world.runtime.block_on(mounted.serve_until(tokio::time::sleep(Duration::from_millis(50)))).unwrap();
+    assert!(!world.path("file").exists());
+}
+
+/// Plays the client that is killed; does nothing unless told where to mount.
+#[test]
+fn victim() {
+    let Some(point) = std::env::var_os("VOUCH_TEST_VICTIM") else { return };
+    let site = site(43);
+    let _world = World::of_tree_at(&site, point.into());
+    println!("mounted");
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn what_a_killed_client_leaves_is_cleared_by_the_next() {
+    let site = site(44);
+    let Some(world) = World::of_tree(&site) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let point = dir.path().join("mnt");
+    fs::create_dir(&point).unwrap();
+    let mut victim = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "lifecycle::victim", "--nocapture"])
+        .env("VOUCH_TEST_VICTIM", &point)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    world.until(|| point.join("file").exists());
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    let dead = fs::metadata(&point).unwrap_err();
+    assert_eq!(dead.raw_os_error(), Some(rustix::io::Errno::NOTCONN.raw_os_error()));
+    let again = World::of_tree_at(&site, point.clone()).unwrap();
+    assert_eq!(fs::read(point.join("file")).unwrap(), b"x");
+    drop(again);
+    assert!(!clear_dead_mount(&point).unwrap());
+}
+
+#[test]
+fn what_can_not_be_a_mount_point_is_named() {
+    let site = site(45);
+    let Some(world) = World::of_tree(&site) else { return };
+    let (dir, tree) = (tempfile::tempdir().unwrap(), world.tree.clone().unwrap());
+    let file = dir.path().join("file");
+    fs::write(&file, b"").unwrap();
+    for point in [file, dir.path().join("missing")] {
+        let config = vouch_tree_mount::MountConfig { point, options: Default::default() };
+        let refused = world.runtime.block_on(vouch_tree_mount::mount_tree(config, tree.clone())).err().unwrap();
+        assert!(matches!(refused, MountError::Point { .. }), "{refused}");
+        assert_eq!(refused.exit_code(), 3);
+    }
+}

@@ -1,0 +1,11 @@
+//! Real mounts of trees that are published and served in this process. One binary, so that it links once.
+//!
+//! Needs /dev/fuse, and root or fusermount3; without them each test says so and passes, unless CI=true.
+
+mod faithful;
+mod freshness;
+mod lifecycle;
+mod namespace;
+mod revision;
+#[allow(unreachable_pub, reason = "shared by the other modules")]
+mod world;

@@ -1,0 +1,177 @@
+//! A new revision appears without a remount, under open files.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
+use crate::world::{NOW, Site, World, noise, survey};
+
+fn errno(error: &std::io::Error) -> Option<Errno> {
+    error.raw_os_error().map(Errno::from_raw_os_error)
+}
+
+fn reread(file: &mut File) -> std::io::Result<Vec<u8>> {
+    file.rewind()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map(|_| bytes)
+}
+
+/// Files of each size class, in nested directories.
+fn site(seed: u8) -> std::sync::Arc<Site> {
+    let site = Site::new("a.example", seed);
+    fs::create_dir_all(site.source().join("d/e")).unwrap();
+    fs::create_dir(site.source().join("same")).unwrap();
+    for dir in ["", "d/", "d/e/", "same/"] {
+        fs::write(site.source().join(format!("{dir}tiny")), b"tiny 1").unwrap();
+        fs::write(site.source().join(format!("{dir}leaf")), noise(1, 50_000)).unwrap();
+        fs::write(site.source().join(format!("{dir}tree")), noise(2, 500_000)).unwrap();
+    }
+    symlink("tiny", site.source().join("link")).unwrap();
+    site.publish(NOW, 3600);
+    site
+}
+
+#[test]
+fn open_files_go_on_with_the_content_of_the_same_path() {
+    let site = site(11);
+    let Some(world) = World::of_tree(&site) else { return };
+    let names = ["tiny", "leaf", "tree", "d/e/tiny", "d/e/leaf", "d/e/tree", "same/tree"];
+    let mut open: Vec<File> = names.iter().map(|name| File::open(world.path(name)).unwrap()).collect();
+    open.iter_mut().for_each(|file| drop(reread(file).unwrap()));
+    let before = survey(&world.point);
+    let ino = fs::metadata(world.path("d/e/leaf")).unwrap().ino();
+    assert!(fs::metadata(world.path("d/e/new")).is_err() && fs::metadata(world.path("new")).is_err());
+
+    fs::write(site.source().join("tiny"), b"tiny 2").unwrap();
+    fs::write(site.source().join("d/e/tiny"), b"tiny two").unwrap();
+    fs::write(site.source().join("d/e/leaf"), noise(3, 60_000)).unwrap();
+    fs::write(site.source().join("d/e/tree"), noise(4, 700_000)).unwrap();
+    fs::write(site.source().join("d/e/new"), b"new").unwrap();
+    fs::write(site.source().join("new"), b"new").unwrap();
+    fs::remove_file(site.source().join("link")).unwrap();
+    symlink("d/e/tiny", site.source().join("link")).unwrap();
+    site.publish(NOW, 3600);
+    assert_eq!(survey(&world.point), before, "nothing changes until the client has heard of it");
+    world.refresh();
+
+    for (name, file) in names.iter().zip(&mut open) {
+        assert!(reread(file).unwrap() == fs::read(site.source().join(name)).unwrap(), "{name} through the open file");
+        assert_eq!(file.metadata().unwrap().size(), fs::metadata(site.source().join(name)).unwrap().size(), "{name}");
+    }
+    assert_eq!(fs::metadata(world.path("d/e/leaf")).unwrap().ino(), ino);
+    assert_eq!(survey(&world.point), survey(&site.source()));
+    assert_eq!(fs::read_to_string(world.path("d/e/new")).unwrap(), "new", "a name that was known to be missing");
+    assert_eq!(fs::read_to_string(world.path("new")).unwrap(), "new");
+    assert_eq!(fs::read_to_string(world.path("link")).unwrap(), "tiny two");
+}
+
+#[test]
+fn what_was_removed_is_stale_and_what_returns_is_found() {
+    let site = site(12);
+    let Some(world) = World::of_tree(&site) else { return };
+    let mut removed = File::open(world.path("leaf")).unwrap();
+    let mut below = File::open(world.path("d/e/tree")).unwrap();
+    let mut kept = File::open(world.path("same/tree")).unwrap();
+    for file in [&mut removed, &mut below, &mut kept] {
+        reread(file).unwrap();
+    }
+    fs::remove_file(site.source().join("leaf")).unwrap();
+    fs::remove_dir_all(site.source().join("d")).unwrap();
+    fs::write(site.source().join("d"), b"a file now").unwrap();
+    site.publish(NOW, 3600);
+    world.refresh();
+    for file in [&mut removed, &mut below] {
+        assert_eq!(errno(&reread(file).unwrap_err()), Some(Errno::STALE));
+        assert_eq!(errno(&file.metadata().unwrap_err()), Some(Errno::STALE));
+    }
+    reread(&mut kept).unwrap();
+    assert_eq!(errno(&fs::metadata(world.path("leaf")).unwrap_err()), Some(Errno::NOENT));
+    assert_eq!(fs::read_to_string(world.path("d")).unwrap(), "a file now");
+    assert_eq!(survey(&world.point), survey(&site.source()));
+
+    fs::remove_file(site.source().join("d")).unwrap();
+    fs::create_dir_all(site.source().join("d/e")).unwrap();
+    fs::write(site.source().join("d/e/tree"), b"again").unwrap();
+    fs::write(site.source().join("leaf"), b"again").unwrap();
+    site.publish(NOW, 3600);
+    world.refresh();
+    assert_eq!(survey(&world.point), survey(&site.source()));
+    assert_eq!(reread(&mut removed).unwrap(), b"again", "the path leads to a file again");
+}
+
+#[test]
+fn links_of_one_file_part_and_join() {
+    let site = Site::new("a.example", 13);
+    fs::create_dir(site.source().join("d")).unwrap();
+    fs::write(site.source().join("one"), b"both").unwrap();
+    fs::hard_link(site.source().join("one"), site.source().join("d/two")).unwrap();
+    site.publish(NOW, 3600);
+    let Some(world) = World::of_tree(&site) else { return };
+    let mut open = File::open(world.path("d/two")).unwrap();
+    assert_eq!(reread(&mut open).unwrap(), fs::read(world.path("one")).unwrap());
+    fs::remove_file(site.source().join("d/two")).unwrap();
+    fs::write(site.source().join("d/two"), b"alone").unwrap();
+    site.publish(NOW, 3600);
+    world.refresh();
+    assert_eq!(survey(&world.point), survey(&site.source()));
+    let ino = |name: &str| fs::metadata(world.path(name)).unwrap().ino();
+    assert_ne!(ino("one"), ino("d/two"));
+    assert!(reread(&mut open).is_ok());
+    fs::remove_file(site.source().join("d/two")).unwrap();
+    fs::hard_link(site.source().join("one"), site.source().join("d/two")).unwrap();
+    site.publish(NOW, 3600);
+    world.refresh();
+    assert_eq!(survey(&world.point), survey(&site.source()));
+    let ino = |name: &str| fs::metadata(world.path(name)).unwrap().ino();
+    assert_eq!(ino("one"), ino("d/two"));
+}
+
+#[test]
+fn nothing_is_given_up_while_the_new_revision_can_not_be_read() {
+    let site = site(14);
+    let Some(world) = World::of_tree(&site) else { return };
+    let mut open = File::open(world.path("d/e/leaf")).unwrap();
+    let before = reread(&mut open).unwrap();
+    // So many that the root needs pages that do not come along with the fsinfo.
+    (0..5000).for_each(|n| fs::write(site.source().join(format!("more-{n}")), n.to_string()).unwrap());
+    fs::remove_file(site.source().join("d/e/leaf")).unwrap();
+    site.publish(NOW, 3600);
+    let tree = world.tree.as_ref().unwrap();
+    world.runtime.block_on(tree.refresh()).unwrap();
+    site.is_up.store(false, Ordering::SeqCst);
+    std::thread::sleep(Duration::from_millis(500));
+    match reread(&mut open) {
+        Ok(bytes) => assert_eq!(bytes, before),
+        // It was quick enough to learn the truth before the replica went.
+        Err(error) => assert!([Some(Errno::STALE), Some(Errno::IO)].contains(&errno(&error))),
+    }
+    site.is_up.store(true, Ordering::SeqCst);
+    world.refresh();
+    assert_eq!(errno(&reread(&mut open).unwrap_err()), Some(Errno::STALE));
+    assert_eq!(survey(&world.point), survey(&site.source()));
+}
+
+#[test]
+fn a_listing_under_way_goes_on_in_the_version_in_which_it_began() {
+    let site = Site::new("a.example", 15);
+    (0..4000).for_each(|n| fs::write(site.source().join(format!("name-{n:05}")), b"").unwrap());
+    site.publish(NOW, 3600);
+    let Some(world) = World::of_tree(&site) else { return };
+    let mut listing = fs::read_dir(&world.point).unwrap();
+    let mut names: Vec<_> = listing.by_ref().take(1000).map(|e| e.unwrap().file_name()).collect();
+    // All before the cursor goes, and much comes.
+    (0..900).for_each(|n| fs::remove_file(site.source().join(format!("name-{n:05}"))).unwrap());
+    (0..500).for_each(|n| fs::write(site.source().join(format!("name-02000-{n}")), b"").unwrap());
+    site.publish(NOW, 3600);
+    world.refresh();
+    names.extend(listing.map(|e| e.unwrap().file_name()));
+    let all: std::collections::BTreeSet<_> = names.iter().collect();
+    assert_eq!(all.len(), names.len(), "no name comes twice");
+    let missing = (1000..4000).filter(|n| !all.contains(&std::ffi::OsString::from(format!("name-{n:05}")))).count();
+    assert_eq!(missing, 0, "no name that was there all the time is left out");
+    assert_eq!(survey(&world.point), survey(&site.source()));
+}

@@ -1,0 +1,346 @@
+//! A publisher with a directory, replicas on a network in memory, and a mount.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::{BoxFuture, FutureExt};
+use parking_lot::Mutex;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::runtime::Runtime;
+use vouch_oncrpc::{Accepted, Call, RecordReader, Reply, begin_record, end_record};
+use vouch_tree::key::{SecretKey, SigningCert};
+use vouch_tree::protocol::{FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, Procedure};
+use vouch_tree::{Iv, TreeName};
+use vouch_tree_client::{Client, ClientOptions, Clock, Connector, Stream, Tree, TreeOptions};
+use vouch_tree_mount::{MountConfig, MountOptions, Mounted, mount_namespace, mount_tree};
+use vouch_tree_publish::{Options, Progress, Signer, publish};
+use vouch_tree_store::{Database, FrameSource, WriteOptions};
+use vouch_xdr::{Writer, Xdr};
+
+/// When the tests happen.
+pub const NOW: i64 = 1_795_000_000;
+
+/// A clock that tests set.
+pub struct TestClock(AtomicI64);
+
+impl TestClock {
+    pub fn set(&self, now: i64) {
+        self.0.store(now, Ordering::SeqCst);
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> i64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// A published directory and its only replica.
+pub struct Site {
+    dir: TempDir,
+    root: SecretKey,
+    signing: SecretKey,
+    cert: SigningCert,
+    pub name: TreeName,
+    pub is_up: AtomicBool,
+    statements: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Site {
+    /// A tree at `host` with an empty source directory.
+    pub fn new(host: &str, seed: u8) -> Arc<Self> {
+        let (root, signing) = (SecretKey::from_seed(&[seed; 32]), SecretKey::from_seed(&[seed + 100; 32]));
+        let cert = SigningCert::issue(&root, signing.public(), 1, 0, u64::MAX / 2);
+        let name = TreeName::new(host, root.public().hostid()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("source")).unwrap();
+        Database::create(&dir.path().join("db"), *name.hostid(), Iv::from_bytes([seed; 32])).unwrap();
+        Arc::new(Self { dir, root, signing, cert, name, is_up: AtomicBool::new(true), statements: Mutex::default() })
+    }
+
+    /// What is published.
+    pub fn source(&self) -> PathBuf {
+        self.dir.path().join("source")
+    }
+
+    /// The root key, to revoke and forward.
+    pub fn root_key(&self) -> &SecretKey {
+        &self.root
+    }
+
+    /// A key statement that the replica hands out.
+    pub fn state(&self, statement: Vec<u8>) {
+        self.statements.lock().push(statement);
+    }
+
+    /// Publishes the source as it is, valid for `duration_s` from `start`.
+    pub fn publish(&self, start: i64, duration_s: u32) {
+        self.publish_with(Options::new(self.source(), self.name.clone(), start as u64, duration_s));
+    }
+
+    pub fn publish_with(&self, mut options: Options) {
+        // The stat cache does not trust timestamps this young, and tests rewrite files within one tick.
+        options.rehash = true;
+        let writer = Database::open_write(&self.dir.path().join("db"), WriteOptions::default()).unwrap();
+        let signer = Signer { key: &self.signing, cert: self.cert };
+        publish(&writer, &signer, &options, &Progress::default()).unwrap();
+    }
+
+    fn replies(&self, call: &Call<'_>) -> Vec<u8> {
+        let database = Database::open_read(&self.dir.path().join("db")).unwrap();
+        match Procedure::from_number(call.procedure) {
+            Some(Procedure::GetFsinfo) => {
+                let asked = GetFsinfoArgs::from_xdr(call.args).unwrap();
+                match database.head().filter(|_| asked.hostid == *self.name.hostid()) {
+                    Some(signed) => {
+                        let companions = database.companions().iter().filter_map(|h| database.get(h).unwrap()).collect();
+                        let statements = self.statements.lock().clone();
+                        GetFsinfoResult::Ok(FsinfoOffer { signed_fsinfo: signed.to_vec(), statements, companions }).to_xdr()
+                    }
+                    None => GetFsinfoResult::NoTree.to_xdr(),
+                }
+            }
+            Some(Procedure::GetData) => {
+                let asked = GetDataArgs::from_xdr(call.args).unwrap();
+                let frames: Vec<Option<Vec<u8>>> = asked.handles.iter().map(|handle| database.get(handle).unwrap()).collect();
+                let mut w = Writer::new();
+                GetDataResult { frames: frames.iter().map(Option::as_deref).collect() }.encode(&mut w);
+                w.into_bytes()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    async fn serve(self: Arc<Self>, mut stream: DuplexStream) {
+        let (mut records, mut buffer) = (RecordReader::new(1 << 20), vec![0; 64 * 1024]);
+        loop {
+            let Ok(n @ 1..) = stream.read(&mut buffer).await else { return };
+            let mut input = &buffer[..n];
+            while let Ok(Some(record)) = records.next(&mut input) {
+                if !self.is_up.load(Ordering::SeqCst) {
+                    return;
+                }
+                let call = Call::decode(&record).unwrap();
+                let (results, mut w) = (self.replies(&call), Writer::new());
+                let start = begin_record(&mut w);
+                Reply::accepted(call.xid, Accepted::Success(&results)).encode(&mut w);
+                let mut bytes = w.into_bytes();
+                end_record(&mut bytes, start, 0);
+                if stream.write_all(&bytes).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Addresses that lead to sites.
+#[derive(Default)]
+pub struct Network(Vec<Arc<Site>>);
+
+impl Connector for Network {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        let found = self.0.iter().position(|site| site.name.host() == host);
+        let address = move |n: usize| vec![SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, n as u8 + 1)), port)];
+        async move { found.map(address).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such host")) }.boxed()
+    }
+
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
+        async move {
+            let IpAddr::V4(ip) = address.ip() else { return Err(io::ErrorKind::AddrNotAvailable.into()) };
+            let site = self.0[usize::from(ip.octets()[3]) - 1].clone();
+            if !site.is_up.load(Ordering::SeqCst) {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            let (ours, theirs) = tokio::io::duplex(1 << 20);
+            tokio::spawn(site.serve(theirs));
+            Ok(Box::new(ours) as Box<dyn Stream>)
+        }
+        .boxed()
+    }
+}
+
+/// A mount, and the client behind it.
+pub struct World {
+    pub runtime: Runtime,
+    pub clock: Arc<TestClock>,
+    pub client: Arc<Client>,
+    pub tree: Option<Arc<Tree>>,
+    pub mounted: Option<Mounted>,
+    pub point: PathBuf,
+    _dir: TempDir,
+}
+
+impl World {
+    /// Mounts the first site's tree.
+    pub fn of_tree(site: &Arc<Site>) -> Option<Self> {
+        Self::of_tree_with(site, |_| {})
+    }
+
+    pub fn of_tree_with(site: &Arc<Site>, choose: impl FnOnce(&mut MountOptions)) -> Option<Self> {
+        let mut world = Self::start(vec![site.clone()])?;
+        let config = world.config(choose);
+        let tree = world.runtime.block_on(world.client.open(&site.name, &TreeOptions::default())).unwrap();
+        world.mounted = Some(world.runtime.block_on(mount_tree(config, tree.clone())).unwrap());
+        world.tree = Some(tree);
+        Some(world)
+    }
+
+    /// Mounts the tree at a directory of the caller's.
+    pub fn of_tree_at(site: &Arc<Site>, point: PathBuf) -> Option<Self> {
+        let mut world = Self::start(vec![site.clone()])?;
+        world.point = point;
+        let config = world.config(|_| {});
+        let tree = world.runtime.block_on(world.client.open(&site.name, &TreeOptions::default())).unwrap();
+        world.mounted = Some(world.runtime.block_on(mount_tree(config, tree)).unwrap());
+        Some(world)
+    }
+
+    /// Mounts the namespace.
+    pub fn of_namespace(sites: Vec<Arc<Site>>) -> Option<Self> {
+        let mut world = Self::start(sites)?;
+        let config = world.config(|_| {});
+        let mounting = mount_namespace(config, world.client.clone(), TreeOptions::default());
+        world.mounted = Some(world.runtime.block_on(mounting).unwrap());
+        Some(world)
+    }
+
+    fn start(sites: Vec<Arc<Site>>) -> Option<Self> {
+        if !has_fuse() {
+            return None;
+        }
+        let _ = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).with_test_writer().try_init();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let clock = Arc::new(TestClock(AtomicI64::new(NOW)));
+        let options = ClientOptions {
+            connector: Arc::new(Network(sites)),
+            clock: clock.clone(),
+            deadline: Duration::from_secs(3),
+            refresh_interval: Some(Duration::from_secs(3600)),
+            seed: Some(1),
+            ..ClientOptions::default()
+        };
+        let guard = runtime.enter();
+        let client = Client::new(options).unwrap();
+        drop(guard);
+        let dir = tempfile::tempdir().unwrap();
+        let point = dir.path().join("mnt");
+        fs::create_dir(&point).unwrap();
+        Some(Self { runtime, clock, client, tree: None, mounted: None, point, _dir: dir })
+    }
+
+    fn config(&self, choose: impl FnOnce(&mut MountOptions)) -> MountConfig {
+        let mut options = MountOptions { clock: self.clock.clone(), deadline: Duration::from_secs(8), ..MountOptions::default() };
+        choose(&mut options);
+        MountConfig { point: self.point.clone(), options }
+    }
+
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.point.join(name)
+    }
+
+    /// Asks for a newer revision and waits until the mount shows it.
+    pub fn refresh(&self) {
+        let tree = self.tree.as_ref().unwrap();
+        self.runtime.block_on(tree.refresh()).unwrap();
+        let number = tree.newest().number();
+        self.until(|| self.mounted.as_ref().unwrap().status().trees[0].revision == number);
+        // Notices to the kernel follow by a thread of their own.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+
+    /// Waits for something that happens by itself.
+    pub fn until(&self, mut done: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !done() {
+            assert!(began.elapsed() < Duration::from_secs(20), "it does not happen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(mounted) = self.mounted.take() {
+            self.runtime.block_on(mounted.unmount()).unwrap();
+        }
+    }
+}
+
+fn has_fuse() -> bool {
+    let why = if !Path::new("/dev/fuse").exists() {
+        "no /dev/fuse"
+    } else if !rustix::process::geteuid().is_root() && !Path::new("/usr/bin/fusermount3").exists() {
+        "neither root nor fusermount3"
+    } else {
+        return true;
+    };
+    assert!(std::env::var("CI").as_deref() != Ok("true"), "{why}");
+    println!("skipped: {why}");
+    false
+}
+
+/// All that is promised of each file below `dir`, by its path.
+pub fn survey(dir: &Path) -> BTreeMap<PathBuf, String> {
+    let (mut found, mut queue) = (BTreeMap::new(), vec![dir.to_owned()]);
+    while let Some(path) = queue.pop() {
+        let m = fs::symlink_metadata(&path).unwrap();
+        let content = if m.is_dir() {
+            queue.extend(fs::read_dir(&path).unwrap().map(|e| e.unwrap().path()));
+            String::new()
+        } else if m.is_symlink() {
+            format!("{:?}", fs::read_link(&path).unwrap())
+        } else if m.is_file() && m.size() < 64 << 20 {
+            let bytes = fs::read(&path).unwrap();
+            assert_eq!(bytes.len() as u64, m.size());
+            format!("{} {:?}", bytes.len(), hash(&bytes))
+        } else {
+            format!("{} {} {}", m.size(), m.rdev(), m.file_type().is_fifo())
+        };
+        // The size of a directory is the file system's own.
+        let line =
+            format!("{:o} {}:{} {}.{:09} {} {content} {}", m.mode(), m.uid(), m.gid(), m.mtime(), m.mtime_nsec(), m.nlink(), xattrs(&path));
+        found.insert(path.strip_prefix(dir).unwrap().to_owned(), line);
+    }
+    found
+}
+
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn xattrs(path: &Path) -> String {
+    let mut names = vec![0; 64 * 1024];
+    let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or(0);
+    let mut all: Vec<String> = names[..len]
+        .split(|&b| b == 0)
+        .filter(|name| !name.is_empty())
+        .map(|name| {
+            let mut value = vec![0; 64 * 1024];
+            let len = rustix::fs::lgetxattr(path, name, &mut value[..]).unwrap();
+            format!("{}={:?}", String::from_utf8_lossy(name), &value[..len])
+        })
+        .collect();
+    all.sort();
+    all.join(",")
+}
+
+/// Bytes that do not compress.
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
