@@ -4,6 +4,8 @@
 //! What was not synced is lost, torn, or kept, as a seed decides: the bytes of each file, and each name for itself. That is
 //! harsher than any file system in use.
 
+#![allow(dead_code, reason = "each test uses its part")]
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,74 @@
+//! Writers that are killed at random instants: nothing acknowledged is lost, and the next one goes on.
+//!
+//! In a program of its own: a child that is being forked holds copies of all locks of its parent for an instant.
+
+mod cut;
+mod made;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use cut::Dice;
+use made::{database, leaf, revision};
+use vouch_tree_store::{CollectOptions, Database, FrameSource, WriteOptions};
+
+const CHILD: &str = "VOUCH_STORE_TEST_CHILD";
+
+/// The child of the test below: commits and collects until it is killed. Does nothing when run as a test.
+#[test]
+fn child_that_writes_until_it_is_killed() {
+    let Some(path) = std::env::var_os(CHILD) else { return };
+    let path = Path::new(&path);
+    let options = || WriteOptions { pack_len_max: 50_000, fresh_count_max: 30, lock_wait: Duration::from_secs(10), ..Default::default() };
+    loop {
+        let writer = Database::open_write(path, options()).unwrap();
+        for _ in 0..3 {
+            let number = writer.revisions().last().map_or(0, |r| r.number) + 1;
+            let mut new = revision(&writer, number, number * 20..number * 20 + 60);
+            new.keep = Some(3);
+            writer.commit(new).unwrap();
+            println!("\nacknowledged {number}");
+        }
+        drop(writer);
+        Database::collect(path, CollectOptions { pack_len_max: 50_000, ..Default::default() }).unwrap();
+    }
+}
+
+#[test]
+fn killed_writers_lose_nothing_that_was_acknowledged() {
+    let (_dir, path) = database();
+    let mut dice = Dice(7);
+    let mut acknowledged = 0;
+    for round in 0..KILLS {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child_that_writes_until_it_is_killed", "--nocapture"])
+            .env(CHILD, &path)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let told = std::thread::spawn(move || {
+            let numbers = lines.map_while(std::result::Result::ok).filter_map(|line| line.strip_prefix("acknowledged ")?.parse().ok());
+            numbers.max().unwrap_or(0_u64)
+        });
+        std::thread::sleep(Duration::from_millis(30 + dice.roll(400)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        acknowledged = told.join().unwrap().max(acknowledged);
+        let reader = Database::open_read(&path).unwrap();
+        let revisions = reader.revisions();
+        let head = revisions.last().map_or(0, |r| r.number);
+        assert!(head >= acknowledged, "kill {round}: revision {acknowledged} was acknowledged, {head} is there");
+        for (handle, frame) in revisions.iter().flat_map(|r| r.number * 20..r.number * 20 + 60).map(leaf) {
+            assert_eq!(reader.get(&handle).unwrap(), Some(frame), "kill {round}");
+        }
+        let verified = Database::verify(&path, None).unwrap();
+        assert!(verified.is_sound(), "kill {round}: {:?}", verified.problems);
+    }
+    assert!(acknowledged > 0, "no child came as far as a commit");
+}
+
+const KILLS: u64 = 20;
