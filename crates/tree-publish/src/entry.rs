@@ -224,7 +224,8 @@ impl Walk<'_> {
                 if Attributes::of_fd(file.as_fd())? != *before {
                     return Err(Trouble::Changed);
                 }
-                self.count_read(blob.size);
+                self.progress.files_read.fetch_add(1, Ordering::Relaxed);
+                self.progress.bytes_read.fetch_add(blob.size, Ordering::Relaxed);
                 return Ok((xattrs, Content::Regular { blob, space }));
             }
             FileType::Symlink => {
@@ -300,6 +301,7 @@ impl Walk<'_> {
         }
         let mut handles = vec![None; group.count];
         let result = read_group(&self.frames, job.file.as_fd(), job.attributes.size, &group, &mut handles);
+        self.progress.bytes_read.fetch_add(group.len(job.attributes.size) as u64, Ordering::Relaxed);
         {
             let mut progress = job.progress.lock();
             match result {
@@ -319,7 +321,7 @@ impl Walk<'_> {
         if Attributes::of_fd(job.file.as_fd())? != job.attributes {
             return Err(Trouble::Changed);
         }
-        self.count_read(space);
+        self.progress.files_read.fetch_add(1, Ordering::Relaxed);
         let group = link_group(self.frames.iv(), &job.attributes);
         Ok(Read {
             inode: inode(&job.attributes, group, xattrs, Content::Regular { blob, space }),
@@ -410,11 +412,6 @@ impl Walk<'_> {
     fn outcome(&self, name: &[u8], read: &Read) -> Outcome {
         let print = if read.racy { Fingerprint::UNTRUSTED } else { read.attributes.fingerprint(self.frames.iv(), name, &[]) };
         Outcome { slot: Slot::New(Box::new(read.inode.clone())), print }
-    }
-
-    fn count_read(&self, len: u64) {
-        self.progress.files_read.fetch_add(1, Ordering::Relaxed);
-        self.progress.bytes_read.fetch_add(len, Ordering::Relaxed);
     }
 }
 

@@ -67,6 +67,13 @@ pub(crate) struct Group {
     pub(crate) at: usize,
 }
 
+impl Group {
+    /// Bytes that it reads of a file of `size`.
+    pub(crate) fn len(&self, size: u64) -> usize {
+        (size - self.first * LEAF_LEN_MAX as u64).min((self.count * LEAF_LEN_MAX) as u64) as usize
+    }
+}
+
 /// Spans of leaves, and the groups that jobs read of them.
 #[derive(Debug)]
 pub(crate) struct Batch {
@@ -154,7 +161,7 @@ pub(crate) fn read_group(
 ) -> Result<(), Trouble> {
     BUFFER.with_borrow_mut(|buffer| {
         let start = group.first * LEAF_LEN_MAX as u64;
-        let len = (size - start).min((group.count * LEAF_LEN_MAX) as u64) as usize;
+        let len = group.len(size);
         if buffer.len() < len {
             buffer.resize(GROUP_LEAF_COUNT * LEAF_LEN_MAX, 0);
         }

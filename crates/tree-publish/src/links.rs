@@ -1,4 +1,8 @@
 //! Hard links: a file is read once in a publication, and all its names carry the same inode.
+//!
+//! Names that the stat cache knows to be unchanged never come here. So if a linked file changes between the looks at two
+//! of its names, one may be published as it was before and the other as it is: each whole, and alike again in the next
+//! revision.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -30,8 +30,14 @@ fn child() {
 }
 
 fn peak_kib(publisher: &Publisher) -> u64 {
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["child", "--exact", "--nocapture"])
+    peak_kib_under(publisher, "true")
+}
+
+/// As a child of a shell that sets its own limits first.
+fn peak_kib_under(publisher: &Publisher, limits: &str) -> u64 {
+    let output = Command::new("sh")
+        .args(["-c", &format!("{limits} && exec \"$0\" child --exact --nocapture")])
+        .arg(std::env::current_exe().unwrap())
         .env("VOUCH_TEST_PUBLISH_IN", publisher.dir.path())
         .output()
         .unwrap();
@@ -76,4 +82,21 @@ fn a_sparse_file_of_a_hundred_gibibytes_and_a_large_one() {
     }
     assert!(peak_kib(&publisher) <= RSS_KIB_MAX);
     publisher.tree().compare(&publisher.source());
+}
+
+#[test]
+fn few_descriptors_are_enough_for_a_deep_tree() {
+    use std::os::fd::{AsFd as _, OwnedFd};
+    let publisher = Publisher::new();
+    let mut dir: OwnedFd = fs::File::open(publisher.source()).unwrap().into();
+    for _ in 0..400 {
+        for name in ["a", "b", "c"] {
+            rustix::fs::mkdirat(dir.as_fd(), name, rustix::fs::Mode::from(0o755)).unwrap();
+        }
+        rustix::fs::symlinkat("a", dir.as_fd(), "link").unwrap();
+        dir = rustix::fs::openat(dir.as_fd(), "b", rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
+    }
+    peak_kib_under(&publisher, "ulimit -n 80");
+    let counts = publisher.tree().fsinfo.counts;
+    assert_eq!((counts.directories, counts.symlinks), (1_201, 400));
 }

@@ -84,13 +84,17 @@ fn a_file_that_changes_once_is_read_again() {
 
 /// Does `change` over and over while `work` runs.
 fn while_changing<T>(mut change: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
-    let done = AtomicBool::new(false);
+    let (begun, done) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 change();
+                begun.store(true, Ordering::Relaxed);
             }
         });
+        while !begun.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         done.store(true, Ordering::Relaxed);
         result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
