@@ -103,12 +103,16 @@ async fn next_batch(calls: &Arc<Semaphore>, queue: &mut mpsc::Receiver<Request>)
     let mut len = 0;
     let mut next = queue.recv().await;
     while let Some(request) = next {
-        len += request.len_expected;
         // Who has given up needs no answer.
-        if !request.answer.is_closed() || batch.is_empty() {
+        if !request.answer.is_closed() {
+            len += request.len_expected;
             batch.push(request);
         }
-        next = if batch.len() < HANDLES_MAX && len < BATCH_LEN_MAX { queue.try_recv().ok() } else { None };
+        next = match batch.len() {
+            0 => queue.recv().await,
+            n if n < HANDLES_MAX && len < BATCH_LEN_MAX => queue.try_recv().ok(),
+            _ => None,
+        };
     }
     (batch, permit)
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until, timeout};
 use vouch_tree::{BlockHandle, FrameKind, Iv};
 
 use super::batch::{FetchFailure, FetchedFrame, Request};
+use super::race::Race;
 use super::score::{Choice, HEDGE_MAX, ReplicaId};
 use super::set::ReplicaSet;
 use super::status::CounterCells;
@@ -62,7 +62,7 @@ impl ReplicaSet {
             self.resolve_by(deadline).await;
         }
         let mut search = Search::default();
-        let mut attempts = FuturesUnordered::new();
+        let mut attempts = Race::default();
         // When to look for another replica, and whether that counts as a hedge or the first has had its time.
         let (mut next_look, mut overdue) = (Instant::now(), false);
         loop {
@@ -73,7 +73,7 @@ impl ReplicaSet {
             }
             tokio::select! {
                 biased;
-                Some((id, outcome)) = attempts.next() => {
+                (id, outcome) = attempts.next() => {
                     let since = search.ended(id);
                     match outcome {
                         Ok(frame) => {

@@ -3,6 +3,7 @@
 mod batch;
 mod connection;
 mod fetch;
+mod race;
 mod score;
 mod set;
 mod status;

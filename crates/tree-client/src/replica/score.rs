@@ -171,10 +171,15 @@ impl Scores {
         record.aside_until = now + LIAR_ASIDE;
     }
 
-    /// How long to wait for `id` before another is asked as well: roughly its 95th percentile.
+    /// How long to wait for `id` before another is asked as well: roughly its 95th percentile, longer under load, for
+    /// what is in flight comes first.
     pub(crate) fn hedge_delay(&self, id: ReplicaId) -> Duration {
-        match self.records[id.0].latency_us {
-            Some((mean, deviation)) => Duration::from_secs_f64((mean + 4.0 * deviation).max(0.0) / 1e6).clamp(HEDGE_MIN, HEDGE_MAX),
+        let record = &self.records[id.0];
+        match record.latency_us {
+            Some((mean, deviation)) => {
+                let load = 1.0 + f64::from(record.in_flight) / f64::from(LOAD_UNIT);
+                Duration::from_secs_f64((mean + 4.0 * deviation).max(0.0) * load / 1e6).clamp(HEDGE_MIN, HEDGE_MAX)
+            }
             None => HEDGE_MAX / 8,
         }
     }

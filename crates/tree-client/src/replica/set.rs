@@ -179,7 +179,8 @@ impl ReplicaSet {
         let (now, replicas) = (self.now(), self.all());
         let newest = replicas.iter().map(|r| r.revision.load(Ordering::Relaxed)).max().unwrap_or(0);
         let scores = self.scores.lock();
-        let fastest = replicas.iter().filter_map(|r| scores.standing(r.id, now).latency).min().unwrap_or_default();
+        let standings = replicas.iter().map(|r| scores.standing(r.id, now)).filter(|s| !s.set_aside && !s.failing);
+        let fastest = standings.filter_map(|s| s.latency).min().unwrap_or_default();
         replicas
             .iter()
             .map(|replica| {

@@ -54,7 +54,8 @@ async fn a_revision_older_than_one_seen_before_a_restart_is_refused() {
     assert!(error.to_string().contains("old revision 1"), "{error}");
 }
 
-#[tokio::test(start_paused = true)]
+// In real time: the disk cache writes in a thread of its own.
+#[tokio::test]
 async fn without_replicas_a_restart_goes_on_with_what_is_remembered_and_valid() {
     let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
     let mut publisher = Publisher::new(21);

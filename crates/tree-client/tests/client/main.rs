@@ -3,6 +3,7 @@
 mod freshness;
 mod pulling;
 mod reading;
+mod replicas;
 mod unfoolable;
 #[allow(unreachable_pub, reason = "shared by the other modules")]
 mod world;
