@@ -19,7 +19,7 @@ use crate::error::OpError;
 use crate::kernel::{Kernel, Notice};
 use crate::namespace::Namespace;
 use crate::number::NodeId;
-use crate::table::{NodeView, Table};
+use crate::table::{Moved, NodeView, Table};
 use crate::volume::Volume;
 
 /// A mount's state.
@@ -66,19 +66,18 @@ impl Core {
                 Some(entry) => entry?,
                 None => volume.tree().lookup(&view.inode, name).await?,
             };
-            let Ok(mut entering) = self.table.enter(directory, &view.inode) else { continue };
             let Some(entry) = entry else {
-                let let_go = volume.negatives.lock().insert(directory, name);
-                drop(entering);
+                let Ok(let_go) = self.note_missing(directory, &view.inode, &volume, name) else { continue };
                 if let Some((directory, name)) = let_go {
                     self.kernel.tell(Notice::Name(directory, name));
                 }
                 return Ok(Found::Nothing(left));
             };
-            let id = entering.insert(name, &entry.inode).ok_or(OpError::Unfit("too many inode numbers collide"))?;
-            drop(entering);
+            let Ok(id) = self.table.enter(directory, &view.inode).map(|mut entering| entering.insert(name, &entry.inode)) else { continue };
+            let id = id.ok_or(OpError::Unfit("too many inode numbers collide"))?;
             if is_opaque(&view.inode) && volume.refer(directory, name) {
                 self.kernel.tell(Notice::Content(directory));
+                self.kernel.told().await;
             }
             return Ok(Found::File(attributes(id, &entry.inode), left));
         }
@@ -168,6 +167,18 @@ impl Core {
             Some(xattrs) => xattrs?,
             None => volume.tree().xattrs(inode).await?,
         })
+    }
+
+    /// Remembers a missing name, in step with the directory's version; returns one that the kernel must forget for it.
+    fn note_missing(
+        &self,
+        directory: NodeId,
+        seen: &Arc<Inode>,
+        volume: &Volume,
+        name: &[u8],
+    ) -> Result<Option<(NodeId, Box<[u8]>)>, Moved> {
+        let _entering = self.table.enter(directory, seen)?;
+        Ok(volume.negatives.lock().insert(directory, name))
     }
 
     /// The tree that a node belongs to; `None` for the namespace itself.

@@ -3,17 +3,19 @@
 //! A notice may wait in the kernel for a page or directory that a request holds, and that request for an answer from
 //! us; so notices are sent by a thread of their own, never by one that answers.
 
-use std::sync::mpsc;
-use std::thread::JoinHandle;
-
-use fuser::{INodeNo, Notifier};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fuser::{INodeNo, Notifier};
+use tokio::sync::oneshot;
 
 use crate::number::NodeId;
 
 /// Something that the kernel should forget.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Notice {
     /// A node's attributes (and access lists).
     Attributes(NodeId),
@@ -21,6 +23,8 @@ pub(crate) enum Notice {
     Content(NodeId),
     /// What a name in a directory leads to, or that it leads nowhere.
     Name(NodeId, Box<[u8]>),
+    /// Nothing; says that all before has been sent.
+    Mark(oneshot::Sender<()>),
 }
 
 /// The sending end; cheap to clone.
@@ -41,6 +45,13 @@ impl Kernel {
         // Nobody listens any more when the mount is ending, and then there is no cache to correct.
         let _ = self.notices.send(notice);
     }
+
+    /// Waits until the kernel has been told all so far, but not for ever: another file's notice may be waiting.
+    pub(crate) async fn told(&self) {
+        let (mark, reached) = oneshot::channel();
+        self.tell(Notice::Mark(mark));
+        let _ = tokio::time::timeout(TOLD_MAX, reached).await;
+    }
 }
 
 /// Sends notices until the last [`Kernel`] is gone.
@@ -48,6 +59,12 @@ pub(crate) fn run(notifier: Notifier, notices: mpsc::Receiver<Notice>) -> std::i
     std::thread::Builder::new().name("vouch-notify".into()).spawn(move || {
         for notice in notices {
             let sent = match &notice {
+                Notice::Mark(_) => {
+                    if let Notice::Mark(mark) = notice {
+                        let _ = mark.send(());
+                    }
+                    continue;
+                }
                 // A negative offset leaves the pages alone.
                 Notice::Attributes(id) => notifier.inval_inode(INodeNo(id.0), -1, 0),
                 Notice::Content(id) => notifier.inval_inode(INodeNo(id.0), 0, 0),
@@ -60,3 +77,6 @@ pub(crate) fn run(notifier: Notifier, notices: mpsc::Receiver<Notice>) -> std::i
         }
     })
 }
+
+/// How long an answer may wait for the kernel to forget what it contradicts.
+const TOLD_MAX: Duration = Duration::from_secs(1);

@@ -156,14 +156,22 @@ impl Namespace {
         } else {
             Self::link(canonical)
         };
-        let mut entries = self.entries.lock();
-        if entries.len() >= ENTRIES_MAX {
+        if !self.add(text, &reference) {
             return Err(OpError::Unfit("too many trees have been referred to; unmount and mount again"));
         }
-        entries.insert(text.to_owned(), reference.clone());
-        drop(entries);
+        // Whoever has referred to it finds it listed.
         core.kernel.tell(Notice::Content(NodeId::ROOT));
+        core.kernel.told().await;
         Ok(reference)
+    }
+
+    fn add(&self, text: &str, reference: &Reference) -> bool {
+        let mut entries = self.entries.lock();
+        let has_room = entries.len() < ENTRIES_MAX;
+        if has_room {
+            entries.insert(text.to_owned(), reference.clone());
+        }
+        has_room
     }
 
     fn failed_lately(&self, text: &str) -> Option<OpError> {

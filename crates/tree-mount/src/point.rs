@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::fs::statvfs;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -31,8 +32,9 @@ pub fn clear_dead_mount(point: &Path) -> Result<bool, MountError> {
             _ => Ok(false),
         };
     }
-    match fs::metadata(&path) {
-        Err(error) if is_dead(&error) => {
+    // What stat(2) would tell may be what the kernel remembers; statfs(2) always asks.
+    match statvfs(&path) {
+        Err(error) if is_dead(&error.into()) => {
             detach(&path)?;
             tracing::info!("{}: cleared what a killed client had left", path.display());
             Ok(true)

@@ -250,7 +250,8 @@ impl World {
     /// Asks for a newer revision and waits until the mount shows it.
     pub fn refresh(&self) {
         let tree = self.tree.as_ref().unwrap();
-        self.runtime.block_on(tree.refresh()).unwrap();
+        // A replica that was away is not asked again at once.
+        self.until(|| self.runtime.block_on(tree.refresh()).is_ok());
         let number = tree.newest().number();
         self.until(|| self.mounted.as_ref().unwrap().status().trees[0].revision == number);
         // Notices to the kernel follow by a thread of their own.
