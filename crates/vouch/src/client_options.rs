@@ -25,7 +25,7 @@ pub(crate) struct ClientArgs {
     timeout: Duration,
     /// Where the newest revision seen of each tree is remembered, so that no older one is believed. The default is
     /// /var/lib/vouch for root, else $XDG_STATE_HOME/vouch.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "VOUCH_STATE")]
     state: Option<PathBuf>,
     /// Refuse to read when the newest revision seen can't be remembered, instead of warning.
     #[arg(long)]
@@ -36,13 +36,13 @@ pub(crate) struct ClientArgs {
     statements: Vec<PathBuf>,
     /// Where verified blocks are kept on disk; several processes may share it. The default is /var/cache/vouch for root,
     /// else $XDG_CACHE_HOME/vouch.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", env = "VOUCH_CACHE")]
     cache: Option<PathBuf>,
     /// The most that the cache on disk may take.
     #[arg(long, value_name = "SIZE", default_value = "10G", value_parser = size::parse)]
     cache_quota: u64,
     /// No cache on disk.
-    #[arg(long, conflicts_with = "cache")]
+    #[arg(long)]
     no_cache: bool,
     /// The most that the cache in memory may take.
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse)]

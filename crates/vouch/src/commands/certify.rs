@@ -48,6 +48,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let now = when::now_s();
     let not_after = when::end(now, args.until, args.valid_for)?;
+    if !args.keys.join(keys::ROOT_KEY).exists() {
+        return Err(
+            Failure::not_found(args.keys.join(keys::ROOT_KEY).display(), "no such file").cure("name the directory with the root key")
+        );
+    }
     let last = last_serial(&args.keys)?;
     let serial = match (args.serial, last) {
         (Some(serial), Some(last)) if serial <= last => {

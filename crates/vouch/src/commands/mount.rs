@@ -12,7 +12,7 @@ use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::exit::{At as _, Cause, Code, Failure, Outcome};
 use crate::tree_path::TreePath;
-use crate::{interrupt, output, size};
+use crate::{interrupt, logging, output, size};
 
 /// Mount a published tree, or the namespace of all of them.
 ///
@@ -22,7 +22,7 @@ use crate::{interrupt, output, size};
 #[command(
     after_help = "Examples:\n  vouch mount @pub.example.org,HOSTID /mnt\n  vouch mount --background @pub.example.org,HOSTID /mnt --replica mirror.example\n  \
                   vouch mount --auto /vouch          then: ls /vouch/@pub.example.org,HOSTID/\n\n\
-                  With --background give --log-file too: the log then has nowhere else to go. In the foreground it runs until Ctrl-C, SIGTERM or `vouch umount DIR`."
+                  With --background the log goes to the system's log once it is mounted, unless --log-file is given. In the foreground it runs until Ctrl-C, SIGTERM or `vouch umount DIR`."
 )]
 pub(crate) struct Args {
     /// The tree, or with --auto the mount point.
@@ -114,6 +114,9 @@ async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf) -> Outcome {
     let revision = mounted.status().trees.first().map_or_else(String::new, |tree| format!(", revision {}", tree.revision));
     // A reader of this line that has gone must not end the mount.
     output::text(&format!("mounted on {}{revision}\n", mounted.point().display()))?;
+    if args.detached {
+        logging::leave_standard_error();
+    }
     mounted.serve_until(stop.notified()).await?;
     client.flush().await;
     Ok(())
@@ -146,7 +149,7 @@ fn detach() -> Outcome {
     command.args(std::env::args_os().skip(1)).arg("--detached").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().at("the mount behind")?;
     // What it says before it has mounted is passed on. Its pipes break when this process ends, so that nobody who waits for the
-    // end of our own output waits for the end of the mount; later words go to --log-file.
+    // end of our own output waits for the end of the mount; later words go to the log.
     let words = child.stderr.take().map(|mut words| std::thread::spawn(move || io::copy(&mut words, &mut io::stderr())));
     let mut line = String::new();
     if let Some(out) = child.stdout.take() {

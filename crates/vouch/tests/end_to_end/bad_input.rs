@@ -1,0 +1,121 @@
+//! Bad input of every command: one clear line, and the documented exit code.
+
+use crate::world::World;
+
+const HOSTID: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
+
+#[test]
+fn bad_values_give_one_line_and_their_code() {
+    let world = World::new();
+    world.small_tree();
+    world.write("junk", "junk");
+    let nowhere = format!("@127.0.0.1:1,{HOSTID}");
+    let name: &str = &nowhere;
+    let cases: &[(i32, &[&str])] = &[
+        (2, &["keygen", "--out", "new", "--until", "2001-01-01"]),
+        (4, &["certify", "no-such"]),
+        (3, &["name", "@host"]),
+        (3, &["name", "@host,abc"]),
+        (3, &["name", "keys", "--location", "a/b"]),
+        (4, &["name", "no-such"]),
+        (3, &["name", "junk"]),
+        (4, &["revoke", "no-such"]),
+        (3, &["revoke", "--statement", "junk"]),
+        (2, &["forward", "keys"]),
+        (3, &["forward", "keys", "--to", "junk"]),
+        (4, &["publish", "no-such", "--db", "db", "--keys", "keys", "--location", "h"]),
+        (4, &["publish", "src", "--db", "db", "--keys", "no-such", "--location", "h"]),
+        (3, &["publish", "src", "--db", "db", "--keys", "keys", "--location", "a b"]),
+        (4, &["gc", "--db", "no-such"]),
+        (4, &["serve", "--db", "no-such", "--listen", "127.0.0.1:0"]),
+        (3, &["pull", "junk", "--db", "mirror"]),
+        (6, &["pull", name, "--db", "mirror", "--timeout", "2s"]),
+        (2, &["pull", &format!("{name}/path"), "--db", "mirror"]),
+        (3, &["mount", "junk", "mnt"]),
+        (3, &["umount", "src"]),
+        (3, &["ls", "junk"]),
+        (6, &["ls", name, "--timeout", "2s"]),
+        (6, &["cat", &format!("{name}/x"), "--timeout", "2s"]),
+        (6, &["get", &format!("{name}/x"), "x", "--timeout", "2s"]),
+        (6, &["log", name, "--timeout", "2s"]),
+        (4, &["log", "--db", "no-such"]),
+        (6, &["diff", name, "--timeout", "2s"]),
+        (6, &["verify", name, "--timeout", "2s"]),
+        (4, &["verify", "--db", "no-such"]),
+        (2, &["man", "no-such"]),
+    ];
+    for (code, args) in cases {
+        let said = world.fails(*code, *args);
+        assert!(said.starts_with(&format!("vouch: {}: ", args[0])), "{args:?}: {said}");
+        assert!(!said.contains("os error"), "{said}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_is_usage() {
+    let world = World::new();
+    for args in [
+        &["no-such-command"][..],
+        &["publish"],
+        &["publish", "src", "--no-such-option"],
+        &["mount"],
+        &["serve"],
+        &["log"],
+        &["verify"],
+        &["gc", "--db", "db", "--keep", "0"],
+        &["publish", "src", "--db", "db", "--keys", "keys", "--location", "h", "--duration", "soon"],
+        &["pull", "x", "--db", "d", "--in-flight", "lots"],
+        &["completions", "no-such-shell"],
+        &["keygen", "--out", "k", "--until", "someday"],
+    ] {
+        let output = world.run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(!output.stderr.is_empty());
+    }
+    let output = world.run(["--log-level", "what=ever=this", "name", "keys"]);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn every_command_explains_itself_with_an_example() {
+    let world = World::new();
+    let commands = [
+        "keygen",
+        "certify",
+        "name",
+        "revoke",
+        "forward",
+        "publish",
+        "gc",
+        "serve",
+        "pull",
+        "mount",
+        "umount",
+        "ls",
+        "cat",
+        "get",
+        "log",
+        "diff",
+        "verify",
+        "completions",
+        "man",
+    ];
+    for command in commands {
+        let help = world.ok(["help", command]);
+        assert!(help.contains("Examples:") && help.contains("Usage:"), "{command}: {help}");
+    }
+}
+
+#[test]
+fn damaged_databases_are_refused_not_served() {
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    let manifest = world.path("db/manifest");
+    let bytes = std::fs::read(&manifest).expect("a manifest");
+    for cut in [0, 10, bytes.len() / 2, bytes.len() - 1] {
+        std::fs::write(&manifest, &bytes[..cut]).expect("written");
+        world.fails(3, ["serve", "--db", "db", "--listen", "127.0.0.1:0"]);
+        world.fails(3, ["log", "--db", "db"]);
+    }
+}

@@ -1,0 +1,84 @@
+//! Keys, certificates, names and statements.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::world::World;
+
+#[test]
+fn keygen_makes_private_files_and_never_overwrites() {
+    let world = World::new();
+    for (name, mode) in [("root.key", 0o600), ("signing.key", 0o600), ("signing.cert", 0o644), ("root.pub", 0o644)] {
+        let meta = std::fs::metadata(world.path("keys").join(name)).expect("keygen made it");
+        assert_eq!(meta.permissions().mode() & 0o777 & !0o022, mode & !0o022, "{name}");
+    }
+    let before = std::fs::read(world.path("keys/root.key")).expect("a key");
+    let said = world.fails(3, ["keygen", "--out", "keys"]);
+    assert!(said.contains("never overwritten"), "{said}");
+    assert_eq!(std::fs::read(world.path("keys/root.key")).expect("a key"), before);
+}
+
+#[test]
+fn a_sealed_root_key_opens_with_its_passphrase_alone() {
+    let world = World::new();
+    world.write("right", "correct horse\n");
+    world.write("wrong", "battery staple\n");
+    world.ok(["keygen", "--out", "sealed", "--passphrase-file", "right"]);
+    assert!(world.fails(3, ["certify", "sealed"]).contains("--passphrase-file"));
+    assert!(world.fails(3, ["certify", "sealed", "--passphrase-file", "wrong"]).contains("wrong passphrase"));
+    world.ok(["certify", "sealed", "--passphrase-file", "right"]);
+}
+
+#[test]
+fn certificates_count_up_and_the_old_pair_is_kept() {
+    let world = World::new();
+    for serial in 2..4 {
+        let report: serde_json::Value = serde_json::from_str(&world.ok(["certify", "keys", "--json"])).expect("JSON");
+        assert_eq!(report["serial"], serial);
+    }
+    for name in ["signing-1.key", "signing-1.cert", "signing-2.key", "signing.key", "signing.cert"] {
+        assert!(world.path("keys").join(name).exists(), "{name}");
+    }
+    assert!(world.fails(2, ["certify", "keys", "--serial", "3"]).contains("issued already"));
+    // With the root key elsewhere the new pair goes where it is asked to.
+    world.ok(["certify", "keys", "--out", "elsewhere"]);
+    assert!(world.path("elsewhere/signing.key").exists() && !world.path("elsewhere/root.key").exists());
+}
+
+#[test]
+fn names_print_and_parse() {
+    let world = World::new();
+    let hostid = world.ok(["name", "keys"]);
+    let hostid = hostid.trim();
+    assert_eq!(hostid.len(), 52);
+    assert_eq!(world.ok(["name", "keys/root.pub"]).trim(), hostid);
+    assert_eq!(world.ok(["name", "keys/signing.cert"]).trim(), hostid);
+    assert_eq!(world.ok(["name", hostid, "--location", "[::1]:99"]).trim(), format!("@[::1]:99,{hostid}"));
+    let parts: serde_json::Value = serde_json::from_str(&world.ok(["name", &format!("@h.example,{hostid}"), "--json"])).expect("JSON");
+    assert_eq!((&parts["host"], &parts["port"]), (&"h.example".into(), &4340.into()));
+    world.small_tree();
+    world.publish();
+    assert_eq!(world.ok(["name", "db"]).trim(), hostid);
+}
+
+#[test]
+fn statements_are_made_checked_and_passed_on() {
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    world.ok(["revoke", "keys", "--reason", "a test", "--out", "revocation"]);
+    assert!(world.fails(3, ["revoke", "keys", "--out", "revocation"]).contains("exists already"));
+    world.ok(["revoke", "--statement", "revocation", "--db", "db"]);
+    // One of the other kind, and one that was altered.
+    assert!(world.fails(3, ["forward", "--statement", "revocation", "--db", "db"]).contains("other kind"));
+    let text = std::fs::read_to_string(world.path("revocation")).expect("text");
+    let (header, body) = text.split_once('\n').expect("two lines");
+    let mut bytes = data_encoding::BASE64.decode(body.trim().as_bytes()).expect("base64");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    world.write("altered", format!("{header}\n{}\n", data_encoding::BASE64.encode(&bytes)));
+    assert!(world.fails(5, ["revoke", "--statement", "altered"]).contains("signature"));
+    // Another tree's database.
+    world.ok(["keygen", "--out", "other"]);
+    world.ok(["revoke", "other", "--out", "of-other"]);
+    assert!(world.fails(3, ["revoke", "--statement", "of-other", "--db", "db"]).contains("another key"));
+}

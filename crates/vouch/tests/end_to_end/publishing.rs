@@ -1,0 +1,121 @@
+//! Publications, revisions and collection.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::world::{World, have_python, signal};
+
+#[test]
+fn unchanged_files_are_not_read_again() {
+    let world = World::new();
+    world.small_tree();
+    let first = world.publish();
+    assert_eq!((&first["revision"], &first["files"], &first["symlinks"]), (&1.into(), &3.into(), &1.into()));
+    assert!(first["new_bytes"].as_u64().expect("a number") > 0);
+    // What has changed this very moment might change again within the same tick of the clock.
+    std::thread::sleep(Duration::from_millis(2100));
+    world.publish();
+    let third = world.publish();
+    assert_eq!((&third["revision"], &third["files_read"], &third["bytes_read"]), (&3.into(), &0.into(), &0.into()));
+    let rehashed = world.publish_with(&["--rehash"]);
+    assert_eq!(rehashed["files_read"], 3);
+}
+
+#[test]
+fn tagged_revisions_outlive_keep_and_gc() {
+    let world = World::new();
+    world.small_tree();
+    world.publish_with(&["--tag", "first"]);
+    for round in 0..4 {
+        world.write("src/changing", format!("{round}").repeat(100_000));
+        world.publish_with(&["--keep", "2"]);
+    }
+    let kept: Vec<serde_json::Value> =
+        world.ok(["log", "--db", "db", "--json"]).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let numbers: Vec<u64> = kept.iter().map(|row| row["revision"].as_u64().expect("a number")).collect();
+    assert_eq!(numbers, [5, 4, 1]);
+    assert_eq!(kept[2]["tag"], "first");
+    world.ok(["gc", "--db", "db"]);
+    assert!(world.ok(["verify", "--db", "db"]).contains("sound"));
+    assert!(world.fails(4, ["gc", "--db", "db", "--drop-tag", "no-such"]).contains("no kept revision"));
+    world.ok(["gc", "--db", "db", "--drop-tag", "first", "--keep", "1"]);
+    assert_eq!(world.ok(["log", "--db", "db", "--json"]).lines().count(), 1);
+    assert!(world.ok(["verify", "--db", "db"]).contains("sound"));
+}
+
+#[test]
+fn a_killed_publication_leaves_the_old_revision_whole() {
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    for n in 0..400u32 {
+        world.write(&format!("src/more/{n}"), n.to_le_bytes().repeat(20_000));
+    }
+    for wait_ms in [5, 20, 60, 150] {
+        let location = format!("127.0.0.1:{}", world.port);
+        let args = ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location];
+        let mut child = world.command(args).stdout(Stdio::null()).spawn().expect("the binary starts");
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        let _ = child.kill();
+        let _ = child.wait();
+        assert!(world.ok(["verify", "--db", "db"]).contains("sound"));
+    }
+    world.publish();
+    assert!(world.ok(["verify", "--db", "db"]).contains("sound"));
+}
+
+#[test]
+fn an_interrupted_publication_says_so_and_the_next_goes_on() {
+    let world = World::new();
+    for n in 0..3000u32 {
+        world.write(&format!("src/{n}"), n.to_le_bytes().repeat(10_000));
+    }
+    let location = format!("127.0.0.1:{}", world.port);
+    let args = ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location, "--threads", "1"];
+    let child = world.command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    std::thread::sleep(Duration::from_millis(150));
+    signal("INT", child.id());
+    let output = child.wait_with_output().expect("a child");
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(world.publish()["revision"], 1);
+}
+
+#[test]
+fn what_cannot_be_published_stops_it_and_is_named() {
+    let world = World::new();
+    world.small_tree();
+    // The database within what is published.
+    let location = format!("127.0.0.1:{}", world.port);
+    let said = world.fails(3, ["publish", ".", "--db", "db", "--keys", "keys", "--location", &location]);
+    assert!(said.contains("db"), "{said}");
+    // Another tree's keys.
+    world.publish();
+    world.ok(["keygen", "--out", "other"]);
+    let said = world.fails(3, ["publish", "src", "--db", "db", "--keys", "other", "--location", &location]);
+    assert!(said.contains("another tree"), "{said}");
+    // A key that its certificate does not name.
+    std::fs::copy(world.path("other/signing.key"), world.path("keys/signing.key")).expect("a copy");
+    let said = world.fails(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
+    assert!(said.contains("certifies"), "{said}");
+}
+
+#[test]
+fn a_second_writer_is_told_that_the_database_is_busy() {
+    if !have_python() {
+        return;
+    }
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    // Somebody holds the lock.
+    let hold = "import fcntl,sys,time\nf=open('db/lock','r+')\nfcntl.flock(f,fcntl.LOCK_EX)\nprint('held',flush=True)\ntime.sleep(60)";
+    let mut holder = std::process::Command::new("python3");
+    let mut holder = holder.args(["-c", hold]).current_dir(world.path("")).stdout(Stdio::piped()).spawn().expect("python3");
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(holder.stdout.take().expect("piped")), &mut line).expect("a line");
+    let location = format!("127.0.0.1:{}", world.port);
+    let said = world.fails(8, ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location]);
+    let _ = holder.kill();
+    let _ = holder.wait();
+    assert!(said.contains("db"), "{said}");
+}

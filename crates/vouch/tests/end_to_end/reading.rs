@@ -1,0 +1,127 @@
+//! Reading without a mount, and mirrors.
+
+use std::io::{Read as _, Write as _};
+
+use crate::world::{World, eventually, have_python};
+
+#[test]
+fn ls_cat_log_diff_and_verify_show_what_was_published() {
+    let world = World::new();
+    world.small_tree();
+    world.publish_with(&["--tag", "v1"]);
+    let _replica = world.serve();
+    assert_eq!(world.ok(["ls", &world.name("")]), "dir\nhello\nlink\n");
+    assert!(world.ok(["ls", "-l", &world.name("/")]).contains("link -> dir/numbers"));
+    assert_eq!(world.ok(["ls", "-R", "--json", &world.name("")]).lines().count(), 5);
+    assert_eq!(world.ok(["cat", &world.name("/hello")]), "hello world\n");
+    assert_eq!(world.ok(["cat", &world.name("/link")]), std::fs::read_to_string(world.path("src/dir/numbers")).expect("text"));
+    assert!(world.fails(4, ["cat", &world.name("/dir/no")]).contains("no such file"));
+    assert!(world.fails(3, ["cat", &world.name("/dir")]).contains("not a regular file"));
+
+    world.write("src/hello", "hello again\n");
+    world.write("src/new", "new\n");
+    std::fs::remove_file(world.path("src/dir/empty")).expect("it is there");
+    world.publish();
+    // The replica looks for news once a second.
+    assert!(eventually(std::time::Duration::from_secs(10), || world.ok(["cat", &world.name("/hello")]) == "hello again\n"));
+    let output = world.run(["diff", &world.name("")]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8(output.stdout).expect("text");
+    for line in ["- dir/empty", "~ hello  content mtime", "+ new"] {
+        assert!(said.lines().any(|found| found == line), "{said}");
+    }
+    assert!(world.run(["diff", &world.name(""), "--from", "2", "--to", "2"]).status.success());
+    assert_eq!(world.ok(["cat", "--revision", "1", &world.name("/hello")]), "hello world\n");
+    assert!(world.fails(4, ["cat", "--revision", "9", &world.name("/hello")]).contains("revision 9"));
+    let log = world.ok(["log", &world.name("")]);
+    assert!(log.lines().count() == 3 && log.trim_end().ends_with("v1"), "{log}");
+    assert!(world.ok(["verify", &world.name("")]).contains("sound"));
+    assert!(world.ok(["verify", "--json", &world.name("")]).contains("\"problem_count\": 0"));
+}
+
+#[test]
+fn get_keeps_all_of_a_tree_of_odd_cases() {
+    if !have_python() {
+        return;
+    }
+    let world = World::new();
+    assert!(world.script("odd-tree", ["src", "--large", "3000", "--depth", "200"]).status.success());
+    world.publish();
+    let _replica = world.serve();
+    world.ok(["get", &world.name(""), "copy"]);
+    world.assert_same("src", "copy", if crate::world::is_root() { &[] } else { &["--no-owner", "--no-xattr"] });
+    // One file, under its own name in a directory; and never over something that is there.
+    std::fs::create_dir(world.path("into")).expect("new");
+    world.ok(["get", &world.name("/sizes/1300001"), "into"]);
+    assert_eq!(std::fs::metadata(world.path("into/1300001")).expect("copied").len(), 1_300_001);
+    assert!(world.fails(3, ["get", &world.name("/sizes/1300001"), "into"]).contains("exists already"));
+    let left: Vec<_> =
+        std::fs::read_dir(world.path("")).expect("a directory").filter_map(Result::ok).map(|entry| entry.file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_string_lossy().starts_with(".vouch-get")), "{left:?}");
+}
+
+#[test]
+fn a_mirror_is_pulled_served_and_kept_current() {
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    let first = world.serve();
+    let report: serde_json::Value = serde_json::from_str(&world.ok(["pull", &world.name(""), "--db", "mirror", "--json"])).expect("JSON");
+    assert_eq!((&report["revision"], &report["was_current"]), (&1.into(), &false.into()));
+    assert!(world.ok(["pull", &world.name(""), "--db", "mirror"]).contains("here already"));
+    world.write("src/hello", "second\n");
+    world.publish();
+    assert!(eventually(std::time::Duration::from_secs(10), || world
+        .ok(["pull", &world.name(""), "--db", "mirror"])
+        .contains("revision 2")));
+    assert!(world.ok(["verify", "--db", "mirror"]).contains("sound"));
+    drop(first);
+    let mirror = world.serve_db("mirror", 0);
+    let name = world.name("/hello");
+    assert_eq!(world.ok(["cat", "--no-cache", "--replica", &mirror.address, &name]), "second\n");
+}
+
+#[test]
+fn the_replicas_page_tells_health_and_metrics() {
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    let replica = world.serve();
+    world.ok(["cat", "--no-cache", &world.name("/dir/numbers")]);
+    let mut said = String::new();
+    for path in ["/healthz", "/metrics"] {
+        let mut stream = std::net::TcpStream::connect(&replica.page).expect("the page answers");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("a request");
+        stream.read_to_string(&mut said).expect("an answer");
+    }
+    assert!(said.contains("\"healthy\": true") && said.contains("# TYPE"), "{said}");
+}
+
+#[test]
+fn a_reader_of_the_output_may_go_away() {
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    let _replica = world.serve();
+    let mut child =
+        world.command(["cat", &world.name("/dir/numbers")]).stdout(std::process::Stdio::piped()).spawn().expect("the binary starts");
+    let mut out = child.stdout.take().expect("piped");
+    out.read_exact(&mut [0; 10]).expect("a beginning");
+    drop(out);
+    assert!(child.wait().expect("a child").success());
+}
+
+#[test]
+fn completions_and_man_pages_come_from_the_parser() {
+    let world = World::new();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(world.ok(["completions", shell]).contains("publish"));
+    }
+    world.ok(["man", "--out", "man1"]);
+    for page in ["vouch.1", "vouch-publish.1", "vouch-mount.1"] {
+        assert!(std::fs::read_to_string(world.path("man1").join(page)).expect("a page").contains(".TH"), "{page}");
+    }
+    let help = world.ok(["help", "publish"]);
+    assert!(help.contains("Examples:") && help.contains("--location"), "{help}");
+    assert!(world.ok(["--help"]).contains("Exit codes"));
+}

@@ -1,0 +1,161 @@
+//! What a reader must not be fooled by, with real replicas that lie or lag.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::world::{World, eventually};
+
+#[test]
+fn a_lying_replica_is_found_out_and_another_is_asked() {
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    copy(&world.path("db"), &world.path("liar"));
+    let flipped = flip_data(&world.path("liar/packs"));
+    assert!(flipped > 0);
+    let honest = world.serve();
+    let liar = world.serve_db("liar", 0);
+    let expected = fs::read_to_string(world.path("src/dir/numbers")).expect("text");
+    // With the liar asked first, and with both.
+    for order in [[&liar.address, &honest.address], [&honest.address, &liar.address]] {
+        let name = world.name("/dir/numbers");
+        let args = ["cat", "--no-cache", "--only-replicas", "--replica", order[0], "--replica", order[1], &name];
+        assert_eq!(world.ok(args), expected);
+    }
+    // With the liar alone there is no wrong byte, only a failure.
+    let name = world.name("/dir/numbers");
+    let output = world.run(["cat", "--no-cache", "--timeout", "5s", "--only-replicas", "--replica", &liar.address, &name]);
+    assert!(!output.status.success());
+    assert!(expected.as_bytes().starts_with(&output.stdout));
+    // What is wrong shows on the liar's own machine as well.
+    assert_eq!(world.run(["verify", "--db", "liar"]).status.code(), Some(1));
+}
+
+#[test]
+fn an_older_revision_than_one_seen_is_refused() {
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    copy(&world.path("db"), &world.path("old"));
+    world.write("src/hello", "second\n");
+    world.publish();
+    let current = world.serve();
+    assert_eq!(world.ok(["cat", &world.name("/hello")]), "second\n");
+    drop(current);
+    let stale = world.serve_db("old", 0);
+    let name = world.name("/hello");
+    let args = ["cat", "--timeout", "5s", "--only-replicas", "--replica", &stale.address, &name];
+    // What was seen before is still valid, so it goes on being read, from the cache; without a cache there is nothing to read.
+    assert_eq!(world.ok(args), "second\n");
+    let output = world.run([&args[..], &["--no-cache"]].concat());
+    assert!(!output.status.success() && output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    // A client that has never seen the newer one has no way to know.
+    let mut fresh = world.command(args);
+    fresh.env("VOUCH_STATE", world.path("other-state")).env("VOUCH_CACHE", world.path("other-cache"));
+    assert_eq!(String::from_utf8_lossy(&fresh.output().expect("the binary starts").stdout), "hello world\n");
+}
+
+#[test]
+fn an_expired_revision_is_refused() {
+    let world = World::new();
+    world.small_tree();
+    world.publish_with(&["--duration", "1s"]);
+    let _replica = world.serve();
+    std::thread::sleep(Duration::from_millis(2100));
+    let said = world.fails(5, ["cat", "--timeout", "5s", &world.name("/hello")]);
+    assert!(said.contains("expired") || said.contains("valid until"), "{said}");
+}
+
+#[test]
+fn a_revocation_is_honoured_wherever_it_is_met() {
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    let _replica = world.serve();
+    world.ok(["cat", &world.name("/hello")]);
+    world.ok(["revoke", "keys", "--reason", "a test of it", "--out", "revocation"]);
+    // In a directory of the client.
+    fs::create_dir(world.path("statements")).expect("new");
+    let hostid = world.ok(["name", "keys"]);
+    fs::copy(world.path("revocation"), world.path("statements").join(hostid.trim())).expect("a copy");
+    let said = world.fails(5, ["cat", "--statements", "statements", &world.name("/hello")]);
+    assert!(said.contains("a test of it"), "{said}");
+    // In the replica's own answer.
+    world.ok(["revoke", "--statement", "revocation", "--db", "db"]);
+    assert!(eventually(Duration::from_secs(10), || world.run(["cat", &world.name("/hello")]).status.code() == Some(5)));
+}
+
+#[test]
+fn a_forwarding_pointer_leads_to_the_new_name() {
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    world.ok(["keygen", "--out", "new-keys"]);
+    let location = format!("127.0.0.1:{}", world.port);
+    world.write("src/hello", "at the new place\n");
+    world.ok(["publish", "src", "--db", "new-db", "--keys", "new-keys", "--location", &location]);
+    let new_name = world.ok(["name", "new-keys", "--location", &location]);
+    world.ok(["forward", "keys", "--to", new_name.trim(), "--db", "db"]);
+    let mut command = world.command(["serve", "--db", "db", "--db", "new-db", "--listen", &location]);
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().expect("the binary starts");
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().expect("piped")), &mut line).expect("a line");
+    let followed = world.run(["cat", &world.name("/hello")]);
+    let refused = world.run(["cat", "--refuse-forwarding", &world.name("/hello")]);
+    let _ = child.kill();
+    let _ = child.wait();
+    assert_eq!(String::from_utf8_lossy(&followed.stdout), "at the new place\n", "{}", String::from_utf8_lossy(&followed.stderr));
+    assert_eq!(refused.status.code(), Some(5));
+}
+
+#[test]
+fn a_new_signing_key_voids_the_old_one() {
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    copy(&world.path("db"), &world.path("thief-db"));
+    world.ok(["certify", "keys"]);
+    world.publish();
+    {
+        let _replica = world.serve();
+        world.ok(["cat", &world.name("/hello")]);
+    }
+    // Whoever has the old signing key signs more revisions than the publisher.
+    fs::create_dir(world.path("stolen")).expect("new");
+    for (from, to) in [("signing-1.key", "signing.key"), ("signing-1.cert", "signing.cert")] {
+        fs::copy(world.path("keys").join(from), world.path("stolen").join(to)).expect("a copy");
+    }
+    world.write("src/hello", "forged\n");
+    let location = format!("127.0.0.1:{}", world.port);
+    for _ in 0..3 {
+        world.ok(["publish", "src", "--db", "thief-db", "--keys", "stolen", "--location", &location]);
+    }
+    let _thief = world.serve_db("thief-db", world.port);
+    // The thief's revisions are newer by number and well signed, and yet what was seen before stays in force.
+    let output = world.run(["cat", "--timeout", "5s", &world.name("/hello")]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "hello world\n");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("certificate"));
+}
+
+fn copy(from: &Path, to: &Path) {
+    let status = std::process::Command::new("cp").arg("-a").args([from, to]).status().expect("cp");
+    assert!(status.success());
+}
+
+/// Flips a bit within each frame of the data packs; how many.
+fn flip_data(packs: &Path) -> usize {
+    let mut flipped = 0;
+    for entry in fs::read_dir(packs).expect("packs").filter_map(Result::ok) {
+        if !entry.file_name().to_string_lossy().starts_with("d-") {
+            continue;
+        }
+        let mut bytes = fs::read(entry.path()).expect("a pack");
+        for at in (200..bytes.len()).step_by(2000) {
+            bytes[at] ^= 4;
+            flipped += 1;
+        }
+        fs::write(entry.path(), bytes).expect("a pack");
+    }
+    flipped
+}

@@ -1,0 +1,233 @@
+//! A world for one test: a directory, a tree's keys and database, and replicas that end with it.
+
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// A directory for everything, and the tree's location.
+pub(crate) struct World {
+    dir: TempDir,
+    /// A port that was free a moment ago: the location in the tree's name.
+    pub(crate) port: u16,
+}
+
+impl World {
+    /// With keys in `keys`; nothing published yet.
+    pub(crate) fn new() -> World {
+        let world = World { dir: tempfile::tempdir().expect("a temporary directory"), port: free_port() };
+        world.ok(["keygen", "--out", "keys"]);
+        world
+    }
+
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a file, and what is above it.
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().expect("a name within the world")).expect("directories");
+        std::fs::write(path, content).expect("a file");
+    }
+
+    /// A small tree in `src`, old enough that its files are known to be unchanged the next time.
+    pub(crate) fn small_tree(&self) {
+        self.write("src/hello", "hello world\n");
+        self.write("src/dir/numbers", (0..50_000u32).map(|n| format!("{n}\n")).collect::<String>());
+        self.write("src/dir/empty", "");
+        std::os::unix::fs::symlink("dir/numbers", self.path("src/link")).expect("a link");
+        for name in ["src/hello", "src/dir/numbers", "src/dir/empty"] {
+            let file = std::fs::File::options().write(true).open(self.path(name)).expect("the file just written");
+            file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).expect("its own time");
+        }
+    }
+
+    /// Publishes `src` into `db`.
+    pub(crate) fn publish(&self) -> serde_json::Value {
+        self.publish_with(&[])
+    }
+
+    pub(crate) fn publish_with(&self, more: &[&str]) -> serde_json::Value {
+        let location = format!("127.0.0.1:{}", self.port);
+        let mut args = vec!["publish", "src", "--db", "db", "--keys", "keys", "--location", &location, "--json"];
+        args.extend(more);
+        serde_json::from_str(&self.ok(args)).expect("JSON")
+    }
+
+    /// The tree's name, with `path` behind it.
+    pub(crate) fn name(&self, path: &str) -> String {
+        let name = self.ok(["name", "keys", "--location", &format!("127.0.0.1:{}", self.port)]);
+        format!("{}{path}", name.trim())
+    }
+
+    /// A replica of `db` at the location in the name.
+    pub(crate) fn serve(&self) -> Replica {
+        self.serve_db("db", self.port)
+    }
+
+    /// A replica of any database; port 0 finds one.
+    pub(crate) fn serve_db(&self, db: &str, port: u16) -> Replica {
+        let mut command = self.command(["serve", "--db", db, "--listen", &format!("127.0.0.1:{port}"), "--metrics", "127.0.0.1:0"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
+        let mut line = String::new();
+        let out = child.stdout.take().expect("piped");
+        BufReader::new(out).read_line(&mut line).expect("a line of UTF-8");
+        assert!(line.starts_with("serving on "), "replica said {line:?}");
+        let address = line["serving on ".len()..].split([',', '\n']).next().expect("an address").to_owned();
+        let page = line.split("http://").nth(1).and_then(|rest| rest.split('/').next()).expect("a page").to_owned();
+        Replica { child, address, page }
+    }
+
+    /// The binary with this world's directory, state and cache.
+    pub(crate) fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
+        command.args(args).current_dir(self.dir.path()).stdin(Stdio::null());
+        command.env_remove("VOUCH_LOG").env_remove("VOUCH_PASSPHRASE_FILE");
+        command.env("HOME", self.dir.path()).env("VOUCH_STATE", self.path("state")).env("VOUCH_CACHE", self.path("cache"));
+        command
+    }
+
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Output {
+        self.command(args).output().expect("the binary starts")
+    }
+
+    /// Runs a command that must succeed; its standard output.
+    pub(crate) fn ok<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{:?}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    /// Runs a command that must fail with a code and one line; that line.
+    pub(crate) fn fails<S: AsRef<OsStr>>(&self, code: i32, args: impl IntoIterator<Item = S>) -> String {
+        let output = self.run(args);
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        // Warnings of the log may stand before it; the failure itself is one line, the last.
+        let lines: Vec<_> = said.lines().filter(|line| line.starts_with("vouch: ")).collect();
+        assert_eq!(lines.len(), 1, "not one line: {said}");
+        lines[0].to_owned()
+    }
+
+    /// A script of this repository, run by its own interpreter.
+    pub(crate) fn script<S: AsRef<OsStr>>(&self, name: &str, args: impl IntoIterator<Item = S>) -> Output {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../script").join(name);
+        Command::new(script).args(args).current_dir(self.dir.path()).output().expect("script/ is in the repository")
+    }
+
+    /// Compares two trees by script/compare-trees; they must be the same.
+    pub(crate) fn assert_same(&self, a: &str, b: &str, more: &[&str]) {
+        let output = self.script("compare-trees", [&[a, b], more].concat());
+        let said = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&said[..said.len().min(4000)]));
+    }
+}
+
+/// A replica that ends with its value.
+pub(crate) struct Replica {
+    child: Child,
+    pub(crate) address: String,
+    pub(crate) page: String,
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A mount in the foreground that ends with its value.
+pub(crate) struct Mount {
+    child: Child,
+    point: PathBuf,
+}
+
+impl Mount {
+    /// Mounts on a new directory; the arguments are those before it.
+    pub(crate) fn new(world: &World, point: &str, args: &[&str]) -> Mount {
+        let point = world.path(point);
+        std::fs::create_dir_all(&point).expect("a mount point");
+        let mut command = world.command([&["mount"], args].concat());
+        // Its own group, so that an interrupt of the test ends the test only.
+        let mut child = command.arg(&point).stdout(Stdio::piped()).process_group(0).spawn().expect("the binary starts");
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+        assert!(line.starts_with("mounted on "), "mount said {line:?}");
+        Mount { child, point }
+    }
+
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.point.join(name)
+    }
+
+    /// Ends it by a signal, as a service manager would; its exit code.
+    pub(crate) fn terminate(mut self) -> Option<i32> {
+        signal("TERM", self.child.id());
+        self.child.wait().expect("a child").code()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let ended = matches!(self.child.try_wait(), Ok(Some(_)));
+        if !ended {
+            signal("TERM", self.child.id());
+            if !eventually(Duration::from_secs(10), || matches!(self.child.try_wait(), Ok(Some(_)))) {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                let _ = Command::new("fusermount3").args(["-u", "-z"]).arg(&self.point).status();
+            }
+        }
+    }
+}
+
+/// Sends a signal by kill(1).
+pub(crate) fn signal(name: &str, pid: u32) {
+    let _ = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status();
+}
+
+/// Whether `holds` came true in time.
+pub(crate) fn eventually(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let end = Instant::now() + limit;
+    while !holds() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    true
+}
+
+/// Whether a test may go on. Where something is missing it is skipped, visibly; with CI=true that is a failure.
+pub(crate) fn have(what: &str, there: bool) -> bool {
+    if !there {
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "needs {what}, and CI=true allows no skips");
+        println!("skipped: needs {what}");
+    }
+    there
+}
+
+/// Whether mounts work here.
+pub(crate) fn have_fuse() -> bool {
+    let open = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
+    have("/dev/fuse", open) && (is_root() || have("fusermount3", Command::new("fusermount3").arg("-V").output().is_ok()))
+}
+
+pub(crate) fn have_python() -> bool {
+    have("python3", Command::new("python3").arg("-V").output().is_ok())
+}
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
