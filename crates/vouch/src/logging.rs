@@ -1,8 +1,10 @@
-//! Sets up the log: to standard error or a file, as text or as JSON. Owns the default levels of each kind of command.
+//! Sets up the log: to standard error, a file, or the system's log for a process without a terminal; as text or as JSON.
+//! A log that can't be written is lost, and nothing else is.
 
 use std::fs::File;
-use std::io::IsTerminal as _;
-use std::sync::Arc;
+use std::io::{self, IsTerminal as _};
+use std::os::unix::net::UnixDatagram;
+use std::sync::{Arc, OnceLock};
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::BoxMakeWriter;
@@ -20,16 +22,57 @@ pub(crate) fn start(global: &Global) -> Outcome {
         Failure::usage(format_args!("--log-level {directives}"), error).cure("use off, error, warn, info, debug or trace")
     })?;
     let (writer, colour): (BoxMakeWriter, bool) = match &global.log_file {
-        None => (BoxMakeWriter::new(std::io::stderr), std::io::stderr().is_terminal()),
+        None => (BoxMakeWriter::new(|| Fallback), io::stderr().is_terminal()),
         Some(path) => (BoxMakeWriter::new(Arc::new(File::options().create(true).append(true).open(path).at(path.display())?)), false),
     };
-    let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    // A broken pipe would otherwise be reported to that same pipe, and that ends the process.
+    let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).log_internal_errors(false);
     let started = match global.log_format {
         LogFormat::Text => base.with_ansi(colour).with_target(false).try_init(),
         LogFormat::Json => base.json().flatten_event(true).try_init(),
     };
     started.map_err(|error| Failure::usage("log", error))
 }
+
+/// From now on what would go to standard error goes to the system's log: whoever read standard error is about to leave.
+pub(crate) fn leave_standard_error() {
+    let connect = || {
+        let socket = UnixDatagram::unbound()?;
+        socket.connect(SYSTEM_LOG)?;
+        socket.set_nonblocking(true)?;
+        io::Result::Ok(socket)
+    };
+    let _ = SYSTEM.set(connect().ok());
+}
+
+/// Standard error, or the system's log once standard error was left. Each write is one record.
+struct Fallback;
+
+impl io::Write for Fallback {
+    fn write(&mut self, record: &[u8]) -> io::Result<usize> {
+        match SYSTEM.get() {
+            None => io::stderr().write_all(record)?,
+            Some(Some(socket)) => {
+                // RFC 3164, sections 4.1.1 and 4.1.3: facility daemon, severity warning; the receiver adds time and host.
+                let mut message = format!("<28>vouch[{}]: ", std::process::id()).into_bytes();
+                message.extend_from_slice(record.trim_ascii_end());
+                let _ = socket.send(&message);
+            }
+            Some(None) => {}
+        }
+        Ok(record.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Set when standard error was left: the system's log, if there is one.
+static SYSTEM: OnceLock<Option<UnixDatagram>> = OnceLock::new();
+
+/// Where the system's log takes records.
+const SYSTEM_LOG: &str = "/dev/log";
 
 /// Warnings only: what a command does is its output, not its log. Long-running commands raise it in their own help.
 const DEFAULT_LEVEL: &str = "warn";
