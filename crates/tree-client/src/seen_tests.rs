@@ -77,3 +77,24 @@ fn a_damaged_file_is_a_warning_or_an_error_as_asked() {
     SeenStore::new(Some(dir.path().into()), false).advance(&hostid(), memory(4)).unwrap();
     assert_eq!(SeenStore::new(Some(dir.path().into()), true).load(&hostid()).unwrap(), memory(4));
 }
+
+#[test]
+fn the_file_is_what_its_format_says() {
+    let dir = tempfile::tempdir().unwrap();
+    SeenStore::new(Some(dir.path().into()), true).advance(&hostid(), memory(2)).unwrap();
+    let bytes = fs::read(dir.path().join(hostid().to_string())).unwrap();
+    let body = [
+        &b"VOUCHSEE"[..],
+        &[0, 0, 0, 1],
+        &[0, 0, 0, 0, 0, 0, 0, 2],
+        &[2; 32],
+        &[0, 0, 0, 0, 0, 0, 0, 2],
+        &[0, 0, 0, 0, 0, 0, 0, 20],
+        &[0, 0, 0, 8],
+        &[2; 8],
+        &[0, 0, 0, 0],
+    ]
+    .concat();
+    assert_eq!(bytes[..body.len()], body);
+    assert_eq!(bytes[body.len()..], *blake3::hash(&body).as_bytes());
+}

@@ -131,3 +131,22 @@ async fn a_directory_that_cannot_be_made_is_an_error_at_once() {
     fs::write(dir.path().join("cache"), b"a file").unwrap();
     assert!(DiskCache::open(&DiskCacheOptions { dir: dir.path().join("cache"), quota_bytes: 1 << 20 }).is_err());
 }
+
+#[tokio::test]
+async fn files_are_what_their_format_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = open(dir.path(), 4 << 20);
+    let (handle, stored) = made(7, 10);
+    cache.put(&handle, stored.clone());
+    cache.flush().await;
+    let segment = dir.path().join("cache/segment-0000000000000001");
+    assert_eq!(fs::read(&segment).unwrap(), [&b"VCR1"[..], &[0, 0, 0, 12], handle.as_bytes(), &stored].concat());
+    let body = [&b"VCI1"[..], &[0, 0, 0, 1], handle.as_bytes(), &[0, 0, 0, 40], &[0, 0, 0, 12]].concat();
+    drop(cache);
+    let list = segment.with_extension("list");
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    while !list.exists() && std::time::Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(fs::read(list).unwrap(), [&body[..], blake3::hash(&body).as_bytes()].concat());
+}

@@ -288,3 +288,7 @@ async fn read_records(shared: &Shared, stream: &mut ReadHalf<Box<dyn Stream>>) -
         }
     }
 }
+
+#[cfg(test)]
+#[path = "connection_tests.rs"]
+mod tests;

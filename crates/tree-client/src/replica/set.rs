@@ -106,7 +106,8 @@ impl ReplicaSet {
                 Err(_) => self.note_resolve_error(format!("{}: the name could not be looked up in time", location.host)),
             }
         }
-        *resolved = Some(Instant::now());
+        // Without any replica there is nothing to wait for.
+        *resolved = (self.len() > 0).then(Instant::now);
     }
 
     fn note_resolve_error(&self, error: String) {
