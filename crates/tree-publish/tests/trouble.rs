@@ -125,7 +125,8 @@ fn a_directory_that_never_rests_is_refused() {
     let publisher = Publisher::new();
     let dir = publisher.source().join("dir");
     fs::create_dir(&dir).unwrap();
-    (0..300).for_each(|n| fs::write(dir.join(format!("rest{n}")), vec![3; 20_000]).unwrap());
+    // Long enough to read that the other thread gets its turn meanwhile.
+    (0..4_000).for_each(|n| fs::write(dir.join(format!("rest{n}")), vec![3; 20_000]).unwrap());
     let change = || {
         let file = dir.join("restless");
         fs::write(&file, "x").unwrap();
@@ -136,7 +137,7 @@ fn a_directory_that_never_rests_is_refused() {
     let mut options = publisher.options();
     options.skip_unreadable = true;
     let summary = while_changing(change, || publisher.publish(&options).unwrap());
-    assert!(summary.counts.files >= 300, "{summary:?}");
+    assert!(summary.counts.files >= 4_000, "{summary:?}");
     publisher.publish_and_compare();
 }
 
