@@ -17,7 +17,7 @@ use crate::cookie::Cookie;
 use crate::core::{Core, Shape, is_opaque};
 use crate::error::OpError;
 use crate::number::NodeId;
-use crate::table::Moved;
+use crate::table::{Moved, Owner as _};
 use crate::volume::{Volume, tag_of};
 
 /// A reply to be filled.

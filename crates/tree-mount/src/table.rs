@@ -11,14 +11,19 @@ use parking_lot::Mutex;
 use vouch_tree::{FileType, Inode};
 
 use crate::attr;
-use crate::number::NodeId;
+use crate::number::{NodeId, Numbering};
 use crate::volume::Volume;
 
+/// What a node belongs to; tests have none with a network behind it.
+pub(crate) trait Owner {
+    /// How its files are numbered.
+    fn numbering(&self) -> &Numbering;
+}
+
 /// What the kernel is to be told of one node.
-#[derive(Clone)]
-pub(crate) struct NodeView {
+pub(crate) struct NodeView<V = Volume> {
     /// The tree that it belongs to; `None` for what the namespace itself made.
-    pub(crate) volume: Option<Arc<Volume>>,
+    pub(crate) volume: Option<Arc<V>>,
     /// Its inode in the revision in force; [`attr::brief`] but for directories' pages.
     pub(crate) inode: Arc<Inode>,
     /// The directory of its first path.
@@ -52,22 +57,20 @@ pub(crate) enum Updated {
 }
 
 /// All nodes of a mount.
-#[derive(Default)]
-pub(crate) struct Table {
-    inner: Mutex<Inner>,
+pub(crate) struct Table<V = Volume> {
+    inner: Mutex<Inner<V>>,
 }
 
 type Map<V> = HashMap<NodeId, V, BuildHasherDefault<NumberHasher>>;
 
-#[derive(Default)]
-struct Inner {
-    nodes: Map<Node>,
+struct Inner<V> {
+    nodes: Map<Node<V>>,
     /// (directory, child), for each directory that holds a path of the child.
     children: BTreeSet<(NodeId, NodeId)>,
 }
 
-struct Node {
-    view: NodeView,
+struct Node<V> {
+    view: NodeView<V>,
     /// Of the first path; `view.parent` is its directory.
     name: Box<[u8]>,
     /// Further paths of a file with several links.
@@ -80,16 +83,28 @@ struct Node {
     pinned: bool,
 }
 
-impl Table {
+impl<V> Clone for NodeView<V> {
+    fn clone(&self) -> Self {
+        Self { volume: self.volume.clone(), inode: self.inode.clone(), parent: self.parent, gone: self.gone }
+    }
+}
+
+impl<V> Default for Table<V> {
+    fn default() -> Self {
+        Self { inner: Mutex::new(Inner { nodes: Map::default(), children: BTreeSet::new() }) }
+    }
+}
+
+impl<V: Owner> Table<V> {
     /// Adds the root of the mount, for good.
-    pub(crate) fn pin_root(&self, volume: Option<Arc<Volume>>, inode: Arc<Inode>) {
+    pub(crate) fn pin_root(&self, volume: Option<Arc<V>>, inode: Arc<Inode>) {
         let view = NodeView { volume, inode, parent: NodeId::ROOT, gone: false };
         let node = Node { view, name: Box::default(), more: Vec::new(), group: 0, lookups: 1, pinned: true };
         self.inner.lock().nodes.insert(NodeId::ROOT, node);
     }
 
     /// Adds or finds what the namespace's root holds under `name` (a tree's root, a link), and counts a lookup.
-    pub(crate) fn insert_reference(&self, id: NodeId, volume: Option<Arc<Volume>>, name: &[u8], inode: Arc<Inode>) -> Arc<Inode> {
+    pub(crate) fn insert_reference(&self, id: NodeId, volume: Option<Arc<V>>, name: &[u8], inode: Arc<Inode>) -> Arc<Inode> {
         let mut inner = self.inner.lock();
         let view = NodeView { volume, inode, parent: NodeId::ROOT, gone: false };
         let node = inner.nodes.entry(id).or_insert_with(|| Node {
@@ -107,7 +122,7 @@ impl Table {
     }
 
     /// What is known of a node.
-    pub(crate) fn get(&self, id: NodeId) -> Option<NodeView> {
+    pub(crate) fn get(&self, id: NodeId) -> Option<NodeView<V>> {
         self.inner.lock().nodes.get(&id).map(|node| node.view.clone())
     }
 
@@ -117,7 +132,7 @@ impl Table {
     }
 
     /// Locks the table to add entries of one directory, whose inode was `seen` when they were read.
-    pub(crate) fn enter<'a>(&'a self, directory: NodeId, seen: &Arc<Inode>) -> Result<Entering<'a>, Moved> {
+    pub(crate) fn enter<'a>(&'a self, directory: NodeId, seen: &Arc<Inode>) -> Result<Entering<'a, V>, Moved> {
         let inner = self.inner.lock();
         match inner.nodes.get(&directory) {
             Some(node) if Arc::ptr_eq(&node.view.inode, seen) && !node.view.gone => {
@@ -144,9 +159,9 @@ impl Table {
     }
 
     /// All nodes of a tree, directories and others.
-    pub(crate) fn all_of(&self, volume: &Arc<Volume>) -> Vec<(NodeId, FileType)> {
+    pub(crate) fn all_of(&self, volume: &Arc<V>) -> Vec<(NodeId, FileType)> {
         let inner = self.inner.lock();
-        let ours = |node: &Node| node.view.volume.as_ref().is_some_and(|v| Arc::ptr_eq(v, volume));
+        let ours = |node: &Node<V>| node.view.volume.as_ref().is_some_and(|v| Arc::ptr_eq(v, volume));
         inner.nodes.iter().filter(|(_, node)| ours(node)).map(|(id, node)| (*id, node.view.inode.file_type())).collect()
     }
 
@@ -169,7 +184,7 @@ impl Table {
 
     /// Takes the node that `name` in `directory` led to over to what the name leads to now. A directory's own pages
     /// are left as they are: [`Table::move_directory`] takes them over when its children have been looked at.
-    pub(crate) fn update(&self, volume: &Volume, directory: NodeId, child: &KnownChild, entry: Option<&Inode>) -> Updated {
+    pub(crate) fn update(&self, volume: &V, directory: NodeId, child: &KnownChild, entry: Option<&Inode>) -> Updated {
         let mut inner = self.inner.lock();
         let Some(node) = inner.nodes.get_mut(&child.id) else { return Updated::Unknown };
         let same_type = entry.filter(|e| e.file_type() == node.view.inode.file_type());
@@ -215,13 +230,13 @@ impl Table {
 }
 
 /// The table, locked to add entries of one directory.
-pub(crate) struct Entering<'a> {
-    inner: parking_lot::MutexGuard<'a, Inner>,
+pub(crate) struct Entering<'a, V = Volume> {
+    inner: parking_lot::MutexGuard<'a, Inner<V>>,
     directory: NodeId,
-    volume: Option<Arc<Volume>>,
+    volume: Option<Arc<V>>,
 }
 
-impl Entering<'_> {
+impl<V: Owner> Entering<'_, V> {
     /// Adds an entry or finds its node, brings it up to date, and counts a lookup.
     pub(crate) fn insert(&mut self, name: &[u8], inode: &Inode) -> Option<NodeId> {
         let volume = self.volume.clone()?;
@@ -256,7 +271,7 @@ impl Entering<'_> {
     }
 }
 
-impl Node {
+impl<V> Node<V> {
     fn adopt(&mut self, inode: &Inode) {
         self.view.inode = Arc::new(attr::brief(inode));
         self.view.gone = false;
@@ -278,7 +293,7 @@ impl Node {
     }
 }
 
-impl Inner {
+impl<V> Inner<V> {
     fn children_of(&self, directory: NodeId) -> Vec<KnownChild> {
         let mut found = Vec::new();
         for &(_, id) in self.children.range((directory, NodeId(0))..=(directory, NodeId(u64::MAX))) {

@@ -17,6 +17,7 @@ use vouch_tree_client::{Clock, Error, FileReader, Revision, Tree};
 use crate::cookie;
 use crate::negative::Negatives;
 use crate::number::{NodeId, Numbering};
+use crate::table::Owner;
 
 /// A tree within a mount.
 pub(crate) struct Volume {
@@ -76,11 +77,6 @@ impl Volume {
     /// The tree's client.
     pub(crate) fn tree(&self) -> &Arc<Tree> {
         &self.tree
-    }
-
-    /// How its files are numbered.
-    pub(crate) fn numbering(&self) -> &Numbering {
-        &self.numbering
     }
 
     /// The node of its root directory.
@@ -204,6 +200,12 @@ impl Volume {
     /// The names in an opaque directory that were referred to, sorted.
     pub(crate) fn referenced(&self, directory: NodeId) -> Vec<Box<[u8]>> {
         self.referenced.lock().get(&directory).into_iter().flatten().cloned().collect()
+    }
+}
+
+impl Owner for Volume {
+    fn numbering(&self) -> &Numbering {
+        &self.numbering
     }
 }
 
