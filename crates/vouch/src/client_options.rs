@@ -1,13 +1,16 @@
 //! The options of every command that reads published trees, and the client and runtime that they make.
 
+use std::ffi::OsString;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use vouch_tree_client::{Client, ClientOptions, DiskCacheOptions, TreeOptions};
+use parking_lot::Mutex;
+use vouch_tree_client::{Client, ClientOptions, DiskCacheOptions, Tree, TreeOptions};
 
 use crate::exit::{At as _, Outcome};
+use crate::tree_path::TreePath;
 use crate::{size, when};
 
 /// Options of reading.
@@ -34,6 +37,13 @@ pub(crate) struct ClientArgs {
     /// read where it exists.
     #[arg(long, value_name = "DIR")]
     statements: Vec<PathBuf>,
+    /// Directory of a published tree that lists key statements in files named HOSTID, as @HOST[:PORT],HOSTID/PATH; may be
+    /// repeated. A tree that can't be opened is an error: what it would say may matter.
+    #[arg(long, value_name = "NAME/PATH")]
+    statement_tree: Vec<OsString>,
+    /// How often replicas are asked for a newer revision. The default is a quarter of the tree's validity, 1 minute to 1 hour.
+    #[arg(long, value_name = "DURATION", value_parser = when::parse_duration)]
+    refresh: Option<Duration>,
     /// Where verified blocks are kept on disk; several processes may share it. The default is /var/cache/vouch for root,
     /// else $XDG_CACHE_HOME/vouch.
     #[arg(long, value_name = "DIR", env = "VOUCH_CACHE")]
@@ -47,6 +57,9 @@ pub(crate) struct ClientArgs {
     /// The most that the cache in memory may take.
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse)]
     memory_cache: u64,
+    /// How often replicas are asked for a new revision. The default is a quarter of a revision's validity, between a minute and an hour.
+    #[arg(long, value_name = "DURATION", value_parser = when::parse_duration)]
+    refresh: Option<Duration>,
     /// Refuse to follow forwarding pointers to a tree's new name.
     #[arg(long)]
     refuse_forwarding: bool,
@@ -63,8 +76,8 @@ impl ClientArgs {
         self.timeout
     }
 
-    /// Makes the client; to be called within a runtime.
-    pub(crate) fn client(&self) -> Outcome<Arc<Client>> {
+    /// Makes the client, and opens the trees whose key statements it is to heed.
+    pub(crate) async fn client(&self) -> Outcome<Arc<Client>> {
         let mut certificate_dirs = self.statements.clone();
         if Path::new(STATEMENTS).is_dir() {
             certificate_dirs.push(STATEMENTS.into());
@@ -78,11 +91,23 @@ impl ClientArgs {
             state_dir: self.state.clone().or_else(|| place("/var/lib/vouch", "XDG_STATE_HOME", ".local/state")),
             state_required: self.state_required,
             certificate_dirs,
+            refresh_interval: self.refresh,
+            refresh_interval: self.refresh,
             ..ClientOptions::default()
         };
-        Ok(Client::new(options)?)
+        let client = Client::new(options)?;
+        for argument in &self.statement_tree {
+            let listed = TreePath::parse(argument)?;
+            let tree = client.open(&listed.name, &TreeOptions::default()).await?;
+            client.add_certificate_tree(&tree, &listed.path);
+            STATEMENT_TREES.lock().push(tree);
+        }
+        Ok(client)
     }
 }
+
+/// Trees of key statements stay open until the process ends; the client itself does not hold them.
+static STATEMENT_TREES: Mutex<Vec<Arc<Tree>>> = Mutex::new(Vec::new());
 
 /// Runs a command's asynchronous part to its end.
 pub(crate) fn block_on<T>(work: impl Future<Output = Outcome<T>>) -> Outcome<T> {

@@ -35,7 +35,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 }
 
 async fn write_all(args: &Args, paths: &[TreePath]) -> Outcome {
-    let client = args.client.client()?;
+    let client = args.client.client().await?;
     let mut out = io::stdout().lock();
     for path in paths {
         let open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;

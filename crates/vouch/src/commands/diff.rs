@@ -46,7 +46,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 }
 
 async fn compare(args: &Args, old: &TreePath, new: Option<&TreePath>) -> Outcome {
-    let client = args.client.client()?;
+    let client = args.client.client().await?;
     let new = OpenTree::open(&client, &new.unwrap_or(old).name, &args.client, args.to).await?;
     let old = match (args.new.is_some(), args.from) {
         (true, from) => OpenTree::open(&client, &old.name, &args.client, from).await?,

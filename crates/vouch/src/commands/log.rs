@@ -52,7 +52,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 }
 
 async fn of_tree(args: &Args, path: &TreePath) -> Outcome {
-    let client = args.client.client()?;
+    let client = args.client.client().await?;
     let tree = client.open(&path.name, &args.client.tree_options()).await?;
     let mut history = tree.history();
     let mut shown = 0;

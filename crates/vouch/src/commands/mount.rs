@@ -98,7 +98,7 @@ async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf) -> Outcome {
     let stop = Arc::new(Notify::new());
     let notify = stop.clone();
     let _taken = interrupt::take(move || notify.notify_one());
-    let client = args.client.client()?;
+    let client = args.client.client().await?;
     let config = MountConfig { point, options: mount_options(args)? };
     let mounted = match tree {
         Some(tree) => {

@@ -56,7 +56,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
 }
 
 async fn pull(args: &Args, path: &TreePath, global: &Global) -> Outcome {
-    let client = args.client.client()?;
+    let client = args.client.client().await?;
     let options = PullOptions {
         tree: args.client.tree_options(),
         keep: args.keep.map(|keep| keep as usize),

@@ -63,7 +63,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
 }
 
 async fn of_tree(args: &Args, path: &TreePath, global: &Global) -> Outcome<Report> {
-    let client = args.client.client()?;
+    let client = args.client.client().await?;
     let open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
     let bar = progress::spinner(global, "verifying");
     let mut report = Report { what: open.tree.name().to_string(), revision: Some(open.revision.number()), ..Report::default() };

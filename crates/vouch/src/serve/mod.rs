@@ -18,6 +18,8 @@ use tokio::sync::Notify;
 mod answer;
 mod connection;
 mod counters;
+#[cfg(test)]
+mod golden;
 mod limits;
 mod listen;
 mod output;
