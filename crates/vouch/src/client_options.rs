@@ -57,9 +57,6 @@ pub(crate) struct ClientArgs {
     /// The most that the cache in memory may take.
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = size::parse)]
     memory_cache: u64,
-    /// How often replicas are asked for a new revision. The default is a quarter of a revision's validity, between a minute and an hour.
-    #[arg(long, value_name = "DURATION", value_parser = when::parse_duration)]
-    refresh: Option<Duration>,
     /// Refuse to follow forwarding pointers to a tree's new name.
     #[arg(long)]
     refuse_forwarding: bool,
@@ -91,7 +88,6 @@ impl ClientArgs {
             state_dir: self.state.clone().or_else(|| place("/var/lib/vouch", "XDG_STATE_HOME", ".local/state")),
             state_required: self.state_required,
             certificate_dirs,
-            refresh_interval: self.refresh,
             refresh_interval: self.refresh,
             ..ClientOptions::default()
         };

@@ -125,3 +125,15 @@ fn completions_and_man_pages_come_from_the_parser() {
     assert!(help.contains("Examples:") && help.contains("--location"), "{help}");
     assert!(world.ok(["--help"]).contains("Exit codes"));
 }
+
+#[test]
+fn the_manual_in_the_repository_is_what_the_parser_says() {
+    let world = World::new();
+    world.ok(["man", "--out", "man"]);
+    let committed = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/man");
+    for entry in std::fs::read_dir(world.path("man")).expect("pages").filter_map(Result::ok) {
+        let name = entry.file_name();
+        let same = std::fs::read(committed.join(&name)).is_ok_and(|page| std::fs::read(entry.path()).is_ok_and(|fresh| fresh == page));
+        assert!(same, "docs/man/{} is out of date; run: vouch man --out docs/man", name.display());
+    }
+}
