@@ -411,7 +411,8 @@ impl Case {
     }
 }
 
-fn run_case(seed: u64) -> Result<u64, String> {
+/// Right answers, and lies that were caught.
+fn run_case(seed: u64) -> Result<[u64; 2], String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
     let mut case = Case::new(seed);
     let told = format!(
@@ -421,7 +422,8 @@ fn run_case(seed: u64) -> Result<u64, String> {
     );
     let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(case.run())));
     runtime.shutdown_background();
-    outcome.map(|()| case.answers).map_err(|panic| {
+    let lies = case.tree.as_ref().map_or(0, |tree| tree.counters().lies);
+    outcome.map(|()| [case.answers, lies]).map_err(|panic| {
         let what = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
         format!("{told}: {}", what.unwrap_or_default())
     })
@@ -433,7 +435,7 @@ fn no_lie_reaches_a_reader() {
     let cases = setting("VOUCH_LIE_CASES").unwrap_or(if cfg!(debug_assertions) { 2_000 } else { 100_000 });
     let first = setting("VOUCH_LIE_SEED").unwrap_or(0);
     worlds();
-    let (next, answers) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (next, answers, lies) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let failures = std::sync::Mutex::new(Vec::new());
     let begun = std::time::Instant::now();
     std::thread::scope(|scope| {
@@ -445,7 +447,10 @@ fn no_lie_reaches_a_reader() {
                         return;
                     }
                     match run_case(first + n) {
-                        Ok(right) => drop(answers.fetch_add(right, Ordering::Relaxed)),
+                        Ok([right, caught]) => {
+                            answers.fetch_add(right, Ordering::Relaxed);
+                            lies.fetch_add(caught, Ordering::Relaxed);
+                        }
                         Err(failure) => failures.lock().expect("no panic holds it").push(failure),
                     }
                 }
@@ -453,7 +458,9 @@ fn no_lie_reaches_a_reader() {
         }
     });
     let failures = failures.into_inner().expect("no panic holds it");
-    println!("{cases} cases, {} right answers, {:?}", answers.into_inner(), begun.elapsed());
+    let lies = lies.into_inner();
+    println!("{cases} cases, {} right answers, {lies} lies caught, {:?}", answers.into_inner(), begun.elapsed());
+    assert!(cases < 100 || lies > cases / 10, "{lies} lies in {cases} cases: the liars do not get to lie");
     assert!(
         failures.is_empty(),
         "{} of {cases} cases failed:\n{}",
