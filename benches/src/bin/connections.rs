@@ -1,0 +1,185 @@
+//! Connections a second: connect, ask, check, close; the replica against nginx plain and with TLS, round by round in turn.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use clap::Parser;
+use vouch_benches::load::{Exchange, Plan, drive};
+use vouch_benches::process::Server;
+use vouch_benches::rpc::Request;
+use vouch_benches::{OrStop as _, machine, median, tree};
+use vouch_tree::FrameKind;
+
+#[derive(Parser)]
+#[command(about = "Connections a second of a replica, and of nginx without and with TLS 1.3")]
+struct Args {
+    /// The vouch program.
+    #[arg(long, default_value = "target/release/vouch")]
+    vouch: PathBuf,
+    /// Rounds; each measures every case once.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Seconds a case and round.
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// Connections at once.
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    /// Threads of the load generator.
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    /// Leave TLS out.
+    #[arg(long)]
+    no_tls: bool,
+}
+
+struct Rpc(Vec<Request>);
+
+impl Exchange for Rpc {
+    fn request(&self, _: usize, step: usize) -> Option<&[u8]> {
+        self.0.get(step).map(|request| &request.bytes[..])
+    }
+
+    fn check(&self, _: usize, step: usize, received: &[u8], _: bool) -> Result<bool, String> {
+        self.0[step].check(received)
+    }
+}
+
+struct Http {
+    content: Vec<u8>,
+}
+
+impl Exchange for Http {
+    fn request(&self, _: usize, step: usize) -> Option<&[u8]> {
+        (step == 0).then_some(b"GET /small HTTP/1.0\r\n\r\n")
+    }
+
+    fn check(&self, _: usize, _: usize, received: &[u8], ended: bool) -> Result<bool, String> {
+        if !ended {
+            return Ok(false);
+        }
+        if received.starts_with(b"HTTP/1.1 200 OK\r\n") && received.ends_with(&self.content) {
+            Ok(true)
+        } else {
+            Err("another answer".into())
+        }
+    }
+}
+
+struct Case<'a> {
+    name: &'static str,
+    server: &'a Server,
+    /// `None`: openssl s_time.
+    exchange: Option<&'a dyn Exchange>,
+    rates: Vec<f64>,
+    cpu_us: Vec<f64>,
+}
+
+fn main() {
+    let args = Args::parse();
+    println!("connections: connect, ask, check, close ({} at once, {} client threads)", args.connections, args.threads);
+    println!("machine: {}", machine());
+    let content = tree::noise(600, 9);
+    let source = tree::small_files(&content);
+    let published = tree::Published::new(source.path(), 3);
+    let walked = published.walk();
+    let pages: Vec<_> = walked.iter().filter(|(kind, _)| *kind == FrameKind::DirLeaf).map(|(_, handle)| *handle).collect();
+    let leaves: Vec<_> = walked.iter().filter(|(kind, _)| *kind == FrameKind::Leaf).map(|(_, handle)| *handle).collect();
+    let (root, data) = (pages[0], |handle| Request::data(published.hostid, published.iv, vec![handle]));
+    let inline = Rpc(vec![Request::fsinfo(&published, vec![root])]);
+    let depth1 = Rpc(vec![Request::fsinfo(&published, vec![root]), data(leaves[0])]);
+    let mut deep: Vec<_> = vec![Request::fsinfo(&published, vec![root])];
+    deep.extend(pages[1..].iter().chain(&leaves).map(|handle| data(*handle)));
+    let deep = Rpc(deep);
+    let http = Http { content: content.clone() };
+
+    let replica = Server::vouch(&args.vouch, &published.path(), 2);
+    let plain = Server::nginx(&content, false);
+    let tls = (!args.no_tls).then(|| Server::nginx(&content, true));
+    let case = |name, server, exchange| Case { name, server, exchange, rates: Vec::new(), cpu_us: Vec::new() };
+    let mut cases = vec![
+        case("vouch: GETFSINFO, file inline in the root page", &replica, Some(&inline as &dyn Exchange)),
+        case("nginx: GET without keep-alive", &plain, Some(&http)),
+        case("vouch: GETFSINFO, 1 GETDATA", &replica, Some(&depth1)),
+        case("vouch: GETFSINFO, 4 GETDATA in turn (3 deep)", &replica, Some(&deep)),
+    ];
+    if let Some(tls) = &tls {
+        cases.push(case("nginx: TLS 1.3 full handshake, GET", tls, None));
+    }
+    for round in 1..=args.rounds {
+        for case in &mut cases {
+            case.measure(&args);
+            let (rate, cpu) = (case.rates[round - 1], case.cpu_us[round - 1]);
+            println!("round {round}: {rate:>8.0} conn/s, server {cpu:>6.1} us CPU/conn  {}", case.name);
+        }
+    }
+    println!();
+    for case in &cases {
+        println!("median: {:>8.0} conn/s, server {:>6.1} us CPU/conn  {}", case.rate(), case.cpu(), case.name);
+    }
+    let (vouch, nginx) = (&cases[0], &cases[1]);
+    println!("vouch inline / nginx plain: {:.2} in conn/s, {:.2} in server CPU", vouch.rate() / nginx.rate(), vouch.cpu() / nginx.cpu());
+    println!(
+        "vouch 1 GETDATA / nginx plain: {:.2} in conn/s, {:.2} in server CPU",
+        cases[2].rate() / nginx.rate(),
+        cases[2].cpu() / nginx.cpu()
+    );
+    if let Some(tls) = cases.get(4) {
+        println!(
+            "vouch inline / nginx TLS: {:.1} in conn/s; 1 GETDATA / nginx TLS: {:.1}",
+            vouch.rate() / tls.rate(),
+            cases[2].rate() / tls.rate()
+        );
+    }
+}
+
+impl Case<'_> {
+    fn measure(&mut self, args: &Args) {
+        let before = self.server.cpu();
+        let (done, rate) = match self.exchange {
+            Some(exchange) => {
+                let time = Duration::from_secs(args.seconds);
+                let plan = Plan { threads: args.threads, connections: args.connections, repeat: true, time };
+                let outcome = drive(&self.server.addresses(), exchange, &plan);
+                if let Some(why) = outcome.first_failure {
+                    Err::<(), _>(format!("{} failures, the first: {why}", outcome.failures)).or_stop(self.name);
+                }
+                (outcome.done as f64, outcome.done as f64 / outcome.elapsed.as_secs_f64())
+            }
+            None => {
+                let done = handshakes(self.server.port, args.seconds);
+                (done, done / args.seconds as f64)
+            }
+        };
+        self.rates.push(rate);
+        self.cpu_us.push((self.server.cpu() - before).as_secs_f64() * 1e6 / done);
+    }
+
+    fn rate(&self) -> f64 {
+        median(self.rates.clone())
+    }
+
+    fn cpu(&self) -> f64 {
+        median(self.cpu_us.clone())
+    }
+}
+
+/// Full TLS 1.3 handshakes and one GET each, by four of OpenSSL's own load generators at once; how many.
+fn handshakes(port: u16, seconds: u64) -> f64 {
+    let start = || {
+        let mut command = Command::new("openssl");
+        command
+            .args(["s_time", "-new", "-tls1_3", "-www", "/small", "-time", &seconds.to_string(), "-connect"])
+            .arg(format!("127.0.0.1:{port}"));
+        command.stdout(Stdio::piped()).stderr(Stdio::null()).stdin(Stdio::null()).spawn().or_stop("openssl s_time")
+    };
+    let running: Vec<_> = (0..4).map(|_| start()).collect();
+    let count = |child: std::process::Child| {
+        let output = child.wait_with_output().or_stop("openssl s_time");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let line = text.lines().find(|line| line.contains("real seconds")).map(str::to_owned);
+        line.and_then(|line| line.split(' ').next()?.parse::<f64>().ok()).ok_or(text).or_stop("openssl s_time")
+    };
+    running.into_iter().map(count).sum()
+}
