@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use rustix::fs::{FlockOperation, flock};
 use vouch_tree::BlockHandle;
 
-use super::segment::{Span, decode_list, encode_list, scan};
+use super::segment::{Span, decode_list, encode_list, read_frame, scan};
 
 /// Segments are a 64th of the quota, within these bounds: throwing one away loses little, and few files are open.
 const SEGMENT_SHARE: u64 = 64;
@@ -138,13 +138,14 @@ impl Shelf {
             (place.segment, place.span)
         };
         let file = self.segments.read().get(&segment).cloned()?;
-        let mut frame = vec![0; span.len as usize];
-        if let Err(error) = file.read_exact_at(&mut frame, span.offset.into()) {
-            tracing::warn!("disk cache {}: {error}; the frame will be fetched again", self.path(segment).display());
-            self.forget(handle);
-            return None;
+        match read_frame(&file, span) {
+            Ok(frame) => Some(frame),
+            Err(error) => {
+                tracing::warn!("disk cache {}: {error}; the frame will be fetched again", self.path(segment).display());
+                self.forget(handle);
+                None
+            }
         }
-        Some(frame)
     }
 
     pub(crate) fn forget(&self, handle: &BlockHandle) {
@@ -238,10 +239,9 @@ impl Shelf {
         });
         // A second chance for what is in use; half a segment at most, so that room is won each time.
         for (handle, span) in used {
-            let mut frame = vec![0; span.len as usize];
             if budget >= u64::from(span.len)
                 && let Some(file) = &file
-                && file.read_exact_at(&mut frame, span.offset.into()).is_ok()
+                && let Ok(frame) = read_frame(file, span)
             {
                 budget -= u64::from(span.len);
                 spare(&handle, frame);

@@ -108,7 +108,7 @@ async fn a_record_over_the_limit_ends_the_connection_before_it_is_held() {
         async move { connection.call(Procedure::Null, &[]).await }
     });
     peer.call().await;
-    peer.send(&(RECORD_LEN_MAX as u32 + 1 | 1 << 31).to_be_bytes()).await;
+    peer.send(&((RECORD_LEN_MAX as u32 + 1) | (1 << 31)).to_be_bytes()).await;
     assert!(matches!(call.await.unwrap(), Err(CallFailure::Garbage(_))));
 }
 
