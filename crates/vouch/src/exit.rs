@@ -250,7 +250,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// An error and its sources in one line, each said once.
+/// An error and its sources in one line, each said once, without the numbers that the standard library puts behind the system's words.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -262,13 +262,20 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         }
         next = source.source();
     }
+    while let Some(start) = text.find(NUMBER) {
+        let Some(len) = text[start..].find(')') else { break };
+        text.replace_range(start..=start + len, "");
+    }
     text
 }
+
+/// How the standard library introduces an errno.
+const NUMBER: &str = " (os error ";
 
 /// The system's message without its number, in the lower case of a sentence's middle.
 fn plain(error: &io::Error) -> String {
     let text = error.to_string();
-    let text = match (error.raw_os_error(), text.find(" (os error ")) {
+    let text = match (error.raw_os_error(), text.find(NUMBER)) {
         (Some(_), Some(end)) => &text[..end],
         _ => &text[..],
     };
@@ -336,6 +343,14 @@ mod tests {
     fn a_failure_is_one_line_with_place_reason_and_cure() {
         let failure = Failure::new("/src/a", io::Error::from_raw_os_error(13)).cure("run as a user who may read it");
         assert_eq!(failure.to_string(), "/src/a: permission denied; run as a user who may read it");
+    }
+
+    #[test]
+    fn a_chain_of_errors_says_each_thing_once_and_no_numbers() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("opening x: {0}")]
+        struct Outer(#[source] io::Error);
+        assert_eq!(chain(&Outer(io::Error::from_raw_os_error(111))), "opening x: Connection refused");
     }
 
     #[test]
