@@ -22,6 +22,9 @@ use crate::number::NodeId;
 use crate::table::{Moved, NodeView, Table};
 use crate::volume::Volume;
 
+/// A name in a directory.
+type NameIn = (NodeId, Box<[u8]>);
+
 /// A mount's state.
 pub(crate) struct Core {
     pub(crate) table: Table,
@@ -170,13 +173,7 @@ impl Core {
     }
 
     /// Remembers a missing name, in step with the directory's version; returns one that the kernel must forget for it.
-    fn note_missing(
-        &self,
-        directory: NodeId,
-        seen: &Arc<Inode>,
-        volume: &Volume,
-        name: &[u8],
-    ) -> Result<Option<(NodeId, Box<[u8]>)>, Moved> {
+    fn note_missing(&self, directory: NodeId, seen: &Arc<Inode>, volume: &Volume, name: &[u8]) -> Result<Option<NameIn>, Moved> {
         let _entering = self.table.enter(directory, seen)?;
         Ok(volume.negatives.lock().insert(directory, name))
     }

@@ -13,7 +13,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use fuser::{
     AccessFlags, Errno, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags,
@@ -42,7 +42,7 @@ impl Face {
     fn run(&self, operation: &'static str, id: INodeNo, request: impl Future<Output = ()> + Send + 'static) {
         let mut request: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(request);
         let _runtime = self.core.runtime.enter();
-        if let Poll::Pending = request.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        if request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             let core = self.core.clone();
             self.core.runtime.spawn(async move {
                 let deadline = core.options.deadline;

@@ -121,7 +121,7 @@ impl Mount {
 fn mount_at(path: &Path) -> Result<Option<Mount>, MountError> {
     const MOUNTINFO: &str = "/proc/self/mountinfo";
     let text = fs::read(MOUNTINFO).map_err(|source| MountError::Io { doing: "reading", path: MOUNTINFO.into(), source })?;
-    Ok(text.split(|&b| b == b'\n').filter_map(parse_line).filter(|(point, _)| point == path.as_os_str()).last().map(|(_, mount)| mount))
+    Ok(text.split(|&b| b == b'\n').filter_map(parse_line).rfind(|(point, _)| point == path.as_os_str()).map(|(_, mount)| mount))
 }
 
 /// "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw", proc_pid_mountinfo(5).

@@ -12,7 +12,7 @@ pub struct Limits {
     /// descriptor for ever. Clients reconnect at the cost of a round trip.
     pub idle_max: Duration,
     /// A peer that has begun a request must end it within this, and one that owes us reading must take
-    /// [`STALL_LEN_MIN`] within it: else a few thousand sleepers could hold all connections.
+    /// 64 KiB within it: else a few thousand sleepers could hold all connections.
     pub stall_max: Duration,
     /// After the signal to stop, time for replies under way.
     pub drain_max: Duration,
