@@ -3,6 +3,12 @@
 //! Owns the table of files that the kernel knows, their numbers, what the kernel may cache and for how long, and the way
 //! of open files from one revision to the next. What may be believed, where it comes from and what is cached on this
 //! side is [`vouch_tree_client`]'s; nothing is read here that was not verified there.
+//!
+//! What is deliberately not done:
+//! - *Passthrough to a backing file.* It needs an answer to each open, where now the kernel opens, reads and closes a
+//!   cached file without asking anybody; warm reads through the page cache are as fast as the local file system's, and
+//!   a whole assembled file on disk would double what the cache takes.
+//! - *Extended attributes that come later.* A single tree without any is mounted without (see [`XattrMode::Auto`]).
 
 mod attr;
 mod complaint;

@@ -3,7 +3,7 @@
 //! A node lives as long as the kernel holds it or a known file lies below it, because open files are followed by path.
 //! All changes are single steps under one short lock; nothing here waits, fetches or talks to the kernel.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
@@ -65,8 +65,8 @@ type Map<V> = HashMap<NodeId, V, BuildHasherDefault<NumberHasher>>;
 
 struct Inner<V> {
     nodes: Map<Node<V>>,
-    /// (directory, child), for each directory that holds a path of the child.
-    children: BTreeSet<(NodeId, NodeId)>,
+    /// By directory, the nodes with a path in it. Sets of hashes: a sorted map of 200,000 cost a fifth of listing them.
+    children: Map<HashSet<NodeId, BuildHasherDefault<NumberHasher>>>,
 }
 
 struct Node<V> {
@@ -91,7 +91,7 @@ impl<V> Clone for NodeView<V> {
 
 impl<V> Default for Table<V> {
     fn default() -> Self {
-        Self { inner: Mutex::new(Inner { nodes: Map::default(), children: BTreeSet::new() }) }
+        Self { inner: Mutex::new(Inner { nodes: Map::default(), children: Map::default() }) }
     }
 }
 
@@ -117,7 +117,7 @@ impl<V: Owner> Table<V> {
         });
         node.lookups += 1;
         let inode = node.view.inode.clone();
-        inner.children.insert((NodeId::ROOT, id));
+        inner.children.entry(NodeId::ROOT).or_default().insert(id);
         inode
     }
 
@@ -217,7 +217,7 @@ impl<V: Owner> Table<V> {
         let mut inner = self.inner.lock();
         let (mut buried, mut queue) = (Vec::new(), vec![directory]);
         while let Some(id) = queue.pop() {
-            let below: Vec<NodeId> = inner.children.range((id, NodeId(0))..=(id, NodeId(u64::MAX))).map(|&(_, child)| child).collect();
+            let below: Vec<NodeId> = inner.children.get(&id).into_iter().flatten().copied().collect();
             for child in below {
                 if inner.bury_path(child, id) {
                     buried.push(child);
@@ -246,7 +246,7 @@ impl<V: Owner> Entering<'_, V> {
             let Some(node) = self.inner.nodes.get_mut(&id) else {
                 let view = NodeView { volume: Some(volume), inode: Arc::new(attr::brief(inode)), parent: directory, gone: false };
                 self.inner.nodes.insert(id, Node { view, name: name.into(), more: Vec::new(), group, lookups: 1, pinned: false });
-                self.inner.children.insert((directory, id));
+                self.inner.children.entry(directory).or_default().insert(id);
                 return Some(id);
             };
             let is_same = node.group == group && (group != 0 || (node.view.parent == directory && *node.name == *name));
@@ -258,7 +258,7 @@ impl<V: Owner> Entering<'_, V> {
             }
             node.lookups += 1;
             if node.add_path(directory, name) {
-                self.inner.children.insert((directory, id));
+                self.inner.children.entry(directory).or_default().insert(id);
             }
             return Some(id);
         }
@@ -296,7 +296,7 @@ impl<V> Node<V> {
 impl<V> Inner<V> {
     fn children_of(&self, directory: NodeId) -> Vec<KnownChild> {
         let mut found = Vec::new();
-        for &(_, id) in self.children.range((directory, NodeId(0))..=(directory, NodeId(u64::MAX))) {
+        for &id in self.children.get(&directory).into_iter().flatten() {
             let Some(node) = self.nodes.get(&id) else { continue };
             if node.view.parent == directory {
                 found.push(KnownChild { id, name: node.name.clone() });
@@ -318,14 +318,23 @@ impl<V> Inner<V> {
         let mut queue = vec![id];
         while let Some(id) = queue.pop() {
             let Some(node) = self.nodes.get(&id) else { continue };
-            let has_children = self.children.range((id, NodeId(0))..=(id, NodeId(u64::MAX))).next().is_some();
+            let has_children = self.children.contains_key(&id);
             if node.lookups > 0 || node.pinned || has_children {
                 continue;
             }
             let Some(node) = self.nodes.remove(&id) else { continue };
             for directory in node.more.iter().map(|(d, _)| *d).chain([node.view.parent]) {
-                self.children.remove(&(directory, id));
+                self.remove_child(directory, id);
                 queue.push(directory);
+            }
+        }
+    }
+
+    fn remove_child(&mut self, directory: NodeId, id: NodeId) {
+        if let Some(below) = self.children.get_mut(&directory) {
+            below.remove(&id);
+            if below.is_empty() {
+                self.children.remove(&directory);
             }
         }
     }
@@ -352,7 +361,7 @@ impl<V> Inner<V> {
             (node.view.parent, node.name) = (parent, name);
         }
         if !node.has_path_in(directory) {
-            self.children.remove(&(directory, id));
+            self.remove_child(directory, id);
             self.drop_unused(directory);
         }
     }
