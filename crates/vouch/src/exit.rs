@@ -35,7 +35,7 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             let code = code_of(&failure.cause);
-            if !matches!(failure.cause, Cause::Silent(_)) {
+            if !matches!(*failure.cause, Cause::Silent(_)) {
                 // Standard error may be a pipe that nobody reads any more.
                 let _ = writeln!(io::stderr(), "vouch: {name}: {failure}");
             }
@@ -77,7 +77,8 @@ impl Code {
 pub(crate) struct Failure {
     /// The path, name or option; empty where the cause names it by itself.
     what: String,
-    pub(crate) cause: Cause,
+    /// Boxed, so that every result of a command is small.
+    pub(crate) cause: Box<Cause>,
     cure: Option<String>,
 }
 
@@ -173,7 +174,7 @@ fn code_of_serve(error: &ServeError) -> Code {
 impl Failure {
     /// A failure of `what` (a path, a name, an option) for a reason.
     pub(crate) fn new(what: impl fmt::Display, cause: impl Into<Cause>) -> Failure {
-        Failure { what: what.to_string(), cause: cause.into(), cure: None }
+        Failure { what: what.to_string(), cause: Box::new(cause.into()), cure: None }
     }
 
     /// The command line asks for something that makes no sense.
@@ -214,7 +215,7 @@ impl Failure {
 
     /// Whether the reader of our standard output has gone, which is its right.
     fn is_closed_pipe(&self) -> bool {
-        matches!(&self.cause, Cause::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
+        matches!(&*self.cause, Cause::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
@@ -297,7 +298,7 @@ macro_rules! causes {
             /// For errors that name their place by themselves.
             impl From<$error> for Failure {
                 fn from(error: $error) -> Failure {
-                    Failure { what: String::new(), cause: error.into(), cure: None }
+                    Failure { what: String::new(), cause: Box::new(error.into()), cure: None }
                 }
             }
         )*

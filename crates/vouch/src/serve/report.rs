@@ -48,6 +48,9 @@ struct TreeHealth {
     bytes: Option<u64>,
 }
 
+/// Picks a counter.
+type OneCount = fn(&Counters) -> &Count;
+
 impl Report {
     /// Whether all is well at `now` (seconds since 1970), and the whole of it in JSON. An expired tree is served all the
     /// same, as it's the client who decides, but it isn't well.
@@ -68,7 +71,7 @@ impl Report {
         page.sample("vouch_connections", "", self.shared.open.load(Ordering::Relaxed) as u64);
         page.family("vouch_connections_max", "gauge", "Connections that are let in at once.");
         page.sample("vouch_connections_max", "", self.shared.limits.connections_max as u64);
-        let totals: [(&str, &str, fn(&Counters) -> &Count); 5] = [
+        let totals: [(&str, &str, OneCount); 5] = [
             ("vouch_connections_accepted_total", "Connections let in.", |c| &c.accepted),
             ("vouch_connections_refused_total", "Connections turned away at the limit.", |c| &c.refused),
             ("vouch_accept_failures_total", "Pauses because the system had no descriptor or memory for a connection.", |c| {
