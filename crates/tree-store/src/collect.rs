@@ -66,7 +66,7 @@ impl Database {
     /// Drops what no kept revision reaches, whatever an unfinished writer left included, and gathers small packs.
     ///
     /// Needs free space for a new index (44 bytes a frame), and up to 1 GiB and a pack for packs that are written again.
-    /// Memory: see [`crate::mark`]'s bound, one bit a frame, and a writer's own.
+    /// Memory: one bit a frame while marking, and a writer's own.
     pub fn collect(path: &Path, options: CollectOptions<'_>) -> Result<Collected> {
         let snapshot = Snapshot::open(path)?;
         let view = snapshot.view();
