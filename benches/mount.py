@@ -24,7 +24,8 @@ import tempfile
 import time
 
 MIB = 1 << 20
-SSH_PORT, VOUCH_PORT = 42022, 42340
+# Below the range from which the kernel takes ports of its own.
+SSH_PORT, VOUCH_PORT = 22022, 24340
 
 
 def run(*command, **options):

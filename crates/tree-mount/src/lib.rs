@@ -6,8 +6,8 @@
 //!
 //! What is deliberately not done:
 //! - *Passthrough to a backing file.* It needs an answer to each open, where now the kernel opens, reads and closes a
-//!   cached file without asking anybody; warm reads through the page cache are as fast as the local file system's, and
-//!   a whole assembled file on disk would double what the cache takes.
+//!   cached file without asking anybody, and a whole assembled file on disk doubles what the cache takes. What it would
+//!   bring is the larger folios of a local file system's page cache: see the warm rows in `benches/runs`.
 //! - *Extended attributes that come later.* A single tree without any is mounted without (see [`XattrMode::Auto`]).
 
 mod attr;
