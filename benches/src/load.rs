@@ -50,6 +50,8 @@ pub struct Outcome {
     pub failures: u64,
     /// Why the first of them did.
     pub first_failure: Option<String>,
+    /// CPU time of the load generator's threads.
+    pub cpu: Duration,
     /// From the first connection to the last answer.
     pub elapsed: Duration,
 }
@@ -67,6 +69,7 @@ pub fn drive(addresses: &[SocketAddr], exchange: &dyn Exchange, plan: &Plan) -> 
         sum.done += outcome.done;
         sum.answers += outcome.answers;
         sum.received += outcome.received;
+        sum.cpu += outcome.cpu;
         sum.failures += outcome.failures;
         sum.first_failure = sum.first_failure.or(outcome.first_failure);
     }
@@ -123,7 +126,7 @@ impl<'a> Thread<'a> {
         loop {
             let now = Instant::now();
             if now >= self.end {
-                return self.outcome;
+                return self.finished();
             }
             // Some at a time, so that those which are connected already are heard in between.
             for _ in 0..64 {
@@ -134,7 +137,7 @@ impl<'a> Thread<'a> {
                 }
             }
             if self.to_start.is_empty() && self.open == 0 {
-                return self.outcome;
+                return self.finished();
             }
             events.clear();
             let wait = if self.to_start.is_empty() { Duration::from_millis(100) } else { Duration::ZERO };
@@ -152,6 +155,12 @@ impl<'a> Thread<'a> {
                 }
             }
         }
+    }
+
+    fn finished(mut self) -> Outcome {
+        let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        self.outcome.cpu = Duration::new(used.tv_sec as u64, used.tv_nsec as u32);
+        self.outcome
     }
 
     fn connect(&mut self, i: usize) -> Result<(), String> {

@@ -53,7 +53,8 @@ impl Server {
         Self::start(command, port, None)
     }
 
-    /// nginx with two workers over one small file, without logs; with TLS 1.3 only if so wanted.
+    /// nginx with two workers over one small file, without logs and else as Debian configures it; with TLS 1.3 only if so
+    /// wanted.
     pub fn nginx(content: &[u8], tls: bool) -> Self {
         let files = tempfile::tempdir().or_stop("a directory for nginx");
         let (port, dir) = (free_port(), files.path().display().to_string());
@@ -75,7 +76,7 @@ impl Server {
         let config = format!(
             "worker_processes 2; daemon off; pid {dir}/pid; error_log /dev/null;\n\
              events {{ worker_connections 4096; }}\n\
-             http {{ access_log off; sendfile on; tcp_nopush on; keepalive_timeout 0; open_file_cache max=100;\n\
+             http {{ access_log off; sendfile on; tcp_nopush on; keepalive_timeout 0;\n\
              client_body_temp_path {dir}/a; proxy_temp_path {dir}/b; fastcgi_temp_path {dir}/c; uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e;\n\
              server {{ {listen} root {dir}/www; }} }}\n"
         );

@@ -74,6 +74,7 @@ struct Case<'a> {
     exchange: Option<&'a dyn Exchange>,
     rates: Vec<f64>,
     cpu_us: Vec<f64>,
+    client_us: Vec<f64>,
 }
 
 fn main() {
@@ -97,7 +98,7 @@ fn main() {
     let replica = Server::vouch(&args.vouch, &published.path(), 2);
     let plain = Server::nginx(&content, false);
     let tls = (!args.no_tls).then(|| Server::nginx(&content, true));
-    let case = |name, server, exchange| Case { name, server, exchange, rates: Vec::new(), cpu_us: Vec::new() };
+    let case = |name, server, exchange| Case { name, server, exchange, rates: Vec::new(), cpu_us: Vec::new(), client_us: Vec::new() };
     let mut cases = vec![
         case("vouch: GETFSINFO, file inline in the root page", &replica, Some(&inline as &dyn Exchange)),
         case("nginx: GET without keep-alive", &plain, Some(&http)),
@@ -110,13 +111,14 @@ fn main() {
     for round in 1..=args.rounds {
         for case in &mut cases {
             case.measure(&args);
-            let (rate, cpu) = (case.rates[round - 1], case.cpu_us[round - 1]);
-            println!("round {round}: {rate:>8.0} conn/s, server {cpu:>6.1} us CPU/conn  {}", case.name);
+            let (rate, cpu, client) = (case.rates[round - 1], case.cpu_us[round - 1], case.client_us[round - 1]);
+            println!("round {round}: {rate:>8.0} conn/s, CPU/conn: server {cpu:>6.1} us, client {client:>6.1} us  {}", case.name);
         }
     }
     println!();
     for case in &cases {
-        println!("median: {:>8.0} conn/s, server {:>6.1} us CPU/conn  {}", case.rate(), case.cpu(), case.name);
+        let client = median(case.client_us.clone());
+        println!("median: {:>8.0} conn/s, CPU/conn: server {:>6.1} us, client {client:>6.1} us  {}", case.rate(), case.cpu(), case.name);
     }
     let (vouch, nginx) = (&cases[0], &cases[1]);
     println!("vouch inline / nginx plain: {:.2} in conn/s, {:.2} in server CPU", vouch.rate() / nginx.rate(), vouch.cpu() / nginx.cpu());
@@ -137,7 +139,7 @@ fn main() {
 impl Case<'_> {
     fn measure(&mut self, args: &Args) {
         let before = self.server.cpu();
-        let (done, rate) = match self.exchange {
+        let (done, rate, client) = match self.exchange {
             Some(exchange) => {
                 let time = Duration::from_secs(args.seconds);
                 let plan = Plan { threads: args.threads, connections: args.connections, repeat: true, time };
@@ -145,14 +147,15 @@ impl Case<'_> {
                 if let Some(why) = outcome.first_failure {
                     Err::<(), _>(format!("{} failures, the first: {why}", outcome.failures)).or_stop(self.name);
                 }
-                (outcome.done as f64, outcome.done as f64 / outcome.elapsed.as_secs_f64())
+                (outcome.done as f64, outcome.done as f64 / outcome.elapsed.as_secs_f64(), outcome.cpu.as_secs_f64())
             }
             None => {
                 let done = handshakes(self.server.port, args.seconds);
-                (done, done / args.seconds as f64)
+                (done, done / args.seconds as f64, f64::NAN)
             }
         };
         self.rates.push(rate);
+        self.client_us.push(client * 1e6 / done);
         self.cpu_us.push((self.server.cpu() - before).as_secs_f64() * 1e6 / done);
     }
 

@@ -28,7 +28,7 @@ struct Args {
     #[arg(long, default_value_t = 240)]
     seconds: u64,
     /// Threads of the load generator.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 2)]
     threads: usize,
     /// Runs of the whole list.
     #[arg(long, default_value_t = 1)]
@@ -102,12 +102,13 @@ fn run(args: &Args, published: &tree::Published, trace: &Trace, clients: usize) 
     let rate = outcome.answers as f64 / seconds;
     println!(
         "{clients:>6} clients: {} finished, {} failures, {} answers in {seconds:.1} s: {rate:.0} GETDATA/s, {:.0} MiB/s; \
-         server {:.1} us CPU/call, resident {} KiB before, {} KiB at most: {:.2} KiB a connection",
+         CPU/call: server {:.1} us, client {:.1} us; resident {} KiB before, {} KiB at most: {:.2} KiB a connection",
         outcome.done,
         outcome.failures,
         outcome.answers,
         outcome.received as f64 / seconds / 1_048_576.0,
         server.cpu().as_secs_f64() * 1e6 / outcome.answers as f64,
+        outcome.cpu.as_secs_f64() * 1e6 / outcome.answers as f64,
         resident_before,
         resident,
         (resident - resident_before) as f64 / clients as f64,
