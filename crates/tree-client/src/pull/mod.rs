@@ -24,6 +24,9 @@ use job::PullJob;
 /// How often a pull begins anew because the replicas have gone on to a newer revision and dropped the one in work.
 const RESTARTS_MAX: u32 = 5;
 
+/// The longest wait for threads that still write: a frame each.
+const RELEASE_MAX: Duration = Duration::from_secs(10);
+
 /// Signed fsinfos of older revisions that one pull fetches.
 const HISTORY_MAX: u64 = 10_000;
 
@@ -173,19 +176,9 @@ pub async fn pull_watch(
 async fn pull_tree(tree: &Arc<Tree>, options: &PullOptions, progress: &PullProgressFn) -> Result<PullReport> {
     let begun = Instant::now();
     let writer = open_database(tree, options).await?;
-    let mut restarts = 0;
-    let mut report = loop {
-        let revision = tree.revision()?;
-        match pull_revision(tree, &revision, &writer, options, progress).await {
-            Err(Error::Missing { .. }) if restarts < RESTARTS_MAX && tree.refresh().await.unwrap_or(false) => {
-                restarts += 1;
-                tracing::info!(tree = %tree.name(), "the replicas have gone on to revision {}", tree.newest().number());
-            }
-            done => break done?,
-        }
-    };
-    // The lock goes with the last holder.
-    drop(writer);
+    let pulled = pull_newest(tree, &writer, options, progress).await;
+    release(writer).await;
+    let mut report = pulled?;
     if options.collect && options.keep.is_some() && !report.was_current {
         progress(PullProgress {
             phase: PullPhase::Collect,
@@ -204,6 +197,30 @@ async fn pull_tree(tree: &Arc<Tree>, options: &PullOptions, progress: &PullProgr
     }
     report.elapsed = begun.elapsed();
     Ok(report)
+}
+
+/// Pulls the newest revision, and a newer one where replicas have dropped the first meanwhile.
+async fn pull_newest(tree: &Arc<Tree>, writer: &Arc<Writer>, options: &PullOptions, progress: &PullProgressFn) -> Result<PullReport> {
+    let mut restarts = 0;
+    loop {
+        let revision = tree.revision()?;
+        match pull_revision(tree, &revision, writer, options, progress).await {
+            Err(Error::Missing { .. }) if restarts < RESTARTS_MAX && tree.refresh().await.unwrap_or(false) => {
+                restarts += 1;
+                tracing::info!(tree = %tree.name(), "the replicas have gone on to revision {}", tree.newest().number());
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Lets go of the database. Its lock goes with the last holder, and after a failure threads may still be writing what came before
+/// it: whoever is told of the failure must be able to try again at once.
+async fn release(writer: Arc<Writer>) {
+    let end = Instant::now() + RELEASE_MAX;
+    while Arc::strong_count(&writer) > 1 && Instant::now() < end {
+        sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// The database, made if it is missing, with its lock held.
