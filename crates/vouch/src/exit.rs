@@ -10,7 +10,7 @@ use vouch_tree_client::ErrorClass;
 use vouch_tree_mount::MountError;
 use vouch_tree_publish::Fault as PublishFault;
 
-use crate::cli::Cli;
+use crate::cli::{Cli, Command};
 use crate::serve::ServeError;
 use crate::{interrupt, logging};
 
@@ -28,7 +28,10 @@ pub fn main() -> ExitCode {
     };
     let name = cli.command.name();
     let outcome = logging::start(&cli.global).and_then(|()| {
-        interrupt::watch().at("signals")?;
+        // A replica starts this thread itself, from inside its sandbox: one that runs already would stay outside.
+        if !matches!(cli.command, Command::Serve(_)) {
+            interrupt::watch().at("signals")?;
+        }
         cli.command.run(&cli.global)
     });
     match outcome {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cli::Global;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{At as _, Failure, Outcome};
 use crate::serve::{Limits, SandboxMode, ServeConfig, Server};
 use crate::{interrupt, output, when};
 
@@ -70,6 +70,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         },
     };
     let server = Server::open(config)?;
+    interrupt::watch().at("signals")?;
     // One line that tells a supervisor or a script that clients are answered from now on, and where.
     let addresses: Vec<String> = server.addresses().iter().map(SocketAddr::to_string).collect();
     let page = server.page_address().map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
