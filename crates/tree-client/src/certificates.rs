@@ -1,5 +1,5 @@
 //! Where key statements are met outside the replicas' answers: directories of this machine, and directories of
-//! published trees, with files named by HOSTID.
+//! published trees, with files named by HOSTID (and a few of other names in the former).
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -24,7 +24,7 @@ const DIRECTORY_ENTRIES_MAX: usize = 1_000_000;
 /// Reading the statements of one published tree may hold up another for so long.
 const TREE_READ_MAX: Duration = Duration::from_secs(5);
 
-/// Files of one HOSTID that are looked at: `HOSTID`, and any `HOSTID.*`.
+/// Files of one HOSTID that are looked at: `HOSTID`, and any `HOSTID.*`. As many of other names are looked into as well.
 const FILES_MAX: usize = 16;
 
 /// A directory within a published tree.
@@ -47,11 +47,24 @@ pub(crate) fn in_directories(dirs: &[PathBuf], hostid: &HostId) -> Vec<KeyStatem
                 continue;
             }
         };
-        for file in files.filter(|f| is_named_by(f.file_name().as_encoded_bytes(), &name)).take(FILES_MAX) {
+        let (mut named, mut others) = (0, 0);
+        for file in files {
+            let file_name = file.file_name();
+            let is_named = is_named_by(file_name.as_encoded_bytes(), &name);
+            let count = if is_named { &mut named } else { &mut others };
+            // A file that is named for another HOSTID is about that one.
+            if *count >= FILES_MAX || (!is_named && begins_with_a_hostid(file_name.as_encoded_bytes())) {
+                continue;
+            }
+            *count += 1;
             match read(&file.path()) {
-                Ok(bytes) => found.extend(statement(&bytes, hostid, &file.path().display().to_string())),
+                Ok(bytes) if is_named => found.extend(statement(&bytes, hostid, &file.path().display().to_string())),
+                Ok(bytes) => found.extend(KeyStatement::parse(&bytes).ok().filter(|s| s.hostid() == *hostid && s.verified().is_some())),
                 Err(error) => tracing::warn!("{}: {error}", file.path().display()),
             }
+        }
+        if others >= FILES_MAX {
+            tracing::warn!("{}: more than {FILES_MAX} files are not named by a HOSTID; name them HOSTID.anything", dir.display());
         }
     }
     found
@@ -101,8 +114,17 @@ fn is_named_by(file: &[u8], hostid: &str) -> bool {
     file.strip_prefix(hostid.as_bytes()).is_some_and(|rest| rest.is_empty() || rest[0] == b'.')
 }
 
+fn begins_with_a_hostid(file: &[u8]) -> bool {
+    let text = file.split(|&b| b == b'.').next().and_then(|head| std::str::from_utf8(head).ok());
+    text.is_some_and(|text| text.parse::<HostId>().is_ok())
+}
+
+/// The start of a regular file; of anything else nothing, since a pipe would never end.
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
+    if !fs::metadata(path)?.is_file() {
+        return Ok(bytes);
+    }
     File::open(path)?.take(FILE_LEN_MAX as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
 }

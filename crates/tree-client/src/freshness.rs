@@ -193,7 +193,7 @@ impl Freshness {
         }
         let newer = Memory { seen: verified.seen, signed: signed.to_vec(), statements: memory.statements.clone() };
         *memory = self.store.advance(&self.hostid, newer)?;
-        if memory.seen.revision > verified.fsinfo.revision {
+        if memory.seen.order() > verified.seen.order() {
             // Another process has seen a newer one in the meantime.
             return Ok(Judgement::Stale(verified.fsinfo.revision));
         }

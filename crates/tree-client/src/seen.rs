@@ -48,7 +48,7 @@ pub(crate) struct Memory {
 impl Memory {
     /// The later of both in every field.
     fn merge(self, other: Self) -> Self {
-        let mut signed = if other.seen.revision >= self.seen.revision { other.signed } else { self.signed.clone() };
+        let mut signed = if other.seen.order() >= self.seen.order() { other.signed } else { self.signed.clone() };
         if signed.is_empty() {
             signed = self.signed;
         }

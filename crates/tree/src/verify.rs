@@ -15,7 +15,7 @@ pub const CLOCK_SKEW_S_MAX: u64 = 300;
 /// The newest that a client has ever seen of one tree. Only moves forward.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Seen {
-    /// The highest revision; 0 before the first.
+    /// The highest revision under the highest certificate; 0 before the first.
     pub revision: u64,
     /// BLAKE3 of that revision's signed fsinfo.
     pub fsinfo_hash: [u8; 32],
@@ -26,11 +26,17 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// The later of two memories, field by field: what neither may be rolled back behind.
+    /// The later of two memories: what neither may be rolled back behind.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
-        let newer = if other.revision > self.revision { other } else { self };
-        Self { cert_serial: self.cert_serial.max(other.cert_serial), start: self.start.max(other.start), ..newer }
+        let newer = if other.order() > self.order() { other } else { self };
+        Self { start: self.start.max(other.start), ..newer }
+    }
+
+    /// Revisions are ordered below their certificates: whoever stole a signing key may have signed any revision number, and
+    /// the next certificate must get past it.
+    pub const fn order(&self) -> (u64, u64) {
+        (self.cert_serial, self.revision)
     }
 }
 
@@ -157,14 +163,17 @@ pub fn judge<'a>(
     let fsinfo = signed.open(hostid)?;
     let cert = signed.cert();
     let hash = *blake3::hash(offered).as_bytes();
-    if fsinfo.revision < seen.revision {
-        return Err(Refusal::Rollback { offered: fsinfo.revision, seen: seen.revision });
-    }
-    if fsinfo.revision == seen.revision && hash != seen.fsinfo_hash {
-        return Err(Refusal::Forked { revision: fsinfo.revision });
-    }
     if cert.serial < seen.cert_serial {
         return Err(Refusal::Superseded { offered: cert.serial, seen: seen.cert_serial });
+    }
+    // Only the root key makes a higher serial, so under one nothing that was seen below it counts.
+    if cert.serial == seen.cert_serial {
+        if fsinfo.revision < seen.revision {
+            return Err(Refusal::Rollback { offered: fsinfo.revision, seen: seen.revision });
+        }
+        if fsinfo.revision == seen.revision && hash != seen.fsinfo_hash {
+            return Err(Refusal::Forked { revision: fsinfo.revision });
+        }
     }
     if fsinfo.start < cert.not_before || fsinfo.start >= cert.not_after {
         let (not_before, not_after) = (cert.not_before, cert.not_after);
@@ -266,6 +275,16 @@ mod tests {
     }
 
     #[test]
+    fn a_thief_of_a_signing_key_cannot_lock_out_the_next_one() {
+        let (thief, new) = (Publisher::new(), Publisher::with_serial(2, 9));
+        let seen = thief.judge(&thief.offer(u64::MAX, NOW), NOW, &Seen::default()).unwrap().seen;
+        let seen = new.judge(&new.offer(4, NOW), NOW, &seen).unwrap().seen;
+        assert_eq!((seen.cert_serial, seen.revision), (2, 4));
+        assert!(matches!(thief.judge(&thief.offer(u64::MAX, NOW), NOW, &seen), Err(Refusal::Superseded { .. })));
+        assert_eq!(new.judge(&new.offer(3, NOW), NOW, &seen), Err(Refusal::Rollback { offered: 3, seen: 4 }));
+    }
+
+    #[test]
     fn time_is_kept_on_both_sides() {
         let p = Publisher::new();
         let offer = p.offer(1, NOW);
@@ -334,7 +353,7 @@ mod tests {
             let (a, b) = (seen(a), seen(b));
             let m = a.merge(b);
             for s in [a, b] {
-                proptest::prop_assert!(m.revision >= s.revision && m.cert_serial >= s.cert_serial && m.start >= s.start);
+                proptest::prop_assert!(m.order() >= s.order() && m.start >= s.start);
             }
             proptest::prop_assert!(m.fsinfo_hash == a.fsinfo_hash || m.fsinfo_hash == b.fsinfo_hash);
         }

@@ -2,6 +2,7 @@
 
 mod held;
 mod job;
+mod statements;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -125,8 +126,12 @@ pub type PullProgressFn = dyn Fn(PullProgress) + Send + Sync;
 /// for the next run.
 pub async fn pull(client: &Arc<Client>, name: &TreeName, options: &PullOptions, progress: &PullProgressFn) -> Result<PullReport> {
     progress(PullProgress { phase: PullPhase::Connecting, frames_done: 0, frames_known: 0, bytes: 0, frames_present: 0 });
-    let tree = client.open(name, &options.tree).await?;
-    pull_tree(&tree, options, progress).await
+    let tree = statements::open(client, name, options).await?;
+    let pulled = pull_tree(&tree, options, progress).await;
+    if let Err(error) = &pulled {
+        statements::hand_on_if_condemned(client, name, options, error).await?;
+    }
+    pulled
 }
 
 /// Keeps the database current until it is dropped. `done` is told of each pull. Returns only what another try can't help:
@@ -144,7 +149,7 @@ pub async fn pull_watch(
         let outcome = async {
             let tree = match &open {
                 Some(tree) => Arc::clone(tree),
-                None => client.open(name, &options.tree).await?,
+                None => statements::open(client, name, options).await?,
             };
             let news = open.insert(Arc::clone(&tree)).watch();
             pull_tree(&tree, options, progress).await.map(|report| (report, news, tree))
@@ -159,6 +164,7 @@ pub async fn pull_watch(
                 }
             }
             Err(error) => {
+                statements::hand_on_if_condemned(client, name, options, &error).await?;
                 if matches!(error.class(), ErrorClass::Busy | ErrorClass::Refused | ErrorClass::Local) {
                     return Err(error);
                 }

@@ -84,7 +84,7 @@ fn of_database(args: &Args, db: &std::path::Path) -> Outcome {
 
 fn print(args: &Args, fsinfo: &Fsinfo, first: bool) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let files = fsinfo.counts.files + fsinfo.counts.symlinks + fsinfo.counts.others;
+    let files = fsinfo.counts.files;
     if args.json {
         let row = Row {
             revision: fsinfo.revision,

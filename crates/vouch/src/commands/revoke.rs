@@ -13,7 +13,7 @@ use crate::statement_file::StatementArgs;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch revoke /media/root --reason 'stolen laptop' --out revocation\n  \
                   vouch revoke --statement revocation --db /srv/db      hand it out from a replica\n  \
-                  cp revocation /etc/vouch/statements/                  on a client, read by --statements")]
+                  cp revocation /etc/vouch/statements/HOSTID.revoked    on a client, read by --statements")]
 pub(crate) struct Args {
     #[command(flatten)]
     common: StatementArgs,

@@ -85,7 +85,7 @@ pub enum ServeError {
         second: PathBuf,
     },
     /// The sandbox.
-    #[error("sandbox: {0}; --no-sandbox runs without it")]
+    #[error("sandbox: {0}; --sandbox off runs without it")]
     Sandbox(#[from] SandboxError),
     /// The system under us.
     #[error("{doing}: {source}")]

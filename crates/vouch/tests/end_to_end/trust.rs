@@ -78,12 +78,53 @@ fn a_revocation_is_honoured_wherever_it_is_met() {
     // In a directory of the client.
     fs::create_dir(world.path("statements")).expect("new");
     let hostid = world.ok(["name", "keys"]);
-    fs::copy(world.path("revocation"), world.path("statements").join(hostid.trim())).expect("a copy");
-    let said = world.fails(5, ["cat", "--statements", "statements", &world.name("/hello")]);
-    assert!(said.contains("a test of it"), "{said}");
+    for file in [format!("{}.revoked", hostid.trim()), "revocation-of-tools".to_owned()] {
+        fs::copy(world.path("revocation"), world.path("statements").join(&file)).expect("a copy");
+        let mut fresh = world.command(["cat", "--statements", "statements", &world.name("/hello")]);
+        let output = fresh.env("VOUCH_STATE", world.path(&format!("state-{}", file.len()))).output().expect("the binary starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(5) && said.contains("a test of it"), "{file}: {said}");
+        fs::remove_file(world.path("statements").join(&file)).expect("was there");
+    }
     // In the replica's own answer.
     world.ok(["revoke", "--statement", "revocation", "--db", "db"]);
     assert!(eventually(Duration::from_secs(10), || world.run(["cat", &world.name("/hello")]).status.code() == Some(5)));
+}
+
+#[test]
+fn a_mirror_hands_on_the_revocation_that_it_meets_when_it_pulls() {
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    let _replica = world.serve();
+    world.ok(["pull", &world.name(""), "--db", "mirror"]);
+    world.ok(["revoke", "keys", "--reason", "handed on", "--db", "db"]);
+    assert!(eventually(Duration::from_secs(10), || world.run(["pull", &world.name(""), "--db", "mirror"]).status.code() == Some(5)));
+    let mirror = world.serve_db("mirror", 0);
+    let name = world.name("/hello");
+    let mut fresh = world.command(["cat", "--only-replicas", "--replica", &mirror.address, &name]);
+    fresh.env("VOUCH_STATE", world.path("other-state")).env("VOUCH_CACHE", world.path("other-cache"));
+    let output = fresh.output().expect("the binary starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(5) && said.contains("handed on"), "{said}");
+}
+
+#[test]
+fn a_published_tree_may_list_the_revocations_of_others() {
+    let (world, lists) = (World::new(), World::new());
+    world.small_tree();
+    world.publish();
+    let _replica = world.serve();
+    world.ok(["revoke", "keys", "--reason", "as listed", "--out", "revocation"]);
+    let hostid = world.ok(["name", "keys"]);
+    lists.small_tree();
+    fs::create_dir(lists.path("src/revoked")).expect("new");
+    fs::copy(world.path("revocation"), lists.path("src/revoked").join(hostid.trim())).expect("a copy");
+    lists.publish();
+    let _listing = lists.serve();
+    world.ok(["cat", &world.name("/hello")]);
+    let said = world.fails(5, ["cat", "--statement-tree", &lists.name("/revoked"), &world.name("/hello")]);
+    assert!(said.contains("as listed"), "{said}");
 }
 
 #[test]
