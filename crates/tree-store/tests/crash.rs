@@ -22,10 +22,11 @@ fn leaves(number: u64) -> std::ops::Range<u64> {
 fn live(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Result<()> {
     Database::create_on(&**disk, path, HOSTID, IV)?;
     note(Note::Created);
-    let open = || {
-        let (pack_len_max, fresh_count_max) = (12_000, 10);
+    let open_with = |fresh_count_max| {
+        let pack_len_max = 12_000;
         Database::open_write(path, WriteOptions { disk: disk.clone(), pack_len_max, fresh_count_max, ..Default::default() })
     };
+    let open = || open_with(10);
     let collect = || {
         let pack_len_max = 12_000;
         Database::collect(path, CollectOptions { disk: disk.clone(), pack_len_max, ..Default::default() }).map(drop)
@@ -50,7 +51,8 @@ fn live(disk: &Arc<dyn Disk>, path: &Path, note: &dyn Fn(Note)) -> Result<()> {
     commit(&writer, 4)?;
     drop(writer);
     collect()?;
-    let writer = open()?;
+    // Each record goes to a segment at once, so that a commit finds nothing but such segments.
+    let writer = open_with(1)?;
     commit(&writer, 5)?;
     writer.set_statements(vec![b"statement".to_vec()])?;
     commit(&writer, 6)?;
