@@ -21,6 +21,9 @@ const SEGMENT_LEN_MAX: u64 = 256 << 20;
 
 const QUOTA_MIN: u64 = 4 << 20;
 
+/// A segment's list takes up to this part of the segment, unless its frames are of a few hundred bytes each.
+const LIST_SHARE: u64 = 16;
+
 /// stat(2) counts in units of 512 bytes.
 const STAT_BLOCK: u64 = 512;
 
@@ -258,7 +261,8 @@ impl Shelf {
             let name = entry.file_name();
             let grows = name.len() == "segment-0123456789abcdef".len() && !self.dir.join(name).with_extension("list").exists();
             let occupied = meta.blocks() * STAT_BLOCK;
-            total += if grows { occupied.max(self.segment_len) } else { occupied };
+            // Its list is written when it is full.
+            total += if grows { occupied.max(self.segment_len) + self.segment_len / LIST_SHARE } else { occupied };
         }
         self.used.store(total, Ordering::Relaxed);
         total

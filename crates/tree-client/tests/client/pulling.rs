@@ -49,6 +49,12 @@ fn with(tree: &Node, path: [&str; 2], node: Option<Node>) -> Node {
     Node::Dir(root)
 }
 
+/// Options of a pull that waits for the lock: a process that another test starts holds every lock of this one until it runs its
+/// own program.
+fn into(db: impl Into<std::path::PathBuf>) -> PullOptions {
+    PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(db) }
+}
+
 async fn pull_quietly(client: &Arc<Client>, publisher: &Publisher, options: &PullOptions) -> Result<PullReport, Error> {
     pull(client, &publisher.name(), options, &|_| {}).await
 }
@@ -64,7 +70,7 @@ fn assert_whole(db: &Path, published: &Published) {
 #[tokio::test]
 async fn a_first_pull_copies_all_and_the_next_only_what_changed() {
     let dir = tempfile::tempdir().unwrap();
-    let options = PullOptions::new(dir.path().join("db"));
+    let options = into(dir.path().join("db"));
     let mut publisher = Publisher::new(40);
     let tree = large_tree();
     let first = publisher.publish(&tree, NOW - 50);
@@ -94,7 +100,7 @@ async fn a_first_pull_copies_all_and_the_next_only_what_changed() {
 #[tokio::test]
 async fn old_revisions_are_dropped_when_they_are_not_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let options = PullOptions { keep: Some(1), ..PullOptions::new(dir.path().join("db")) };
+    let options = PullOptions { keep: Some(1), ..into(dir.path().join("db")) };
     let mut publisher = Publisher::new(41);
     let first = publisher.publish(&dir_of(3 << 20, 1), NOW - 50);
     let replica = TestReplica::new(&first, Fault::None, 1);
@@ -123,7 +129,7 @@ async fn a_pull_from_liars_and_one_honest_replica_is_sound() {
         let published = publisher.publish(&Node::Dir(files(1, 300)), NOW);
         let replicas = [TestReplica::new(&published, fault, 3), TestReplica::new(&published, Fault::None, 4)];
         let network = TestNetwork::of(&publisher.location, &replicas);
-        let options = PullOptions::new(dir.path().join("db"));
+        let options = into(dir.path().join("db"));
         pull_quietly(&client(&network), &publisher, &options).await.unwrap();
         let snapshot = Database::open_read(&options.db).unwrap();
         assert_eq!(snapshot.head().as_deref(), Some(&published.signed[..]));
@@ -146,7 +152,7 @@ async fn a_pull_that_can_not_end_offers_nothing_and_is_taken_up_later() {
         served.frames = Arc::new(frames);
     });
     let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
-    let options = PullOptions::new(dir.path().join("db"));
+    let options = into(dir.path().join("db"));
     let error = pull_quietly(&client(&network), &publisher, &options).await.unwrap_err();
     assert!(matches!(error, Error::Missing { handle, .. } if handle == missing), "{error}");
     assert!(Database::open_read(&options.db).unwrap().head().is_none(), "half a revision is not offered");
@@ -165,11 +171,12 @@ async fn a_database_of_another_tree_or_in_use_is_refused() {
     let published = one.publish(&large_tree(), NOW);
     let network = TestNetwork::of(&one.location, &[TestReplica::new(&published, Fault::None, 1)]);
     network.add("two.test", &TestReplica::new(&two.publish(&large_tree(), NOW), Fault::None, 1));
-    let (client, options) = (client(&network), PullOptions::new(dir.path().join("db")));
+    let (client, options) = (client(&network), into(dir.path().join("db")));
     pull_quietly(&client, &one, &options).await.unwrap();
     assert_eq!(pull_quietly(&client, &two, &options).await.unwrap_err().class(), ErrorClass::Local);
     let _writer = Database::open_write(&options.db, Default::default()).unwrap();
-    assert_eq!(pull_quietly(&client, &one, &options).await.unwrap_err().class(), ErrorClass::Busy);
+    let at_once = PullOptions { lock_wait: Duration::ZERO, ..options };
+    assert_eq!(pull_quietly(&client, &one, &at_once).await.unwrap_err().class(), ErrorClass::Busy);
 }
 
 #[tokio::test(start_paused = true)]
@@ -178,7 +185,7 @@ async fn watching_keeps_a_database_current() {
     let mut publisher = Publisher::new(53);
     let replica = TestReplica::new(&publisher.publish(&dir_of(5000, 1), NOW), Fault::None, 1);
     let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
-    let (client, options, name) = (client(&network), PullOptions::new(dir.path().join("db")), publisher.name());
+    let (client, options, name) = (client(&network), into(dir.path().join("db")), publisher.name());
     let reports = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&reports);
     let watcher = tokio::spawn(async move {
@@ -212,7 +219,7 @@ async fn child_that_pulls_until_it_is_killed() {
     *replica.delay.lock() = Duration::from_millis(4);
     let network = TestNetwork::of(&publisher.location, &[replica]);
     println!("pulling");
-    pull_quietly(&client(&network), &publisher, &PullOptions { in_flight_bytes: 1 << 20, ..PullOptions::new(db) }).await.unwrap();
+    pull_quietly(&client(&network), &publisher, &PullOptions { in_flight_bytes: 1 << 20, ..into(db) }).await.unwrap();
 }
 
 /// Length of all files in a directory and below.
@@ -253,7 +260,7 @@ async fn a_pull_killed_at_any_moment_leaves_no_half_state_and_is_taken_up() {
         }
     }
     let network = TestNetwork::of(&publisher.location, &[replica]);
-    let report = pull_quietly(&client(&network), &publisher, &PullOptions::new(&db)).await.unwrap();
+    let report = pull_quietly(&client(&network), &publisher, &into(&db)).await.unwrap();
     assert!(report.was_current == (offered > 0));
     assert!(offered > 0 || report.present_frames > 0, "what the killed ones fetched is used: {report:?}");
     assert!(Database::verify(&db, None).unwrap().is_sound());

@@ -81,7 +81,7 @@ fn a_revocation_is_honoured_wherever_it_is_met() {
     for file in [format!("{}.revoked", hostid.trim()), "revocation-of-tools".to_owned()] {
         fs::copy(world.path("revocation"), world.path("statements").join(&file)).expect("a copy");
         let mut fresh = world.command(["cat", "--statements", "statements", &world.name("/hello")]);
-        let output = fresh.env("VOUCH_STATE", world.path(&format!("state-{}", file.len()))).output().expect("the binary starts");
+        let output = fresh.env("VOUCH_STATE", world.path(format!("state-{}", file.len()))).output().expect("the binary starts");
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(5) && said.contains("a test of it"), "{file}: {said}");
         fs::remove_file(world.path("statements").join(&file)).expect("was there");
