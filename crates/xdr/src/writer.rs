@@ -100,4 +100,65 @@ impl Writer {
         debug_assert_eq!(xdr.len() % 4, 0, "XDR comes in units of four bytes");
         self.bytes.extend_from_slice(xdr);
     }
+
+    /// Starts variable-length opaque data whose bytes the caller appends to [`Self::bytes_mut`]; [`Self::end_opaque`] takes what this
+    /// returns, and fills in length and padding.
+    pub fn begin_opaque(&mut self) -> usize {
+        self.u32(0);
+        self.bytes.len()
+    }
+
+    /// Ends opaque data that [`Self::begin_opaque`] started at `start`, and returns its length.
+    ///
+    /// # Panics
+    /// If the data is 4 GiB or longer, which no caller's own limits let happen.
+    pub fn end_opaque(&mut self, start: usize) -> usize {
+        let len = self.bytes.len() - start;
+        self.set_u32(start - 4, u32::try_from(len).expect("lengths are limited well below 4 GiB by their owners"));
+        self.bytes.resize(self.bytes.len() + pad_len(len), 0);
+        len
+    }
+
+    /// Writes over the four bytes at `at`, which were written before: a count or status that is known only now.
+    pub fn set_u32(&mut self, at: usize, value: u32) {
+        self.bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+    }
+
+    /// Takes back all that was written after the first `len` bytes.
+    pub fn truncate(&mut self, len: usize) {
+        self.bytes.truncate(len);
+    }
+
+    /// The buffer itself, to append opaque data in place; whoever does keeps to units of four bytes in the end.
+    pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opaque_in_place_is_the_same_as_opaque_at_once() {
+        for len in 0..9 {
+            let data = vec![7; len];
+            let (mut at_once, mut in_place) = (Writer::new(), Writer::new());
+            at_once.opaque(&data);
+            let start = in_place.begin_opaque();
+            in_place.bytes_mut().extend_from_slice(&data);
+            assert_eq!(in_place.end_opaque(start), len);
+            assert_eq!(in_place.as_bytes(), at_once.as_bytes());
+        }
+    }
+
+    #[test]
+    fn what_was_written_can_be_set_and_taken_back() {
+        let mut w = Writer::new();
+        w.u32(1);
+        w.u32(2);
+        w.set_u32(0, 9);
+        w.truncate(4);
+        assert_eq!(w.as_bytes(), [0, 0, 0, 9]);
+    }
 }
