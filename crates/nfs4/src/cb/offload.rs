@@ -1,0 +1,59 @@
+//! CB_OFFLOAD (RFC 7862, section 16.1).
+
+use vouch_xdr::{Error, Reader, Writer};
+
+use crate::macros::wire_struct;
+use crate::op::WriteResponse;
+use crate::{Filehandle, Stateid, Status, Wire};
+
+/// How a copy ended (`offload_info4`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OffloadInfo {
+    /// Well.
+    Done(WriteResponse),
+    /// With this status, after so many bytes.
+    Failed(Status, u64),
+}
+
+impl<'a> Wire<'a> for OffloadInfo {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
+        Ok(match Status::decode(r)? {
+            Status::OK => Self::Done(WriteResponse::decode(r)?),
+            status => Self::Failed(status, r.u64()?),
+        })
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        match self {
+            Self::Done(response) => {
+                w.u32(Status::OK.0);
+                response.encode(w);
+            }
+            Self::Failed(status, copied) => {
+                w.u32(status.0);
+                w.u64(*copied);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    fn sample(s: &mut crate::sample::Sampler) -> Self {
+        match bool::sample(s) {
+            true => Self::Done(WriteResponse::sample(s)),
+            false => Self::Failed(Status::NOSPC, u64::sample(s)),
+        }
+    }
+}
+
+wire_struct! {
+    /// `CB_OFFLOAD4args`.
+    #[derive(Copy)]
+    pub struct CbOffloadArgs {
+        /// The destination.
+        pub handle: Filehandle,
+        /// The copy.
+        pub stateid: Stateid,
+        /// How it ended.
+        pub info: OffloadInfo,
+    }
+}

@@ -1,0 +1,402 @@
+//! Macros that turn a structure's definition into its two directions, so that the definition is the one place that has its fields' order.
+
+/// A structure: its fields, one after another.
+macro_rules! wire_struct {
+    ($(#[$meta:meta])* pub struct $name:ident <$lt:lifetime> { $( $(#[$fmeta:meta])* pub $field:ident : $type:ty ),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct $name<$lt> { $( $(#[$fmeta])* pub $field: $type ),* }
+
+        impl<$lt> $crate::Wire<$lt> for $name<$lt> {
+            $crate::macros::wire_struct!(@body $lt, $name, $($field: $type),*);
+        }
+    };
+    ($(#[$meta:meta])* pub struct $name:ident { $( $(#[$fmeta:meta])* pub $field:ident : $type:ty ),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub struct $name { $( $(#[$fmeta])* pub $field: $type ),* }
+
+        impl<'wire> $crate::Wire<'wire> for $name {
+            $crate::macros::wire_struct!(@body 'wire, $name, $($field: $type),*);
+        }
+    };
+    (@body $lt:lifetime, $name:ident, $($field:ident : $type:ty),*) => {
+        #[inline]
+        fn decode(r: &mut vouch_xdr::Reader<$lt>) -> Result<Self, vouch_xdr::Error> {
+            Ok(Self { $( $field: <$type as $crate::Wire<$lt>>::decode(r)? ),* })
+        }
+
+        #[inline]
+        fn encode(&self, w: &mut vouch_xdr::Writer) {
+            $( $crate::Wire::encode(&self.$field, w); )*
+        }
+
+        #[cfg(test)]
+        fn sample(s: &mut $crate::sample::Sampler) -> Self {
+            Self { $( $field: <$type as $crate::Wire<$lt>>::sample(s) ),* }
+        }
+    };
+}
+
+/// An identifier or quantity: one value under a name of its own.
+macro_rules! wire_newtype {
+    ($( $(#[$meta:meta])* pub struct $name:ident(pub $inner:ty); )*) => { $(
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+        pub struct $name(pub $inner);
+
+        impl<'wire> $crate::Wire<'wire> for $name {
+            #[inline]
+            fn decode(r: &mut vouch_xdr::Reader<'wire>) -> Result<Self, vouch_xdr::Error> {
+                $crate::Wire::decode(r).map(Self)
+            }
+
+            #[inline]
+            fn encode(&self, w: &mut vouch_xdr::Writer) {
+                $crate::Wire::encode(&self.0, w);
+            }
+
+            #[cfg(test)]
+            fn sample(s: &mut $crate::sample::Sampler) -> Self {
+                Self($crate::Wire::sample(s))
+            }
+        }
+    )* };
+}
+
+/// A word of flags; unknown ones are kept as they came.
+macro_rules! wire_bits {
+    ($(#[$meta:meta])* pub struct $name:ident { $( $(#[$bmeta:meta])* $bit:ident = $value:expr ),* $(,)? }) => {
+        $crate::macros::wire_newtype! { $(#[$meta])* pub struct $name(pub u32); }
+
+        impl $name {
+            $( $(#[$bmeta])* pub const $bit: Self = Self($value); )*
+
+            /// Whether all bits of `other` are set.
+            pub const fn contains(self, other: Self) -> bool {
+                self.0 & other.0 == other.0
+            }
+
+            /// Whether any bit of `other` is set.
+            pub const fn intersects(self, other: Self) -> bool {
+                self.0 & other.0 != 0
+            }
+
+            /// Whether no bit is set.
+            pub const fn is_empty(self) -> bool {
+                self.0 == 0
+            }
+        }
+
+        impl std::ops::BitOr for $name {
+            type Output = Self;
+
+            fn bitor(self, other: Self) -> Self {
+                Self(self.0 | other.0)
+            }
+        }
+
+        impl std::ops::BitAnd for $name {
+            type Output = Self;
+
+            fn bitand(self, other: Self) -> Self {
+                Self(self.0 & other.0)
+            }
+        }
+
+        impl std::ops::BitOrAssign for $name {
+            fn bitor_assign(&mut self, other: Self) {
+                self.0 |= other.0;
+            }
+        }
+    };
+}
+
+/// An enumeration that admits no other values.
+macro_rules! wire_enum {
+    ($(#[$meta:meta])* pub enum $name:ident = $what:literal { $( $(#[$vmeta:meta])* $variant:ident = $value:literal ),* $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum $name { $( $(#[$vmeta])* $variant = $value ),* }
+
+        impl<'wire> $crate::Wire<'wire> for $name {
+            #[inline]
+            fn decode(r: &mut vouch_xdr::Reader<'wire>) -> Result<Self, vouch_xdr::Error> {
+                match r.u32()? {
+                    $( $value => Ok(Self::$variant), )*
+                    value => Err(vouch_xdr::Error::Unknown { what: $what, value }),
+                }
+            }
+
+            #[inline]
+            fn encode(&self, w: &mut vouch_xdr::Writer) {
+                w.u32(*self as u32);
+            }
+
+            #[cfg(test)]
+            fn sample(s: &mut $crate::sample::Sampler) -> Self {
+                let all = [$( Self::$variant ),*];
+                all[s.below(all.len())]
+            }
+        }
+    };
+}
+
+/// A discriminated union: a number, then what belongs to it.
+macro_rules! wire_union {
+    ($(#[$meta:meta])* pub enum $name:ident <$lt:lifetime> = $what:literal {
+        $( $(#[$vmeta:meta])* $value:literal => $variant:ident $( ( $part:ident : $type:ty ) )? ),* $(,)?
+    }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum $name<$lt> { $( $(#[$vmeta])* $variant $( ($type) )? ),* }
+
+        impl<$lt> $crate::Wire<$lt> for $name<$lt> {
+            $crate::macros::wire_union!(@body $lt, $what, $( $value => $variant $( ($part: $type) )? ),*);
+        }
+    };
+    ($(#[$meta:meta])* pub enum $name:ident = $what:literal {
+        $( $(#[$vmeta:meta])* $value:literal => $variant:ident $( ( $part:ident : $type:ty ) )? ),* $(,)?
+    }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum $name { $( $(#[$vmeta])* $variant $( ($type) )? ),* }
+
+        impl<'wire> $crate::Wire<'wire> for $name {
+            $crate::macros::wire_union!(@body 'wire, $what, $( $value => $variant $( ($part: $type) )? ),*);
+        }
+    };
+    (@body $lt:lifetime, $what:literal, $( $value:literal => $variant:ident $( ( $part:ident : $type:ty ) )? ),*) => {
+        fn decode(r: &mut vouch_xdr::Reader<$lt>) -> Result<Self, vouch_xdr::Error> {
+            match r.u32()? {
+                $( $value => Ok(Self::$variant $( (<$type as $crate::Wire<$lt>>::decode(r)?) )?), )*
+                value => Err(vouch_xdr::Error::Unknown { what: $what, value }),
+            }
+        }
+
+        fn encode(&self, w: &mut vouch_xdr::Writer) {
+            match self {
+                $( Self::$variant $( ($part) )? => {
+                    w.u32($value);
+                    $( $crate::Wire::encode($part, w); )?
+                } )*
+            }
+        }
+
+        #[cfg(test)]
+        fn sample(s: &mut $crate::sample::Sampler) -> Self {
+            let count = [$( $value ),*].len();
+            let mut chosen = s.below(count);
+            $(
+                if chosen == 0 {
+                    return Self::$variant $( (<$type as $crate::Wire<$lt>>::sample(s)) )?;
+                }
+                chosen = chosen.wrapping_sub(1);
+            )*
+            unreachable!("one of {count} was chosen, {chosen}")
+        }
+    };
+}
+
+/// A failure of which one status comes with a body.
+macro_rules! wire_failure {
+    ($(#[$meta:meta])* pub enum $name:ident $(<$lt:lifetime>)? { $(#[$vmeta:meta])* $special:ident => $variant:ident($type:ty) }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum $name $(<$lt>)? {
+            $(#[$vmeta])*
+            $variant($type),
+            /// Any other status.
+            Status($crate::Status),
+        }
+
+        impl $(<$lt>)? From<$crate::Status> for $name $(<$lt>)? {
+            fn from(status: $crate::Status) -> Self {
+                debug_assert!(status != $crate::Status::$special, "this status comes with its body");
+                Self::Status(status)
+            }
+        }
+
+        $crate::macros::wire_failure!(@impl $name $(<$lt>)?, $special, $variant, $type);
+    };
+    (@impl $name:ident <$lt:lifetime>, $special:ident, $variant:ident, $type:ty) => {
+        impl<$lt> $crate::op::Failure<$lt> for $name<$lt> {
+            $crate::macros::wire_failure!(@body $lt, $special, $variant, $type);
+        }
+    };
+    (@impl $name:ident, $special:ident, $variant:ident, $type:ty) => {
+        impl<'wire> $crate::op::Failure<'wire> for $name {
+            $crate::macros::wire_failure!(@body 'wire, $special, $variant, $type);
+        }
+    };
+    (@body $lt:lifetime, $special:ident, $variant:ident, $type:ty) => {
+        fn status(&self) -> $crate::Status {
+            match self {
+                Self::$variant(_) => $crate::Status::$special,
+                Self::Status(status) => *status,
+            }
+        }
+
+        fn decode_body(status: $crate::Status, r: &mut vouch_xdr::Reader<$lt>) -> Result<Self, vouch_xdr::Error> {
+            Ok(match status {
+                $crate::Status::$special => Self::$variant(<$type as $crate::Wire<$lt>>::decode(r)?),
+                status => Self::Status(status),
+            })
+        }
+
+        fn encode_body(&self, w: &mut vouch_xdr::Writer) {
+            if let Self::$variant(body) = self {
+                $crate::Wire::encode(body, w);
+            }
+        }
+
+        #[cfg(test)]
+        fn sample(s: &mut $crate::sample::Sampler) -> Self {
+            match <bool as $crate::Wire>::sample(s) {
+                true => Self::$variant(<$type as $crate::Wire<$lt>>::sample(s)),
+                false => Self::Status($crate::Status::NOENT),
+            }
+        }
+    };
+}
+
+/// A table of operations: their numbers, and the enumerations of their arguments and results.
+macro_rules! operations {
+    ($lt:lifetime, $what:literal; $(
+        $(#[$meta:meta])*
+        $number:literal $constant:ident $variant:ident $( ( $args:ident : $args_type:ty ) )? -> $result_type:ty, $since:literal;
+    )*) => {
+        impl Op {
+            $( $(#[$meta])* pub const $constant: Self = Self($number); )*
+
+            /// The name in the RFCs, without its prefix; none for a number that they don't give to any.
+            pub const fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $( $number => Some(stringify!($constant)), )*
+                    _ => None,
+                }
+            }
+
+            /// The first minor version that has the operation; none for a number that the RFCs don't give to any.
+            pub const fn since(self) -> Option<u32> {
+                match self.0 {
+                    $( $number => Some($since), )*
+                    _ => None,
+                }
+            }
+
+            /// All operations of all minor versions, in ascending order.
+            pub const ALL: &'static [Self] = &[$( Self::$constant ),*];
+        }
+
+        /// An operation and its arguments.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum Args<$lt> {
+            $( $(#[$meta])* $variant $( ($args_type) )?, )*
+            /// A number that the compound's minor version doesn't have; what follows can't be read.
+            Illegal(Op),
+        }
+
+        impl<$lt> Args<$lt> {
+            /// Reads the number and the arguments of one operation of a compound of the minor version `minor`.
+            pub fn decode(minor: u32, r: &mut Reader<$lt>) -> Result<Self, Error> {
+                let op = Op(r.u32()?);
+                if op.since().is_none_or(|since| since > minor) {
+                    return Ok(Self::Illegal(op));
+                }
+                match op.0 {
+                    $( $number => Ok(Self::$variant $( (<$args_type as $crate::Wire<$lt>>::decode(r)?) )?), )*
+                    _ => Ok(Self::Illegal(op)),
+                }
+            }
+
+            /// Appends number and arguments.
+            pub fn encode(&self, w: &mut Writer) {
+                w.u32(self.op().0);
+                match self {
+                    $( Self::$variant $( ($args) )? => { $( $crate::Wire::encode($args, w) )? } )*
+                    Self::Illegal(_) => {}
+                }
+            }
+
+            /// Which operation this is.
+            pub const fn op(&self) -> Op {
+                match self {
+                    $( Self::$variant { .. } => Op::$constant, )*
+                    Self::Illegal(op) => *op,
+                }
+            }
+
+            #[cfg(test)]
+            pub(crate) fn sample(op: Op, s: &mut $crate::sample::Sampler) -> Self {
+                match op.0 {
+                    $( $number => { let _ = &s; Self::$variant $( (<$args_type as $crate::Wire<$lt>>::sample(s)) )? } )*
+                    _ => Self::Illegal(op),
+                }
+            }
+        }
+
+        /// An operation's outcome.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub enum Results<$lt> {
+            $( $(#[$meta])* $variant($result_type), )*
+            /// What answers a number that isn't known; the status is [`Status::OP_ILLEGAL`].
+            Illegal(Status),
+        }
+
+        impl<$lt> Results<$lt> {
+            /// Reads the number, the status and the body of one operation's outcome.
+            pub fn decode(r: &mut Reader<$lt>) -> Result<Self, Error> {
+                match r.u32()? {
+                    $( $number => $crate::op::decode_outcome(r).map(Self::$variant), )*
+                    ILLEGAL => Ok(Self::Illegal(Status(r.u32()?))),
+                    value => Err(Error::Unknown { what: $what, value }),
+                }
+            }
+
+            /// Appends number, status and body.
+            pub fn encode(&self, w: &mut Writer) {
+                w.u32(self.op().0);
+                match self {
+                    $( Self::$variant(outcome) => $crate::op::encode_outcome(outcome, w), )*
+                    Self::Illegal(status) => w.u32(status.0),
+                }
+            }
+
+            /// Which operation was answered; [`ILLEGAL`] for one that isn't known.
+            pub const fn op(&self) -> Op {
+                match self {
+                    $( Self::$variant(_) => Op::$constant, )*
+                    Self::Illegal(_) => Op(ILLEGAL),
+                }
+            }
+
+            /// How it went.
+            pub fn status(&self) -> Status {
+                match self {
+                    $( Self::$variant(outcome) => $crate::op::outcome_status(outcome), )*
+                    Self::Illegal(status) => *status,
+                }
+            }
+
+            /// The outcome of an operation that failed with nothing to say but the status.
+            pub fn failure(op: Op, status: Status) -> Self {
+                match op.0 {
+                    $( $number => Self::$variant(Err(status.into())), )*
+                    _ => Self::Illegal(status),
+                }
+            }
+
+            #[cfg(test)]
+            pub(crate) fn sample(op: Op, s: &mut $crate::sample::Sampler) -> Self {
+                match op.0 {
+                    $( $number => Self::$variant($crate::op::sample_outcome(s)), )*
+                    _ => Self::Illegal(Status::OP_ILLEGAL),
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use {operations, wire_bits, wire_enum, wire_failure, wire_newtype, wire_struct, wire_union};

@@ -1,0 +1,34 @@
+//! GETATTR (RFC 8881, section 18.7).
+
+use vouch_xdr::Writer;
+
+use super::Op;
+use crate::macros::wire_struct;
+use crate::{Attributes, Bitmap, Fattr, Status};
+
+wire_struct! {
+    /// `GETATTR4args`.
+    #[derive(Copy)]
+    pub struct GetattrArgs {
+        /// Which attributes.
+        pub wanted: Bitmap,
+    }
+}
+
+wire_struct! {
+    /// `GETATTR4resok`.
+    #[derive(Copy)]
+    pub struct GetattrOk<'a> {
+        /// Those that there are.
+        pub attrs: Fattr<'a>,
+    }
+}
+
+impl GetattrOk<'_> {
+    /// Appends a whole successful result: those of `wanted` that have a value in `attributes`.
+    pub fn write(w: &mut Writer, wanted: Bitmap, attributes: &Attributes<'_>) {
+        w.u32(Op::GETATTR.0);
+        w.u32(Status::OK.0);
+        attributes.encode(wanted, w);
+    }
+}

@@ -1,0 +1,22 @@
+//! LINK (RFC 8881, section 18.9).
+
+use crate::macros::wire_struct;
+use crate::{ChangeInfo, Name};
+
+wire_struct! {
+    /// `LINK4args`. The saved filehandle is the file.
+    #[derive(Copy)]
+    pub struct LinkArgs<'a> {
+        /// The new name in the current directory.
+        pub name: Name<'a>,
+    }
+}
+
+wire_struct! {
+    /// `LINK4resok`.
+    #[derive(Copy)]
+    pub struct LinkOk {
+        /// What it did to the directory.
+        pub change: ChangeInfo,
+    }
+}

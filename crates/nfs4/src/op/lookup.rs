@@ -1,0 +1,13 @@
+//! LOOKUP (RFC 8881, section 18.13).
+
+use crate::Name;
+use crate::macros::wire_struct;
+
+wire_struct! {
+    /// `LOOKUP4args`.
+    #[derive(Copy)]
+    pub struct LookupArgs<'a> {
+        /// The entry.
+        pub name: Name<'a>,
+    }
+}

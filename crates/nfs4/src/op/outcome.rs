@@ -1,0 +1,76 @@
+//! The form of every result: a status, then what belongs to it.
+
+use vouch_xdr::{Error, Reader, Writer};
+
+use crate::{Status, Wire};
+
+/// How an operation fails: a status, and for a few statuses of a few operations a body.
+pub trait Failure<'a>: From<Status> {
+    /// The status.
+    fn status(&self) -> Status;
+
+    /// Reads what belongs to a status other than OK.
+    fn decode_body(status: Status, r: &mut Reader<'a>) -> Result<Self, Error>;
+
+    /// Appends what belongs to the status.
+    fn encode_body(&self, w: &mut Writer);
+
+    /// Some failure, for tests of both directions.
+    #[cfg(test)]
+    fn sample(s: &mut crate::sample::Sampler) -> Self;
+}
+
+impl<'a> Failure<'a> for Status {
+    fn status(&self) -> Status {
+        *self
+    }
+
+    fn decode_body(status: Status, _: &mut Reader<'a>) -> Result<Self, Error> {
+        Ok(status)
+    }
+
+    fn encode_body(&self, _: &mut Writer) {}
+
+    #[cfg(test)]
+    fn sample(_: &mut crate::sample::Sampler) -> Self {
+        Self::NOENT
+    }
+}
+
+#[inline]
+pub(crate) fn decode_outcome<'a, T: Wire<'a>, F: Failure<'a>>(r: &mut Reader<'a>) -> Result<Result<T, F>, Error> {
+    match Status(r.u32()?) {
+        Status::OK => T::decode(r).map(Ok),
+        status => F::decode_body(status, r).map(Err),
+    }
+}
+
+#[inline]
+pub(crate) fn encode_outcome<'a, T: Wire<'a>, F: Failure<'a>>(outcome: &Result<T, F>, w: &mut Writer) {
+    match outcome {
+        Ok(body) => {
+            w.u32(Status::OK.0);
+            body.encode(w);
+        }
+        Err(failure) => {
+            debug_assert!(!failure.status().is_ok(), "a failure has a status other than OK");
+            w.u32(failure.status().0);
+            failure.encode_body(w);
+        }
+    }
+}
+
+pub(crate) fn outcome_status<'a, T, F: Failure<'a>>(outcome: &Result<T, F>) -> Status {
+    match outcome {
+        Ok(_) => Status::OK,
+        Err(failure) => failure.status(),
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn sample_outcome<'a, T: Wire<'a>, F: Failure<'a>>(s: &mut crate::sample::Sampler) -> Result<T, F> {
+    match s.below(4) {
+        0 => Err(F::sample(s)),
+        _ => Ok(T::sample(s)),
+    }
+}

@@ -1,0 +1,213 @@
+//! READDIR (RFC 8881, section 18.23). The entries of a reply are written in place up to a limit, and read one by one.
+
+use vouch_xdr::{Error, Reader, Writer};
+
+use super::Op;
+use crate::macros::wire_struct;
+use crate::{Attributes, Bitmap, Cookie, Fattr, Name, Status, Verifier, Wire};
+
+wire_struct! {
+    /// `READDIR4args`.
+    #[derive(Copy)]
+    pub struct ReaddirArgs {
+        /// After which entry; zero is from the start.
+        pub cookie: Cookie,
+        /// What came with it.
+        pub verifier: Verifier,
+        /// About how many bytes of names and cookies; a hint.
+        pub dir_count: u32,
+        /// Most bytes of the result's body.
+        pub max_count: u32,
+        /// Which attributes of the entries.
+        pub wanted: Bitmap,
+    }
+}
+
+wire_struct! {
+    /// An entry (`entry4`), without the mark that stands before each.
+    #[derive(Copy)]
+    pub struct DirEntry<'a> {
+        /// Where to go on after it.
+        pub cookie: Cookie,
+        /// Its name.
+        pub name: Name<'a>,
+        /// Its attributes.
+        pub attrs: Fattr<'a>,
+    }
+}
+
+/// The entries of a reply, still packed; all of them can be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirEntries<'a> {
+    packed: &'a [u8],
+}
+
+impl<'a> DirEntries<'a> {
+    /// The entries, in the reply's order.
+    pub fn iter(&self) -> impl Iterator<Item = DirEntry<'a>> + use<'a> {
+        let mut r = Reader::new(self.packed);
+        std::iter::from_fn(move || match r.bool() {
+            Ok(true) => DirEntry::decode(&mut r).ok(),
+            _ => None,
+        })
+    }
+}
+
+/// `READDIR4resok`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReaddirOk<'a> {
+    /// To be sent with cookies.
+    pub verifier: Verifier,
+    /// The entries.
+    pub entries: DirEntries<'a>,
+    /// Whether they reach the end of the directory.
+    pub eof: bool,
+}
+
+impl<'a> Wire<'a> for ReaddirOk<'a> {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
+        let verifier = Verifier::decode(r)?;
+        let start = r.rest();
+        while r.bool()? {
+            DirEntry::decode(r)?;
+        }
+        // Without the mark that says that none follows.
+        let packed = &start[..start.len() - r.remaining() - 4];
+        Ok(Self { verifier, entries: DirEntries { packed }, eof: r.bool()? })
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        self.verifier.encode(w);
+        w.raw(self.entries.packed);
+        w.bool(false);
+        w.bool(self.eof);
+    }
+
+    #[cfg(test)]
+    fn sample(s: &mut crate::sample::Sampler) -> Self {
+        let mut w = Writer::new();
+        for _ in 0..s.below(4) {
+            w.bool(true);
+            DirEntry::sample(s).encode(&mut w);
+        }
+        Self { verifier: Verifier::sample(s), entries: DirEntries { packed: w.into_bytes().leak() }, eof: bool::sample(s) }
+    }
+}
+
+/// Writes a successful result in place, entry by entry, within a limit of bytes.
+#[derive(Debug)]
+#[must_use = "the result is whole only after `finish`"]
+pub struct ReaddirWriter {
+    result_start: usize,
+    end_max: usize,
+    names_len: usize,
+    entries: usize,
+}
+
+/// Length of what follows the last entry: no more entries, and whether that is the end.
+const TAIL_LEN: usize = 8;
+
+impl ReaddirWriter {
+    /// Appends what stands before the entries. The result's body (`READDIR4resok`) will have at most `body_len_max` bytes; none if that is
+    /// too little for a body without entries.
+    pub fn begin(w: &mut Writer, verifier: Verifier, body_len_max: usize) -> Option<Self> {
+        let result_start = w.len();
+        let end_max = (result_start + 8).saturating_add(body_len_max);
+        (body_len_max >= 8 + TAIL_LEN).then(|| {
+            w.u32(Op::READDIR.0);
+            w.u32(Status::OK.0);
+            verifier.encode(w);
+            Self { result_start, end_max, names_len: 0, entries: 0 }
+        })
+    }
+
+    /// Where the result begins: truncate to this if it fails after all, as with TOOSMALL when not even one entry fits.
+    pub const fn result_start(&self) -> usize {
+        self.result_start
+    }
+
+    /// How many entries there are.
+    pub const fn entries(&self) -> usize {
+        self.entries
+    }
+
+    /// Bytes of names and cookies, which `dir_count` is about.
+    pub const fn names_len(&self) -> usize {
+        self.names_len
+    }
+
+    /// Appends an entry with those of `wanted` that have a value. False if it doesn't fit; then nothing was appended.
+    pub fn push(&mut self, w: &mut Writer, cookie: Cookie, name: Name<'_>, wanted: Bitmap, attributes: &Attributes<'_>) -> bool {
+        let start = w.len();
+        w.bool(true);
+        cookie.encode(w);
+        name.encode(w);
+        let names_len = w.len() - start - 4;
+        attributes.encode(wanted, w);
+        if w.len() + TAIL_LEN > self.end_max {
+            w.truncate(start);
+            return false;
+        }
+        self.entries += 1;
+        self.names_len += names_len;
+        true
+    }
+
+    /// Ends the list.
+    pub fn finish(self, w: &mut Writer, eof: bool) {
+        w.bool(false);
+        w.bool(eof);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::Results;
+
+    fn attributes(fileid: u64) -> Attributes<'static> {
+        Attributes { fileid: Some(fileid), ..Attributes::default() }
+    }
+
+    #[test]
+    fn what_was_written_in_place_is_read_back() {
+        let mut w = Writer::new();
+        let mut list = ReaddirWriter::begin(&mut w, Verifier([3; 8]), 4096).unwrap();
+        let wanted = Bitmap::of(&[20, 33]);
+        for (at, name) in [(1, &b"a"[..]), (2, b"bcde")] {
+            assert!(list.push(&mut w, Cookie(at), Name(name), wanted, &attributes(at + 100)));
+        }
+        list.finish(&mut w, true);
+        let mut r = Reader::new(w.as_bytes());
+        let Ok(Results::Readdir(Ok(ok))) = Results::decode(&mut r) else { panic!("READDIR") };
+        assert_eq!((ok.verifier, ok.eof, r.remaining()), (Verifier([3; 8]), true, 0));
+        let read: Vec<_> = ok.entries.iter().map(|e| (e.cookie.0, e.name.0, e.attrs.attributes().unwrap().fileid)).collect();
+        assert_eq!(read, [(1, &b"a"[..], Some(101)), (2, b"bcde", Some(102))]);
+    }
+
+    #[test]
+    fn an_entry_that_does_not_fit_leaves_no_trace() {
+        // An entry here has 4 + 8 + 8 + 12 + 4 + 8 = 36 bytes and a body without entries 16.
+        for (limit, fits) in [(15, None), (16, Some(0)), (51, Some(0)), (52, Some(1)), (87, Some(1)), (88, Some(2))] {
+            let mut w = Writer::new();
+            w.u32(9);
+            let list = ReaddirWriter::begin(&mut w, Verifier::default(), limit);
+            let pushed = list.map(|mut list| {
+                while list.entries() < 5
+                    && list.push(
+                        &mut w,
+                        Cookie(1),
+                        Name(b"abcd"),
+                        Bitmap::of(&[1]),
+                        &Attributes { file_type: Some(crate::attr::FileType::Regular), ..Attributes::default() },
+                    )
+                {}
+                let pushed = list.entries();
+                list.finish(&mut w, false);
+                assert!(w.len() - 12 <= limit);
+                pushed
+            });
+            assert_eq!(pushed, fits, "{limit}");
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! VERIFY and NVERIFY (RFC 8881, sections 18.31 and 18.15).
+
+use crate::Fattr;
+use crate::macros::wire_struct;
+
+wire_struct! {
+    /// `VERIFY4args` and `NVERIFY4args`.
+    #[derive(Copy)]
+    pub struct VerifyArgs<'a> {
+        /// What to compare with.
+        pub attrs: Fattr<'a>,
+    }
+}

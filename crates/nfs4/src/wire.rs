@@ -1,0 +1,179 @@
+//! The trait of every value that goes over the wire, and the forms that all structures are made of. Decoding borrows: what it returns
+//! points into the message. Nothing is allocated by a count alone: lists grow as their elements are found.
+
+use std::ops::Deref;
+
+use vouch_xdr::{Error, Reader, Writer};
+
+#[cfg(test)]
+use crate::sample::Sampler;
+
+/// A value with one XDR form, whose parts may borrow from the message.
+pub trait Wire<'a>: Sized {
+    /// Reads one value from the front of `r`; what follows it stays unread.
+    fn decode(r: &mut Reader<'a>) -> Result<Self, Error>;
+
+    /// Appends the value's XDR form.
+    fn encode(&self, w: &mut Writer);
+
+    /// Some value, for tests of both directions.
+    #[cfg(test)]
+    fn sample(s: &mut Sampler) -> Self;
+}
+
+/// Opaque data or text of at most `MAX` bytes, borrowed from the message.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
+pub struct Bytes<'a, const MAX: usize>(pub &'a [u8]);
+
+/// At most `MAX` elements.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct List<T, const MAX: usize>(pub Vec<T>);
+
+impl<'a, const MAX: usize> Wire<'a> for Bytes<'a, MAX> {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
+        r.opaque(MAX).map(Self)
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        debug_assert!(self.0.len() <= MAX, "senders keep within the limits that receivers set");
+        w.opaque(self.0);
+    }
+
+    #[cfg(test)]
+    fn sample(s: &mut Sampler) -> Self {
+        Self(s.bytes(MAX))
+    }
+}
+
+impl<const MAX: usize> Deref for Bytes<'_, MAX> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0
+    }
+}
+
+impl<const MAX: usize> std::fmt::Debug for Bytes<'_, MAX> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Data of a WRITE in a log line helps nobody.
+        match self.0.len() {
+            0..=256 => write!(f, "\"{}\"", self.0.escape_ascii()),
+            len => write!(f, "[{len} bytes]"),
+        }
+    }
+}
+
+impl<'a, T: Wire<'a>, const MAX: usize> Wire<'a> for List<T, MAX> {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
+        let count = r.count(MAX)?;
+        let mut list = Vec::new();
+        for _ in 0..count {
+            list.push(T::decode(r)?);
+        }
+        Ok(Self(list))
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        debug_assert!(self.0.len() <= MAX, "senders keep within the limits that receivers set");
+        w.count(self.0.len());
+        self.0.iter().for_each(|item| item.encode(w));
+    }
+
+    #[cfg(test)]
+    fn sample(s: &mut Sampler) -> Self {
+        Self((0..s.below(MAX.min(4) + 1)).map(|_| T::sample(s)).collect())
+    }
+}
+
+impl<T, const MAX: usize> Deref for List<T, MAX> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<T, const MAX: usize> Default for List<T, MAX> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+/// Optional data, and arrays of at most one element, which look the same (RFC 4506, section 4.19).
+impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
+        r.optional(T::decode)
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        w.optional(self.as_ref(), |w, value| value.encode(w));
+    }
+
+    #[cfg(test)]
+    fn sample(s: &mut Sampler) -> Self {
+        bool::sample(s).then(|| T::sample(s))
+    }
+}
+
+/// Nothing at all: the body of results that carry only a status.
+impl<'a> Wire<'a> for () {
+    fn decode(_: &mut Reader<'a>) -> Result<Self, Error> {
+        Ok(())
+    }
+
+    fn encode(&self, _: &mut Writer) {}
+
+    #[cfg(test)]
+    fn sample(_: &mut Sampler) -> Self {}
+}
+
+impl<'a, const N: usize> Wire<'a> for [u8; N] {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
+        r.opaque_fixed()
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        w.opaque_fixed(self);
+    }
+
+    #[cfg(test)]
+    fn sample(s: &mut Sampler) -> Self {
+        std::array::from_fn(|_| s.word() as u8)
+    }
+}
+
+macro_rules! number {
+    ($($t:ident)*) => { $(
+        impl<'a> Wire<'a> for $t {
+            fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
+                r.$t()
+            }
+
+            fn encode(&self, w: &mut Writer) {
+                w.$t(*self);
+            }
+
+            #[cfg(test)]
+            fn sample(s: &mut Sampler) -> Self {
+                s.number() as $t
+            }
+        }
+    )* };
+}
+
+number!(u32 i32 u64 i64);
+
+impl<'a> Wire<'a> for bool {
+    fn decode(r: &mut Reader<'a>) -> Result<Self, Error> {
+        r.bool()
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        w.bool(*self);
+    }
+
+    #[cfg(test)]
+    fn sample(s: &mut Sampler) -> Self {
+        s.word() & 1 == 1
+    }
+}
