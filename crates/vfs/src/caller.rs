@@ -1,0 +1,78 @@
+//! Who asks, in the words of the local system, and what they may do with a file.
+
+use std::sync::Arc;
+
+/// The identity with whose rights an operation is done. Made once a request context by whoever maps principals, and then only compared and used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// User.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+    /// Supplementary groups, sorted.
+    pub groups: Arc<[u32]>,
+}
+
+impl Caller {
+    /// The caller with these rights.
+    pub fn new(uid: u32, gid: u32, groups: impl IntoIterator<Item = u32>) -> Self {
+        let mut groups: Vec<u32> = groups.into_iter().collect();
+        groups.sort_unstable();
+        groups.dedup();
+        Caller { uid, gid, groups: groups.into() }
+    }
+
+    /// The superuser.
+    pub fn root() -> Self {
+        Caller::new(0, 0, [])
+    }
+
+    /// Whether the caller is in `gid`. O(log n) in supplementary groups.
+    pub fn is_in(&self, gid: u32) -> bool {
+        self.gid == gid || self.groups.binary_search(&gid).is_ok()
+    }
+}
+
+/// A set of rights, as RFC 8881, section 18.1 (ACCESS) and RFC 8276, section 8.5 number them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access(pub u32);
+
+impl Access {
+    /// Read data or list a directory.
+    pub const READ: Access = Access(0x01);
+    /// Look a name up in a directory.
+    pub const LOOKUP: Access = Access(0x02);
+    /// Rewrite data or change a directory's entries.
+    pub const MODIFY: Access = Access(0x04);
+    /// Write new data or add entries.
+    pub const EXTEND: Access = Access(0x08);
+    /// Remove an entry.
+    pub const DELETE: Access = Access(0x10);
+    /// Execute a file.
+    pub const EXECUTE: Access = Access(0x20);
+    /// Read extended attributes.
+    pub const XATTR_READ: Access = Access(0x40);
+    /// Write extended attributes.
+    pub const XATTR_WRITE: Access = Access(0x80);
+    /// List extended attributes.
+    pub const XATTR_LIST: Access = Access(0x100);
+
+    /// Whether all of `other` is here.
+    pub fn has(self, other: Access) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl std::ops::BitOr for Access {
+    type Output = Access;
+    fn bitor(self, other: Access) -> Access {
+        Access(self.0 | other.0)
+    }
+}
+
+impl std::ops::BitAnd for Access {
+    type Output = Access;
+    fn bitand(self, other: Access) -> Access {
+        Access(self.0 & other.0)
+    }
+}

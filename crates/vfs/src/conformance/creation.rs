@@ -1,0 +1,117 @@
+//! Creating files: what is there already, retries, races, the umask.
+
+use super::{BOTH, Fixture, Rule, alice, mode, name, read, refused, write};
+use crate::{CreateHow, Error, FileType, NewNode, SetAttributes};
+
+pub(super) const RULES: &[Rule] = &[
+    ("guarded_creation_refuses_what_is_there", guarded_creation_refuses_what_is_there),
+    ("unchecked_creation_opens_what_is_there", unchecked_creation_opens_what_is_there),
+    ("exclusive_creation_knows_its_retry", exclusive_creation_knows_its_retry),
+    ("of_creations_that_race_one_makes_the_file", of_creations_that_race_one_makes_the_file),
+    ("the_umask_is_taken_off", the_umask_is_taken_off),
+    ("a_new_file_is_open_whatever_its_mode", a_new_file_is_open_whatever_its_mode),
+    ("what_can_not_be_set_up_is_not_left", what_can_not_be_set_up_is_not_left),
+];
+
+fn guarded_creation_refuses_what_is_there(fixture: &Fixture) {
+    let root = fixture.root();
+    let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o640)).expect("nothing is there");
+    assert!(made.new, "it is new");
+    assert_eq!((made.attributes.file_type, made.attributes.mode, made.attributes.size), (FileType::Regular, 0o640, 0), "as asked");
+    refused!(fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o644)), Error::Exists, "guarded");
+    fixture.directory(&root, "d", 0o755);
+    refused!(fixture.create_as(&fixture.owner, &root, "d", CreateHow::Guarded, &mode(0o644)), Error::Exists, "guarded, a directory");
+    refused!(
+        fixture.create_as(&fixture.owner, &root, "d", CreateHow::Unchecked, &mode(0o644)),
+        Error::IsDirectory,
+        "unchecked, a directory"
+    );
+    refused!(fixture.fs.make(&fixture.owner, &root, name("a"), NewNode::Directory, &mode(0o755)), Error::Exists, "a directory over a file");
+    let file = fixture.lookup(&root, "a").expect("it is there");
+    refused!(fixture.create_as(&fixture.owner, &file, "x", CreateHow::Guarded, &mode(0o644)), Error::NotDirectory, "creation in a file");
+}
+
+fn unchecked_creation_opens_what_is_there(fixture: &Fixture) {
+    let root = fixture.root();
+    let file = fixture.file(&root, "a", b"content");
+    let found = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Unchecked, &mode(0o600)).expect("it is opened");
+    assert!(!found.new, "it was there");
+    assert_eq!((found.id, found.attributes.mode), (file, 0o644), "nothing of it is changed");
+    assert_eq!(read(&*found.open, 0, 100).0, b"content", "its content stays");
+    let cut = SetAttributes { size: Some(0), ..mode(0o600) };
+    let found = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Unchecked, &cut).expect("it is opened");
+    assert_eq!((found.attributes.size, found.attributes.mode), (0, 0o644), "only a size of 0 is set");
+}
+
+fn exclusive_creation_knows_its_retry(fixture: &Fixture) {
+    let root = fixture.root();
+    let create = |verifier| fixture.create_as(&fixture.owner, &root, "a", CreateHow::Exclusive(verifier), &mode(0o600));
+    let first = create([1, 2, 3, 4, 5, 6, 7, 8]).expect("nothing is there");
+    assert!(first.new, "it is new");
+    let again = create([1, 2, 3, 4, 5, 6, 7, 8]).expect("a retry succeeds");
+    assert!(!again.new, "a retry makes nothing");
+    assert_eq!(again.id, first.id, "and finds the same file");
+    refused!(create([1, 2, 3, 4, 5, 6, 7, 9]), Error::Exists, "another verifier");
+    refused!(create([2, 2, 3, 4, 5, 6, 7, 8]), Error::Exists, "another verifier");
+    refused!(fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o600)), Error::Exists, "guarded");
+    let now = SetAttributes { accessed: Some(crate::SetTime::Now), modified: Some(crate::SetTime::Now), ..SetAttributes::default() };
+    fixture.set(&first.id, now);
+    refused!(create([1, 2, 3, 4, 5, 6, 7, 8]), Error::Exists, "after the times were set");
+}
+
+fn of_creations_that_race_one_makes_the_file(fixture: &Fixture) {
+    let root = fixture.root();
+    for round in 0..20 {
+        let file = format!("file{round}");
+        let made = std::thread::scope(|scope| {
+            let create = |how| {
+                let (file, root, fs, owner) = (&file, &root, &fixture.fs, &fixture.owner);
+                scope.spawn(move || fs.create(owner, root, name(file), how, &mode(0o644), BOTH).map(|made| made.new))
+            };
+            let threads = [CreateHow::Guarded, CreateHow::Guarded, CreateHow::Unchecked].map(create);
+            threads.map(|thread| thread.join().expect("no panic"))
+        });
+        let new = made.iter().filter(|made| matches!(made, Ok(true))).count();
+        assert_eq!(new, 1, "one creation makes the file: {made:?}");
+        assert!(made[2].is_ok(), "the unchecked one always succeeds: {made:?}");
+    }
+}
+
+fn the_umask_is_taken_off(fixture: &Fixture) {
+    let root = fixture.root();
+    let masked = SetAttributes { umask: Some(0o027), ..mode(0o666) };
+    let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &masked).expect("it is made");
+    assert_eq!(made.attributes.mode, 0o640, "a file");
+    let masked = SetAttributes { umask: Some(0o027), ..mode(0o777) };
+    let made = fixture.fs.make(&fixture.owner, &root, name("d"), NewNode::Directory, &masked).expect("it is made");
+    assert_eq!(made.1.mode, 0o750, "a directory");
+    let made = fixture.create_as(&fixture.owner, &root, "b", CreateHow::Guarded, &mode(0o666)).expect("it is made");
+    assert_eq!(made.attributes.mode, 0o666, "without one the process's own does not count");
+    let made = fixture.fs.make(&fixture.owner, &root, name("s"), NewNode::Directory, &mode(0o1777)).expect("it is made");
+    assert_eq!(made.1.mode, 0o1777, "a directory with more than nine bits");
+}
+
+fn a_new_file_is_open_whatever_its_mode(fixture: &Fixture) {
+    let root = fixture.root();
+    let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0)).expect("it is made");
+    write(&*made.open, 0, b"content");
+    assert_eq!(read(&*made.open, 0, 100).0, b"content", "open as asked");
+    if fixture.has_callers() {
+        fixture.set(&root, mode(0o777));
+        let made = fixture.create_as(&alice(), &root, "b", CreateHow::Guarded, &mode(0)).expect("it is made");
+        write(&*made.open, 0, b"content");
+        assert_eq!(read(&*made.open, 0, 100).0, b"content", "open as asked");
+    }
+}
+
+fn what_can_not_be_set_up_is_not_left(fixture: &Fixture) {
+    if !fixture.has_callers() {
+        return;
+    }
+    let root = fixture.root();
+    fixture.set(&root, mode(0o777));
+    let given = SetAttributes { uid: Some(1), ..mode(0o644) };
+    refused!(fixture.create_as(&alice(), &root, "a", CreateHow::Guarded, &given), Error::Permission, "a file for somebody else");
+    refused!(fixture.fs.make(&alice(), &root, name("d"), NewNode::Directory, &given), Error::Permission, "a directory for somebody else");
+    assert!(fixture.names(&root).is_empty(), "nothing is left");
+}

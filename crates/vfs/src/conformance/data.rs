@@ -1,0 +1,245 @@
+//! Contents: reading, writing, holes, regions, copies, and files that lost their names.
+
+use super::{BOTH, Dice, Fixture, READ, Rule, WRITE, mode, read, refused, write};
+use crate::{Content, CreateHow, Error, Patience, ReadInto, SeekTarget, SetAttributes, Stability};
+
+pub(super) const RULES: &[Rule] = &[
+    ("what_is_written_is_read", what_is_written_is_read),
+    ("holes_read_as_zeros_and_are_found", holes_read_as_zeros_and_are_found),
+    ("truncation_cuts_and_extends", truncation_cuts_and_extends),
+    ("an_unlinked_file_stays_while_open", an_unlinked_file_stays_while_open),
+    ("access_of_the_opening_holds", access_of_the_opening_holds),
+    ("regions_are_allocated_and_punched", regions_are_allocated_and_punched),
+    ("ranges_are_copied_and_cloned", ranges_are_copied_and_cloned),
+    ("commits_succeed", commits_succeed),
+    ("open_files_of_others_are_refused", open_files_of_others_are_refused),
+    ("random_writes_read_back_as_in_a_model", random_writes_read_back_as_in_a_model),
+];
+
+/// Larger than any block.
+const FAR: u64 = 1 << 20;
+
+fn what_is_written_is_read(fixture: &Fixture) {
+    let root = fixture.root();
+    let file = fixture.file(&root, "a", b"");
+    let open = fixture.open(&file, BOTH);
+    let content: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
+    write(&*open, 0, &content);
+    assert_eq!(open.attributes().expect("it is open").size, 100_000, "the size is what was written");
+    for (offset, len) in [(0, 10), (99_990, 10), (4095, 2), (0, 100_000), (1, 50_000)] {
+        let (bytes, eof) = read(&*open, offset, len);
+        assert_eq!(bytes, content[offset as usize..offset as usize + len], "{len} at {offset}");
+        assert_eq!(eof, offset as usize + len == content.len(), "end of file is told exactly, {len} at {offset}");
+    }
+    assert_eq!(read(&*open, 99_995, 100), (content[99_995..].to_vec(), true), "a read past the end is short");
+    assert_eq!(read(&*open, 100_000, 1), (Vec::new(), true), "a read at the end is empty");
+    assert_eq!(read(&*open, u64::MAX - 1, 100), (Vec::new(), true), "a read far past the end is empty");
+    let mut bytes = b"before".to_vec();
+    open.read(0, 3, ReadInto { bytes: &mut bytes, span_allowed: false }, Patience::Any).expect("it can be read");
+    assert_eq!(bytes, [b"before", &content[..3]].concat(), "a read appends");
+    // What may be sent as a span holds the same bytes.
+    let mut bytes = Vec::new();
+    match open.read(10, 70_000, ReadInto { bytes: &mut bytes, span_allowed: true }, Patience::Any).expect("it can be read") {
+        Content::Bytes { len, eof } => assert_eq!((len, eof, &bytes[..]), (70_000, false, &content[10..70_010]), "bytes"),
+        Content::Span { span, eof } => {
+            let mut sent = vec![0; span.len];
+            std::os::unix::fs::FileExt::read_exact_at(&*span.file, &mut sent, span.offset).expect("a span can be read");
+            assert_eq!((eof, &sent[..]), (false, &content[10..70_010]), "a span");
+        }
+    }
+    refused!(
+        open.write(u64::MAX - 1, b"xx", Stability::Unstable, Patience::Any),
+        Error::TooLarge | Error::Invalid,
+        "a write past all sizes"
+    );
+}
+
+fn holes_read_as_zeros_and_are_found(fixture: &Fixture) {
+    if !fixture.fs.traits().sparse {
+        return;
+    }
+    let file = fixture.file(&fixture.root(), "a", b"");
+    let open = fixture.open(&file, BOTH);
+    write(&*open, FAR, b"data");
+    assert_eq!(read(&*open, 0, 8192), (vec![0; 8192], false), "a hole reads as zeros");
+    assert!(fixture.attributes(&file).space_used < FAR, "a hole takes no space");
+    let seek = |offset, target| open.seek(offset, target);
+    assert_eq!(seek(0, SeekTarget::Data).expect("there is data"), FAR, "data after a hole");
+    assert_eq!(seek(0, SeekTarget::Hole).expect("there is a hole"), 0, "a hole at the offset");
+    assert_eq!(seek(FAR, SeekTarget::Hole).expect("the end is one"), FAR + 4, "the end counts as a hole");
+    refused!(seek(FAR + 4, SeekTarget::Data), Error::NoSuchRegion, "no data at the end");
+    refused!(seek(FAR + 100, SeekTarget::Hole), Error::NoSuchRegion, "no hole past the end");
+}
+
+fn truncation_cuts_and_extends(fixture: &Fixture) {
+    let root = fixture.root();
+    let file = fixture.file(&root, "a", b"0123456789");
+    let size = |size| SetAttributes { size: Some(size), ..SetAttributes::default() };
+    fixture.set(&file, size(4));
+    assert_eq!(fixture.content(&file), b"0123", "cut by name");
+    let open = fixture.open(&file, BOTH);
+    open.truncate(8).expect("open for writing");
+    assert_eq!(fixture.content(&file), b"0123\0\0\0\0", "what was cut does not come back");
+    fixture.fs.set_attributes(&fixture.owner, &file, Some(&*open), &size(2)).expect("by way of the open file");
+    assert_eq!(fixture.content(&file), b"01", "cut by the open file");
+    let too_large = fixture.fs.set_attributes(&fixture.owner, &file, None, &size(u64::MAX));
+    refused!(too_large, Error::TooLarge | Error::Invalid, "larger than any file");
+    let directory = fixture.directory(&root, "d", 0o755);
+    refused!(fixture.fs.set_attributes(&fixture.owner, &directory, None, &size(0)), Error::IsDirectory | Error::Invalid, "a directory");
+}
+
+fn an_unlinked_file_stays_while_open(fixture: &Fixture) {
+    let root = fixture.root();
+    let file = fixture.file(&root, "a", b"content");
+    let open = fixture.open(&file, BOTH);
+    fixture.remove(&root, "a");
+    assert_eq!(read(&*open, 0, 100).0, b"content", "it can be read");
+    write(&*open, 0, b"C");
+    assert_eq!(open.attributes().expect("it is open").links, 0, "it has no name");
+    assert_eq!(fixture.attributes(&file).size, 7, "its identity is good while it is open");
+    let other = fixture.file(&root, "a", b"other");
+    assert_eq!(read(&*open, 0, 100).0, b"Content", "a new file of the name is another");
+    let replaced = fixture.open(&other, READ);
+    fixture.file(&root, "b", b"b");
+    fixture.fs.rename(&fixture.owner, &root, super::name("b"), &root, super::name("a")).expect("a rename");
+    assert_eq!(read(&*replaced, 0, 100).0, b"other", "so does one that was replaced");
+    drop(open);
+    refused!(fixture.fs.attributes(&file, Patience::Any), Error::Stale, "after the last close");
+}
+
+fn access_of_the_opening_holds(fixture: &Fixture) {
+    let file = fixture.file(&fixture.root(), "a", b"content");
+    let (reader, writer) = (fixture.open(&file, READ), fixture.open(&file, WRITE));
+    refused!(reader.write(0, b"x", Stability::Unstable, Patience::Any), Error::Access, "writing what is open for reading");
+    refused!(reader.truncate(0), Error::Access | Error::Invalid, "truncating what is open for reading");
+    refused!(reader.allocate(0, 1), Error::Access, "allocating in what is open for reading");
+    let into = ReadInto { bytes: &mut Vec::new(), span_allowed: false };
+    refused!(writer.read(0, 1, into, Patience::Any), Error::Access, "reading what is open for writing");
+    assert_eq!((reader.access(), writer.access()), (READ, WRITE), "it is told");
+}
+
+fn regions_are_allocated_and_punched(fixture: &Fixture) {
+    let file = fixture.file(&fixture.root(), "a", &[7; 65_536]);
+    let open = fixture.open(&file, BOTH);
+    match open.deallocate(4096, 32_768) {
+        Err(Error::NotSupported) => eprintln!("passed over: no holes can be made"),
+        punched => {
+            punched.expect("a hole can be made");
+            assert_eq!(fixture.attributes(&file).size, 65_536, "the size stays");
+            assert_eq!(read(&*open, 4096, 32_768).0, vec![0; 32_768], "a hole reads as zeros");
+            assert_eq!((read(&*open, 0, 4096).0, read(&*open, 36_864, 10).0), (vec![7; 4096], vec![7; 10]), "what is around it stays");
+            assert_eq!(open.seek(0, SeekTarget::Hole).expect("there is one"), 4096, "it is found");
+            open.deallocate(1, 10).expect("any range");
+            assert_eq!(read(&*open, 0, 12).0, [7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7], "to the byte");
+        }
+    }
+    match open.allocate(65_536, 65_536) {
+        Err(Error::NotSupported) => eprintln!("passed over: no space can be reserved"),
+        allocated => {
+            allocated.expect("space can be reserved");
+            assert_eq!(fixture.attributes(&file).size, 131_072, "the file holds what was reserved");
+        }
+    }
+}
+
+fn ranges_are_copied_and_cloned(fixture: &Fixture) {
+    let root = fixture.root();
+    let content: Vec<u8> = (0..20_000u32).map(|at| (at % 249) as u8).collect();
+    let (from, to) = (fixture.file(&root, "a", &content), fixture.file(&root, "b", b""));
+    let (source, target) = (fixture.open(&from, READ), fixture.open(&to, BOTH));
+    let mut done = 0;
+    loop {
+        match target.copy_from(&*source, 100 + done, 7 + done, 50_000 - done).expect("a range can be copied") {
+            0 => break,
+            part => done += part,
+        }
+    }
+    assert_eq!(done, 19_900, "to the end of the source");
+    assert_eq!(read(&*target, 7, 100_000).0, content[100..], "the bytes are the same");
+    refused!(source.copy_from(&*target, 0, 0, 1), Error::Access, "into what is open for reading");
+    let block = u64::from(fixture.fs.traits().clone_block_len);
+    match target.clone_range(&*source, 0, 0, 0) {
+        Err(Error::NotSupported | Error::CrossesFileSystems) => assert_eq!(block, 0, "what can't clone does not say it can"),
+        cloned => {
+            cloned.expect("a file can be cloned");
+            assert_eq!(read(&*target, 0, 20_000).0, content, "a clone holds the same");
+            refused!(target.clone_range(&*source, 1, 0, block), Error::Invalid, "at an odd offset");
+        }
+    }
+}
+
+fn commits_succeed(fixture: &Fixture) {
+    let root = fixture.root();
+    let made = fixture.create_as(&fixture.owner, &root, "a", CreateHow::Guarded, &mode(0o644)).expect("it is made");
+    for stability in [Stability::Unstable, Stability::DataSync, Stability::FileSync] {
+        let written = made.open.write(0, b"data", stability, Patience::Any).expect("it can be written");
+        assert!(written.stability >= stability, "at least as durable as was asked");
+        match made.open.write(0, b"data", stability, Patience::None) {
+            Ok(_) | Err(Error::WouldBlock) => {}
+            Err(error) => panic!("without patience a write fails with {error:?}"),
+        }
+    }
+    made.open.commit(0, 0, Patience::Any).expect("it can be committed");
+    made.open.commit(1, 2, Patience::Any).expect("so can a range");
+    fixture.fs.sync_metadata(&[made.id, root], Patience::Any).expect("names and attributes can be made durable");
+    fixture.remove(&root, "a");
+    drop(made.open);
+    fixture.fs.sync_metadata(&[made.id, root], Patience::Any).expect("files that are gone are left out");
+}
+
+fn open_files_of_others_are_refused(fixture: &Fixture) {
+    let other = crate::memory::MemoryFs::new();
+    let file = crate::FileSystem::create(
+        &other,
+        &crate::Caller::root(),
+        &crate::FileSystem::root(&other),
+        super::name("x"),
+        CreateHow::Guarded,
+        &mode(0o644),
+        BOTH,
+    )
+    .expect("it is made");
+    refused!(fixture.fs.attributes(&file.id, Patience::Any), Error::BadId | Error::Stale, "an identity of another file system");
+    let here = fixture.open(&fixture.file(&fixture.root(), "a", b"x"), BOTH);
+    refused!(here.copy_from(&*file.open, 0, 0, 1), Error::CrossesFileSystems, "copying from another file system");
+    refused!(here.clone_range(&*file.open, 0, 0, 0), Error::CrossesFileSystems, "cloning from another file system");
+}
+
+/// Writes, cuts, holes and reads in any order agree with a plain vector.
+fn random_writes_read_back_as_in_a_model(fixture: &Fixture) {
+    const SIZE_MAX: u64 = 100_000;
+    for seed in 0..8 {
+        let mut dice = Dice(seed);
+        let file = fixture.file(&fixture.root(), &format!("file{seed}"), b"");
+        let open = fixture.open(&file, BOTH);
+        let mut model: Vec<u8> = Vec::new();
+        for step in 0..100 {
+            let (offset, len) = (dice.throw(SIZE_MAX), dice.throw(10_000) as usize + 1);
+            match dice.throw(5) {
+                0 | 1 => {
+                    let data: Vec<u8> = (0..len).map(|_| dice.throw(256) as u8).collect();
+                    write(&*open, offset, &data);
+                    model.resize(model.len().max(offset as usize + len), 0);
+                    model[offset as usize..offset as usize + len].copy_from_slice(&data);
+                }
+                2 => {
+                    open.truncate(offset).expect("it is open for writing");
+                    model.resize(offset as usize, 0);
+                }
+                3 if open.deallocate(offset, len as u64).is_ok() => {
+                    let end = model.len().min(offset as usize + len);
+                    if let Some(hole) = model.get_mut(offset as usize..end) {
+                        hole.fill(0);
+                    }
+                }
+                _ => {}
+            }
+            let (bytes, eof) = read(&*open, offset, len);
+            let end = model.len().min(offset as usize + len);
+            let expected = model.get(offset as usize..end).unwrap_or_default();
+            assert!(bytes == expected, "seed {seed}, step {step}: {len} bytes at {offset}");
+            assert_eq!(eof, offset as usize + len >= model.len(), "seed {seed}, step {step}: end of file");
+        }
+        assert!(fixture.content(&file) == model, "seed {seed}: the whole file");
+    }
+}

@@ -1,0 +1,261 @@
+//! What every file system must do, run against each: panics with the sentence that does not hold.
+//!
+//! [`conformance_tests!`](crate::conformance_tests) makes one `#[test]` of each rule. The file system is empty and new for each; where it can act for one caller only, rules
+//! about others are passed over, and say so. [`check_read_only`] is for file systems that can't be changed.
+
+mod acls;
+mod attributes;
+mod creation;
+mod data;
+mod listing;
+mod names;
+mod read_only;
+mod rights;
+mod times;
+
+use std::any::Any;
+use std::sync::Arc;
+
+use crate::{
+    Attributes, Caller, Content, CreateHow, Created, Error, FileId, FileSystem, Name, NewNode, OpenAccess, OpenFile, Patience, ReadInto,
+    Result, SetAttributes, Stability,
+};
+
+pub use read_only::check_read_only;
+
+/// A file system to be tried: empty, its root the owner's.
+pub struct Fixture {
+    /// The file system.
+    pub fs: Arc<dyn FileSystem>,
+    /// Who owns the root. The superuser, if `any_caller`.
+    pub owner: Caller,
+    /// Whether it acts for any caller, not for the owner alone.
+    pub any_caller: bool,
+    /// Dropped last.
+    pub keep: Box<dyn Any>,
+}
+
+/// A rule: its name and what checks it.
+pub type Rule = (&'static str, fn(&Fixture));
+
+/// All rules for file systems that can be changed.
+pub const RULES: &[&[Rule]] =
+    &[names::RULES, creation::RULES, data::RULES, listing::RULES, attributes::RULES, times::RULES, rights::RULES, acls::RULES];
+
+/// Checks the rule of this name.
+///
+/// # Panics
+/// If the rule does not hold, or there is none of this name.
+pub fn check(name: &str, fixture: &Fixture) {
+    let rule = RULES.iter().flat_map(|rules| rules.iter()).find(|rule| rule.0 == name);
+    rule.unwrap_or_else(|| panic!("no rule is called {name}")).1(fixture);
+}
+
+/// Checks all rules.
+///
+/// # Panics
+/// With the first that does not hold.
+pub fn check_all(make: impl Fn() -> Fixture) {
+    for (name, rule) in RULES.iter().flat_map(|rules| rules.iter()) {
+        eprintln!("rule {name}");
+        rule(&make());
+    }
+}
+
+pub(crate) const READ: OpenAccess = OpenAccess { read: true, write: false };
+pub(crate) const WRITE: OpenAccess = OpenAccess { read: false, write: true };
+pub(crate) const BOTH: OpenAccess = OpenAccess { read: true, write: true };
+
+/// Users without privileges.
+pub(crate) fn alice() -> Caller {
+    Caller::new(1001, 2001, [3001, 3002])
+}
+
+pub(crate) fn bob() -> Caller {
+    Caller::new(1002, 2002, [3002])
+}
+
+pub(crate) fn name(name: &str) -> Name<'_> {
+    Name::new(name.as_bytes()).expect("tests use names")
+}
+
+pub(crate) fn mode(mode: u16) -> SetAttributes {
+    SetAttributes { mode: Some(mode), ..SetAttributes::default() }
+}
+
+/// Asserts that a result is this error.
+macro_rules! refused {
+    ($result:expr, $pattern:pat, $($why:tt)*) => {
+        match $result {
+            Err($pattern) => {}
+            Err(other) => panic!("{}: failed with {other:?}", format!($($why)*)),
+            Ok(_) => panic!("{}: succeeded", format!($($why)*)),
+        }
+    };
+}
+pub(crate) use refused;
+
+impl Fixture {
+    /// Whether rules about several callers can be checked; says so if not.
+    pub(crate) fn has_callers(&self) -> bool {
+        if !self.any_caller {
+            eprintln!("passed over: acts for one caller only");
+        }
+        self.any_caller
+    }
+
+    pub(crate) fn root(&self) -> FileId {
+        self.fs.root()
+    }
+
+    pub(crate) fn attributes(&self, id: &FileId) -> Attributes {
+        self.fs.attributes(id, Patience::Any).expect("attributes of a file that exists")
+    }
+
+    pub(crate) fn change(&self, id: &FileId) -> u64 {
+        self.attributes(id).change
+    }
+
+    pub(crate) fn create_as(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        file: &str,
+        how: CreateHow,
+        set: &SetAttributes,
+    ) -> Result<Created> {
+        self.fs.create(caller, directory, name(file), how, set, BOTH)
+    }
+
+    /// A new file of the owner, mode 0644, with this content.
+    pub(crate) fn file(&self, directory: &FileId, file: &str, content: &[u8]) -> FileId {
+        let made = self.create_as(&self.owner, directory, file, CreateHow::Guarded, &mode(0o644)).expect("a file can be made");
+        write(&*made.open, 0, content);
+        made.id
+    }
+
+    /// A new directory of the owner with this mode.
+    pub(crate) fn directory(&self, directory: &FileId, new: &str, bits: u16) -> FileId {
+        let made = self.fs.make(&self.owner, directory, name(new), NewNode::Directory, &mode(bits));
+        made.expect("a directory can be made").0
+    }
+
+    pub(crate) fn lookup(&self, directory: &FileId, file: &str) -> Result<FileId> {
+        self.fs.lookup(&self.owner, directory, name(file), Patience::Any).map(|found| found.0)
+    }
+
+    pub(crate) fn remove(&self, directory: &FileId, file: &str) -> Option<FileId> {
+        self.fs.remove(&self.owner, directory, name(file)).expect("the name can be removed").1
+    }
+
+    pub(crate) fn open(&self, id: &FileId, access: OpenAccess) -> Arc<dyn OpenFile> {
+        self.fs.open(&self.owner, id, access, false, Patience::Any).expect("the owner can open the file")
+    }
+
+    pub(crate) fn content(&self, id: &FileId) -> Vec<u8> {
+        read(&*self.open(id, READ), 0, 1 << 20).0
+    }
+
+    pub(crate) fn set(&self, id: &FileId, set: SetAttributes) {
+        self.fs.set_attributes(&self.owner, id, None, &set).expect("the owner can set attributes");
+    }
+
+    /// All names of a directory, sorted.
+    pub(crate) fn names(&self, directory: &FileId) -> Vec<String> {
+        let mut names = Vec::new();
+        let done = self.fs.read_directory(&self.owner, directory, 0, false, Patience::Any, &mut |entry| {
+            names.push(String::from_utf8_lossy(entry.name).into_owned());
+            std::ops::ControlFlow::Continue(())
+        });
+        assert!(done.expect("the owner can list"), "a listing that nobody breaks off reaches the end");
+        names.sort();
+        names
+    }
+}
+
+pub(crate) fn write(open: &dyn OpenFile, offset: u64, data: &[u8]) {
+    let mut done = 0;
+    while done < data.len() {
+        let written =
+            open.write(offset + done as u64, &data[done..], Stability::Unstable, Patience::Any).expect("an open file can be written");
+        assert!(written.len > 0, "a write writes something");
+        done += written.len;
+    }
+}
+
+/// Content and whether it is the end.
+pub(crate) fn read(open: &dyn OpenFile, offset: u64, len: usize) -> (Vec<u8>, bool) {
+    let mut bytes = Vec::new();
+    match open.read(offset, len, ReadInto { bytes: &mut bytes, span_allowed: false }, Patience::Any).expect("an open file can be read") {
+        Content::Bytes { len, eof } => {
+            assert_eq!(len, bytes.len(), "as many bytes are appended as are told");
+            (bytes, eof)
+        }
+        Content::Span { .. } => panic!("a span was not allowed"),
+    }
+}
+
+/// A number without order, for tests that repeat (SplitMix64).
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn throw(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % sides
+    }
+}
+
+/// The identity is of no file any more.
+pub(crate) fn is_stale<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(Error::Stale))
+}
+
+/// Makes a module `conformance` with one test a rule; `$make` is a function that makes a [`Fixture`].
+#[macro_export]
+macro_rules! conformance_tests {
+    ($module:ident, $make:expr) => {
+        mod $module {
+            use super::*;
+            $crate::conformance_tests!(@each $make,
+                names_are_found_and_others_are_not identities_outlive_renames what_is_no_identity_is_refused
+                identities_of_removed_files_are_stale hard_links_share_one_file directories_have_no_second_name
+                rename_replaces_only_its_own_kind rename_never_puts_a_directory_below_itself
+                rename_to_another_link_of_the_file_changes_nothing only_empty_directories_are_removed parents_lead_to_the_root
+                symbolic_links_are_read_and_never_followed special_files_are_made_and_not_opened
+                renames_that_race_never_lose_a_file lookups_that_race_with_renames_never_leave_the_root removal_tells_the_last_name
+                guarded_creation_refuses_what_is_there unchecked_creation_opens_what_is_there
+                exclusive_creation_knows_its_retry of_creations_that_race_one_makes_the_file the_umask_is_taken_off
+                a_new_file_is_open_whatever_its_mode what_can_not_be_set_up_is_not_left
+                what_is_written_is_read holes_read_as_zeros_and_are_found truncation_cuts_and_extends an_unlinked_file_stays_while_open
+                access_of_the_opening_holds regions_are_allocated_and_punched ranges_are_copied_and_cloned commits_succeed
+                open_files_of_others_are_refused random_writes_read_back_as_in_a_model
+                listings_name_each_entry_once cookies_stay_good_while_others_come_and_go reserved_cookies_are_refused
+                listings_carry_files big_directories_are_listed_in_pieces
+                attributes_are_of_the_file modes_are_set_and_masked every_change_moves_the_change_attribute
+                directory_changes_tell_before_and_after space_is_told paths_are_told xattrs_are_kept
+                times_are_set_and_kept data_and_attributes_move_their_times
+                modes_decide_for_owner_group_and_others supplementary_groups_count the_superuser_passes
+                the_sticky_bit_keeps_others_from_removing set_gid_directories_hand_their_group_on
+                only_owners_set_attributes a_write_takes_set_id_bits_away owners_may_go_on_where_that_is_asked
+                search_is_needed_on_the_way files_belong_to_who_makes_them an_opening_keeps_its_rights
+                acls_are_kept_and_decide default_acls_are_inherited minimal_acls_are_modes
+            );
+        }
+    };
+    (@each $make:expr, $($rule:ident)*) => {
+        $(#[test]
+        fn $rule() {
+            $crate::conformance::check(stringify!($rule), &$make());
+        })*
+
+        #[test]
+        fn no_rule_is_left_out() {
+            let here = [$(stringify!($rule)),*];
+            for (name, _) in $crate::conformance::RULES.iter().flat_map(|rules| rules.iter()) {
+                assert!(here.contains(name), "{name} has no test");
+            }
+        }
+    };
+}

@@ -1,0 +1,283 @@
+//! Names and identities: lookup, links, renames, removals, and what none of them may reach.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Fixture, READ, Rule, is_stale, mode, name, refused};
+use crate::{Error, FileId, FileType, NewNode, Patience, SetAttributes};
+
+pub(super) const RULES: &[Rule] = &[
+    ("names_are_found_and_others_are_not", names_are_found_and_others_are_not),
+    ("identities_outlive_renames", identities_outlive_renames),
+    ("what_is_no_identity_is_refused", what_is_no_identity_is_refused),
+    ("identities_of_removed_files_are_stale", identities_of_removed_files_are_stale),
+    ("hard_links_share_one_file", hard_links_share_one_file),
+    ("directories_have_no_second_name", directories_have_no_second_name),
+    ("rename_replaces_only_its_own_kind", rename_replaces_only_its_own_kind),
+    ("rename_never_puts_a_directory_below_itself", rename_never_puts_a_directory_below_itself),
+    ("rename_to_another_link_of_the_file_changes_nothing", rename_to_another_link_of_the_file_changes_nothing),
+    ("only_empty_directories_are_removed", only_empty_directories_are_removed),
+    ("parents_lead_to_the_root", parents_lead_to_the_root),
+    ("symbolic_links_are_read_and_never_followed", symbolic_links_are_read_and_never_followed),
+    ("special_files_are_made_and_not_opened", special_files_are_made_and_not_opened),
+    ("renames_that_race_never_lose_a_file", renames_that_race_never_lose_a_file),
+    ("lookups_that_race_with_renames_never_leave_the_root", lookups_that_race_with_renames_never_leave_the_root),
+    ("removal_tells_the_last_name", removal_tells_the_last_name),
+];
+
+fn names_are_found_and_others_are_not(fixture: &Fixture) {
+    let root = fixture.root();
+    let file = fixture.file(&root, "file", b"x");
+    let directory = fixture.directory(&root, "directory", 0o755);
+    assert_eq!(fixture.lookup(&root, "file").expect("it is there"), file, "lookup finds what creation made");
+    assert_eq!(fixture.lookup(&root, "directory").expect("it is there"), directory, "lookup finds what creation made");
+    refused!(fixture.lookup(&root, "File"), Error::NotFound, "another name");
+    refused!(fixture.lookup(&file, "x"), Error::NotDirectory, "lookup in a file");
+    let longest = "n".repeat(fixture.fs.traits().name_len_max as usize);
+    let long = fixture.file(&directory, &longest, b"");
+    assert_eq!(fixture.lookup(&directory, &longest).expect("it is there"), long, "the longest name is a name");
+    let bytes = crate::Name::new(b"\xff\x01 \n*").expect("a name");
+    let made = fixture.fs.make(&fixture.owner, &root, bytes, NewNode::Directory, &mode(0o755)).expect("names are bytes").0;
+    assert_eq!(fixture.fs.lookup(&fixture.owner, &root, bytes, Patience::Any).expect("it is there").0, made, "names are bytes");
+}
+
+fn identities_outlive_renames(fixture: &Fixture) {
+    let root = fixture.root();
+    let (a, b) = (fixture.directory(&root, "a", 0o755), fixture.directory(&root, "b", 0o755));
+    let file = fixture.file(&a, "old", b"content");
+    fixture.fs.rename(&fixture.owner, &a, name("old"), &b, name("new")).expect("a rename between directories");
+    assert_eq!(fixture.content(&file), b"content", "an identity is of the file, not of its name");
+    assert_eq!(fixture.lookup(&b, "new").expect("it is there"), file, "a renamed file keeps its identity");
+    refused!(fixture.lookup(&a, "old"), Error::NotFound, "the old name");
+    fixture.fs.rename(&fixture.owner, &root, name("b"), &a, name("b")).expect("a directory can be renamed");
+    assert_eq!(fixture.content(&file), b"content", "also where a directory above was renamed");
+    assert_eq!(fixture.fs.parent(&fixture.owner, &b).expect("below the root"), a, "a directory that moved has another parent");
+}
+
+fn what_is_no_identity_is_refused(fixture: &Fixture) {
+    let root = fixture.root();
+    let mut bytes = root.as_bytes().to_vec();
+    let ask = |bytes: &[u8]| fixture.fs.attributes(&FileId::new(bytes).expect("short"), Patience::Any);
+    refused!(ask(&[]), Error::BadId | Error::Stale, "no bytes");
+    refused!(ask(&[0xff; crate::FILE_ID_LEN_MAX]), Error::BadId | Error::Stale, "bytes without meaning");
+    refused!(ask(&bytes[..bytes.len() - 1]), Error::BadId | Error::Stale, "an identity cut short");
+    bytes[0] ^= 0x40;
+    refused!(ask(&bytes), Error::BadId | Error::Stale, "an identity of another kind");
+}
+
+fn identities_of_removed_files_are_stale(fixture: &Fixture) {
+    let root = fixture.root();
+    for round in 0..3 {
+        let file = fixture.file(&root, "file", b"x");
+        let directory = fixture.directory(&root, "directory", 0o755);
+        fixture.remove(&root, "file");
+        fixture.remove(&root, "directory");
+        assert!(is_stale(&fixture.fs.attributes(&file, Patience::Any)), "round {round}: a removed file is stale");
+        assert!(is_stale(&fixture.fs.attributes(&directory, Patience::Any)), "round {round}: a removed directory is stale");
+        assert!(is_stale(&fixture.fs.open(&fixture.owner, &file, READ, false, Patience::Any)), "round {round}: and can't be opened");
+        let next = fixture.file(&root, "file", b"y");
+        assert_ne!(next, file, "round {round}: no file gets the identity of one that was removed");
+        assert!(is_stale(&fixture.fs.attributes(&file, Patience::Any)), "round {round}: even when its number is used again");
+        fixture.remove(&root, "file");
+    }
+}
+
+fn hard_links_share_one_file(fixture: &Fixture) {
+    let root = fixture.root();
+    let file = fixture.file(&root, "a", b"content");
+    let before = fixture.change(&file);
+    fixture.fs.link(&fixture.owner, &file, &root, name("b")).expect("a file can be linked");
+    assert_eq!(fixture.lookup(&root, "b").expect("it is there"), file, "a link is the same file");
+    let attributes = fixture.attributes(&file);
+    assert_eq!(attributes.links, 2, "links are counted");
+    assert_ne!(attributes.change, before, "a link is a change of the file");
+    refused!(fixture.fs.link(&fixture.owner, &file, &root, name("b")), Error::Exists, "a name that is taken");
+    assert_eq!(fixture.remove(&root, "a"), None, "a file with another name is not gone");
+    assert_eq!(fixture.content(&file), b"content", "it is found by its identity");
+    assert_eq!(fixture.remove(&root, "b"), Some(file), "the last name");
+}
+
+fn directories_have_no_second_name(fixture: &Fixture) {
+    let root = fixture.root();
+    let directory = fixture.directory(&root, "a", 0o755);
+    refused!(
+        fixture.fs.link(&fixture.owner, &directory, &root, name("b")),
+        Error::Permission | Error::IsDirectory,
+        "a link to a directory"
+    );
+}
+
+fn rename_replaces_only_its_own_kind(fixture: &Fixture) {
+    let root = fixture.root();
+    let rename = |from: &str, to: &str| fixture.fs.rename(&fixture.owner, &root, name(from), &root, name(to));
+    let (one, two) = (fixture.file(&root, "one", b"1"), fixture.file(&root, "two", b"2"));
+    let (empty, full) = (fixture.directory(&root, "empty", 0o755), fixture.directory(&root, "full", 0o755));
+    fixture.file(&full, "x", b"");
+    refused!(rename("one", "empty"), Error::IsDirectory | Error::Exists, "a file over a directory");
+    refused!(rename("empty", "one"), Error::NotDirectory | Error::Exists, "a directory over a file");
+    refused!(rename("empty", "full"), Error::NotEmpty | Error::Exists, "over a directory that is not empty");
+    refused!(rename("missing", "one"), Error::NotFound, "a name that is not there");
+    assert_eq!(rename("one", "two").expect("a file over a file").replaced, Some(two), "what was replaced is told");
+    assert_eq!(fixture.lookup(&root, "two").expect("it is there"), one, "the name is the other file's now");
+    assert_eq!(rename("full", "empty").expect("over an empty directory").replaced, Some(empty), "what was replaced is told");
+    assert_eq!(fixture.lookup(&root, "empty").expect("it is there"), full, "the name is the other directory's now");
+    let linked = fixture.file(&root, "linked", b"");
+    fixture.fs.link(&fixture.owner, &linked, &root, name("other")).expect("a link");
+    assert_eq!(rename("two", "linked").expect("a file over a link").replaced, None, "a file that keeps a name is not gone");
+}
+
+fn rename_never_puts_a_directory_below_itself(fixture: &Fixture) {
+    let root = fixture.root();
+    let a = fixture.directory(&root, "a", 0o755);
+    let b = fixture.directory(&a, "b", 0o755);
+    refused!(fixture.fs.rename(&fixture.owner, &root, name("a"), &b, name("c")), Error::Invalid, "below its own child");
+    refused!(fixture.fs.rename(&fixture.owner, &root, name("a"), &a, name("c")), Error::Invalid, "below itself");
+    refused!(fixture.fs.rename(&fixture.owner, &a, name("b"), &root, name("a")), Error::NotEmpty | Error::Exists, "over what it lies in");
+}
+
+fn rename_to_another_link_of_the_file_changes_nothing(fixture: &Fixture) {
+    let root = fixture.root();
+    let file = fixture.file(&root, "a", b"");
+    fixture.fs.link(&fixture.owner, &file, &root, name("b")).expect("a link");
+    let renamed = fixture.fs.rename(&fixture.owner, &root, name("a"), &root, name("b")).expect("POSIX: does nothing, successfully");
+    assert_eq!(renamed.replaced, None, "nothing is gone");
+    assert_eq!(fixture.names(&root), ["a", "b"], "both names stay");
+}
+
+fn only_empty_directories_are_removed(fixture: &Fixture) {
+    let root = fixture.root();
+    let directory = fixture.directory(&root, "directory", 0o755);
+    fixture.file(&directory, "x", b"");
+    refused!(fixture.fs.remove(&fixture.owner, &root, name("directory")), Error::NotEmpty | Error::Exists, "a directory that is not empty");
+    refused!(fixture.fs.remove(&fixture.owner, &root, name("missing")), Error::NotFound, "a name that is not there");
+    fixture.remove(&directory, "x");
+    assert_eq!(fixture.remove(&root, "directory"), Some(directory), "an empty directory is gone with its name");
+    let create = fixture.create_as(&fixture.owner, &directory, "y", crate::CreateHow::Guarded, &mode(0o644));
+    refused!(create, Error::Stale | Error::NotFound, "creation in a directory that is gone");
+}
+
+fn parents_lead_to_the_root(fixture: &Fixture) {
+    let root = fixture.root();
+    let a = fixture.directory(&root, "a", 0o755);
+    let b = fixture.directory(&a, "b", 0o755);
+    assert_eq!(fixture.fs.parent(&fixture.owner, &b).expect("below the root"), a, "parent of b");
+    assert_eq!(fixture.fs.parent(&fixture.owner, &a).expect("below the root"), root, "parent of a");
+    refused!(fixture.fs.parent(&fixture.owner, &root), Error::NotFound, "nothing is above the root");
+    let file = fixture.file(&a, "file", b"");
+    refused!(fixture.fs.parent(&fixture.owner, &file), Error::NotDirectory, "a file has no one parent");
+}
+
+fn symbolic_links_are_read_and_never_followed(fixture: &Fixture) {
+    let root = fixture.root();
+    let link = |new: &str, target: &[u8]| {
+        let made = fixture.fs.make(&fixture.owner, &root, name(new), NewNode::Symlink(target), &SetAttributes::default());
+        made.expect("a symbolic link can be made").0
+    };
+    for (new, target) in [("etc", &b"/etc"[..]), ("up", b"../../.."), ("here", b"."), ("self", b"self"), ("bytes", b"\xff/ x")] {
+        let id = link(new, target);
+        assert_eq!(fixture.fs.read_link(&fixture.owner, &id).expect("a link can be read"), target, "{new}");
+        assert_eq!(fixture.lookup(&root, new).expect("it is there"), id, "lookup finds the link itself");
+        assert_eq!(fixture.attributes(&id).file_type, FileType::Symlink, "{new}");
+        refused!(fixture.lookup(&id, "passwd"), Error::NotDirectory | Error::IsSymlink, "lookup through {new}");
+        refused!(fixture.fs.open(&fixture.owner, &id, READ, false, Patience::Any), Error::IsSymlink, "opening {new}");
+        let made = fixture.create_as(&fixture.owner, &id, "x", crate::CreateHow::Guarded, &mode(0o644));
+        refused!(made, Error::NotDirectory | Error::IsSymlink, "creation through {new}");
+    }
+    let unchecked = fixture.create_as(&fixture.owner, &root, "etc", crate::CreateHow::Unchecked, &mode(0o644));
+    refused!(unchecked, Error::IsSymlink, "creation does not follow");
+    let file = fixture.file(&root, "file", b"");
+    refused!(fixture.fs.read_link(&fixture.owner, &file), Error::Invalid, "a file is no link");
+}
+
+fn special_files_are_made_and_not_opened(fixture: &Fixture) {
+    let root = fixture.root();
+    let mut nodes = vec![("fifo", NewNode::Fifo, FileType::Fifo), ("socket", NewNode::Socket, FileType::Socket)];
+    if fixture.any_caller {
+        nodes.push(("null", NewNode::CharDevice(1, 3), FileType::CharDevice));
+        nodes.push(("disk", NewNode::BlockDevice(7, 200), FileType::BlockDevice));
+    }
+    for (new, node, kind) in nodes {
+        let (id, attributes, _) = match fixture.fs.make(&fixture.owner, &root, name(new), node, &mode(0o600)) {
+            Err(Error::Permission) if matches!(node, NewNode::CharDevice(..) | NewNode::BlockDevice(..)) => {
+                eprintln!("passed over: this system lets nobody make devices");
+                continue;
+            }
+            made => made.expect("it can be made"),
+        };
+        assert_eq!(attributes.file_type, kind, "{new}");
+        if let NewNode::CharDevice(major, minor) | NewNode::BlockDevice(major, minor) = node {
+            assert_eq!(attributes.device, (major, minor), "{new}");
+        }
+        refused!(fixture.fs.open(&fixture.owner, &id, READ, false, Patience::Any), Error::WrongType, "opening {new}");
+        let unchecked = fixture.create_as(&fixture.owner, &root, new, crate::CreateHow::Unchecked, &mode(0o644));
+        refused!(unchecked, Error::WrongType | Error::Exists, "creating {new}");
+    }
+}
+
+/// Two threads rename to and fro; a third looks. The file is under one of the names whenever nobody renames, and its identity always leads to it.
+fn renames_that_race_never_lose_a_file(fixture: &Fixture) {
+    const ROUNDS: usize = 200;
+    let root = fixture.root();
+    let (a, b) = (fixture.directory(&root, "a", 0o777), fixture.directory(&root, "b", 0o777));
+    let file = fixture.file(&a, "x", b"content");
+    let (fs, owner) = (&fixture.fs, &fixture.owner);
+    std::thread::scope(|scope| {
+        for (from, to) in [(&a, &b), (&b, &a)] {
+            scope.spawn(move || {
+                for _ in 0..ROUNDS {
+                    match fs.rename(owner, from, name("x"), to, name("x")) {
+                        Ok(_) | Err(Error::NotFound) => {}
+                        Err(error) => panic!("a rename that races fails with {error:?}"),
+                    }
+                }
+            });
+        }
+        scope.spawn(move || {
+            for _ in 0..ROUNDS {
+                fs.attributes(&file, Patience::Any).expect("a file that is being renamed exists");
+            }
+        });
+    });
+    let found = [&a, &b].into_iter().filter_map(|directory| fixture.lookup(directory, "x").ok()).collect::<Vec<_>>();
+    assert_eq!(found, [file], "it has one name in the end");
+}
+
+/// While directories move, `parent` leads to one of those that they were in, never elsewhere.
+fn lookups_that_race_with_renames_never_leave_the_root(fixture: &Fixture) {
+    const ROUNDS: usize = 200;
+    let root = fixture.root();
+    let (a, b) = (fixture.directory(&root, "a", 0o777), fixture.directory(&root, "b", 0o777));
+    let moved = fixture.directory(&a, "x", 0o777);
+    let below = fixture.directory(&moved, "y", 0o777);
+    let (fs, owner, stop) = (&fixture.fs, &fixture.owner, &AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for round in 0..ROUNDS {
+                let (from, to) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
+                fs.rename(owner, from, name("x"), to, name("x")).expect("nobody else renames");
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        while !stop.load(Ordering::Relaxed) {
+            match fs.parent(owner, &moved) {
+                Ok(parent) => assert!(parent == a || parent == b, "a parent is where the directory is or was"),
+                Err(Error::Busy | Error::Stale) => {}
+                Err(error) => panic!("parent fails with {error:?}"),
+            }
+            match fs.parent(owner, &below) {
+                Ok(parent) => assert_eq!(parent, moved, "a parent that moves is still the parent"),
+                Err(Error::Busy | Error::Stale) => {}
+                Err(error) => panic!("parent fails with {error:?}"),
+            }
+        }
+    });
+}
+
+fn removal_tells_the_last_name(fixture: &Fixture) {
+    let root = fixture.root();
+    let link = fixture.fs.make(&fixture.owner, &root, name("link"), NewNode::Symlink(b"x"), &SetAttributes::default()).expect("a link").0;
+    assert_eq!(fixture.remove(&root, "link"), Some(link), "a symbolic link goes with its name");
+    let file = fixture.file(&root, "file", b"");
+    let open = fixture.open(&file, READ);
+    assert_eq!(fixture.remove(&root, "file"), Some(file), "also where the file is open");
+    drop(open);
+}

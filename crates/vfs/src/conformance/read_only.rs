@@ -1,0 +1,118 @@
+//! Rules for file systems that can't be changed: what is listed is found, what is found is told alike, and every change is refused.
+
+use std::ops::ControlFlow;
+
+use super::{BOTH, READ, mode, name, read, refused};
+use crate::{
+    Attributes, Caller, CreateHow, Error, FileId, FileSystem, FileType, Name, NewNode, Patience, PosixAcl, PosixAclKind, SetAttributes,
+    XattrHow,
+};
+
+/// Walks the whole file system as `caller`, who may read all of it, and checks the rules on everything that is there.
+///
+/// # Panics
+/// If a rule does not hold.
+pub fn check_read_only(fs: &dyn FileSystem, caller: &Caller) {
+    assert!(fs.traits().read_only, "it says so");
+    let root = fs.root();
+    let at_root = fs.attributes(&root, Patience::Any).expect("the root exists");
+    assert_eq!(at_root.file_type, FileType::Directory, "the root is a directory");
+    refused!(fs.parent(caller, &root), Error::NotFound, "nothing is above the root");
+    let bad = fs.attributes(&FileId::new(b"no identity").expect("short"), Patience::Any);
+    refused!(bad, Error::BadId | Error::Stale, "bytes without meaning");
+    let mut waiting = vec![root];
+    while let Some(directory) = waiting.pop() {
+        nothing_changes(fs, caller, &directory);
+        for (name, id, attributes) in entries(fs, caller, &directory) {
+            let name = Name::new(&name).expect("what is listed is a name");
+            assert_eq!(fs.lookup(caller, &directory, name, Patience::Any).expect("what is listed is found"), (id, attributes), "{name:?}");
+            assert_eq!(fs.attributes(&id, Patience::Any).expect("what is found exists"), attributes, "{name:?}");
+            match attributes.file_type {
+                FileType::Directory => {
+                    assert_eq!(fs.parent(caller, &id).expect("below the root"), directory, "{name:?}: its parent");
+                    waiting.push(id);
+                }
+                FileType::Regular => file(fs, caller, &id, &attributes),
+                FileType::Symlink => {
+                    let target = fs.read_link(caller, &id).expect("a link can be read");
+                    assert_eq!(target.len() as u64, attributes.size, "{name:?}: its size is its target's");
+                }
+                _ => refused!(fs.open(caller, &id, READ, false, Patience::Any), Error::WrongType, "{name:?}: opening"),
+            }
+        }
+        refused!(fs.lookup(caller, &directory, name("no such name, surely"), Patience::Any), Error::NotFound, "a name that is not there");
+    }
+}
+
+type Listed = (Vec<u8>, FileId, Attributes);
+
+/// All entries, listed at once and one at a time.
+fn entries(fs: &dyn FileSystem, caller: &Caller, directory: &FileId) -> Vec<Listed> {
+    let list = |cookie: u64, count: usize| {
+        let (mut listed, mut last) = (Vec::new(), cookie);
+        let done = fs.read_directory(caller, directory, cookie, true, Patience::Any, &mut |entry| {
+            if listed.len() == count {
+                return ControlFlow::Break(());
+            }
+            assert!(entry.cookie >= 3, "cookies below 3 are reserved");
+            let (id, attributes) = entry.file.expect("it was asked for").expect("it can be had");
+            assert_eq!(entry.file_number, attributes.file_number, "entry and file agree");
+            listed.push((entry.name.to_vec(), id, attributes));
+            last = entry.cookie;
+            ControlFlow::Continue(())
+        });
+        (listed, last, done.expect("it can be listed"))
+    };
+    let (all, _, done) = list(0, usize::MAX);
+    assert!(done, "a listing that nobody breaks off reaches the end");
+    let (mut single, mut cookie) = (Vec::new(), 0);
+    loop {
+        let (part, last, done) = list(cookie, 1);
+        single.extend(part);
+        cookie = last;
+        if done {
+            break;
+        }
+    }
+    assert!(single == all, "one at a time lists the same");
+    for reserved in [1, 2] {
+        let listed = fs.read_directory(caller, directory, reserved, false, Patience::Any, &mut |_| ControlFlow::Continue(()));
+        refused!(listed, Error::BadCookie, "cookie {reserved}");
+    }
+    all
+}
+
+fn file(fs: &dyn FileSystem, caller: &Caller, id: &FileId, attributes: &Attributes) {
+    const PIECE_LEN: usize = 100_000;
+    let open = fs.open(caller, id, READ, false, Patience::Any).expect("the caller may read all");
+    refused!(fs.open(caller, id, BOTH, false, Patience::Any), Error::ReadOnly | Error::Access, "opening for writing");
+    let mut offset = 0;
+    loop {
+        let (bytes, eof) = read(&*open, offset, PIECE_LEN);
+        offset += bytes.len() as u64;
+        assert!(bytes.len() == PIECE_LEN || eof, "a read is short only at the end");
+        if eof {
+            break;
+        }
+    }
+    assert_eq!(offset, attributes.size, "as many bytes as the size says");
+    assert_eq!(read(&*open, offset, 1), (Vec::new(), true), "none at the end");
+    let set = fs.set_attributes(caller, id, None, &SetAttributes { size: Some(0), ..SetAttributes::default() });
+    refused!(set, Error::ReadOnly | Error::Access | Error::Permission, "cutting");
+    let set = fs.set_xattr(caller, id, b"x", b"y", XattrHow::Either);
+    refused!(set, Error::ReadOnly | Error::Access | Error::Permission | Error::NotSupported, "an xattr");
+    for name in fs.xattrs(caller, id).expect("they can be listed") {
+        fs.xattr(caller, id, &name).expect("what is listed is there");
+    }
+}
+
+fn nothing_changes(fs: &dyn FileSystem, caller: &Caller, directory: &FileId) {
+    let new = name("no such name, surely");
+    refused!(fs.create(caller, directory, new, CreateHow::Guarded, &mode(0o644), BOTH), Error::ReadOnly, "creating");
+    refused!(fs.make(caller, directory, new, NewNode::Directory, &mode(0o755)), Error::ReadOnly, "making");
+    refused!(fs.remove(caller, directory, new), Error::ReadOnly | Error::NotFound, "removing");
+    refused!(fs.rename(caller, directory, new, directory, name("other")), Error::ReadOnly | Error::NotFound, "renaming");
+    refused!(fs.set_attributes(caller, directory, None, &mode(0o700)), Error::ReadOnly, "setting attributes");
+    let acl = fs.set_acl(caller, directory, PosixAclKind::Access, &PosixAcl::default());
+    refused!(acl, Error::ReadOnly | Error::NotSupported, "setting an ACL");
+}

@@ -1,0 +1,242 @@
+//! Rights: every operation is the caller's own, with no more than mode, groups and sticky bit give.
+
+use super::{BOTH, Fixture, READ, Rule, WRITE, alice, bob, mode, name, read, refused, write};
+use crate::{Access, Caller, CreateHow, Error, FileId, NewNode, OpenAccess, Patience, SetAttributes, SetTime, Stability};
+
+pub(super) const RULES: &[Rule] = &[
+    ("modes_decide_for_owner_group_and_others", modes_decide_for_owner_group_and_others),
+    ("supplementary_groups_count", supplementary_groups_count),
+    ("the_superuser_passes", the_superuser_passes),
+    ("the_sticky_bit_keeps_others_from_removing", the_sticky_bit_keeps_others_from_removing),
+    ("set_gid_directories_hand_their_group_on", set_gid_directories_hand_their_group_on),
+    ("only_owners_set_attributes", only_owners_set_attributes),
+    ("a_write_takes_set_id_bits_away", a_write_takes_set_id_bits_away),
+    ("owners_may_go_on_where_that_is_asked", owners_may_go_on_where_that_is_asked),
+    ("search_is_needed_on_the_way", search_is_needed_on_the_way),
+    ("files_belong_to_who_makes_them", files_belong_to_who_makes_them),
+    ("an_opening_keeps_its_rights", an_opening_keeps_its_rights),
+];
+
+/// A file of this owner, group and mode.
+fn file_of(fixture: &Fixture, new: &str, uid: u32, gid: u32, bits: u16) -> FileId {
+    let file = fixture.file(&fixture.root(), new, b"content");
+    fixture.set(&file, SetAttributes { uid: Some(uid), gid: Some(gid), mode: Some(bits), ..SetAttributes::default() });
+    file
+}
+
+fn opens(fixture: &Fixture, caller: &Caller, file: &FileId, access: OpenAccess) -> bool {
+    match fixture.fs.open(caller, file, access, false, Patience::Any) {
+        Ok(_) => true,
+        Err(Error::Access) => false,
+        Err(error) => panic!("an opening fails with {error:?}"),
+    }
+}
+
+/// Asserts what a caller may do with a file, by opening it and by asking.
+fn has(fixture: &Fixture, caller: &Caller, file: &FileId, rights: u8, why: &str) {
+    assert_eq!(opens(fixture, caller, file, READ), rights & 4 != 0, "{why}: reading");
+    assert_eq!(opens(fixture, caller, file, WRITE), rights & 2 != 0, "{why}: writing");
+    assert_eq!(opens(fixture, caller, file, BOTH), rights & 6 == 6, "{why}: both");
+    let wanted = Access::READ | Access::MODIFY | Access::EXTEND | Access::EXECUTE;
+    let told = fixture.fs.access(caller, file, wanted).expect("anybody may ask");
+    assert_eq!(told.has(Access::READ), rights & 4 != 0, "{why}: reading is told");
+    assert_eq!(told.has(Access::MODIFY), rights & 2 != 0, "{why}: writing is told");
+    assert_eq!(told.has(Access::EXECUTE), rights & 1 != 0, "{why}: executing is told");
+    let one = fixture.fs.access(caller, file, Access::READ).expect("anybody may ask");
+    assert_eq!(one.0 & !Access::READ.0, 0, "{why}: nothing is told that was not asked");
+}
+
+fn modes_decide_for_owner_group_and_others(fixture: &Fixture) {
+    if !fixture.has_callers() {
+        return;
+    }
+    let (owner, member, other) = (alice(), Caller::new(1005, 2001, []), bob());
+    for (number, bits) in [0o640u16, 0o421, 0o124, 0o077, 0o707, 0o777, 0].into_iter().enumerate() {
+        let file = file_of(fixture, &format!("file{number}"), owner.uid, owner.gid, bits);
+        has(fixture, &owner, &file, (bits >> 6 & 7) as u8, &format!("{bits:o}, the owner"));
+        has(fixture, &member, &file, (bits >> 3 & 7) as u8, &format!("{bits:o}, the group"));
+        has(fixture, &other, &file, (bits & 7) as u8, &format!("{bits:o}, others"));
+    }
+}
+
+fn supplementary_groups_count(fixture: &Fixture) {
+    if !fixture.has_callers() {
+        return;
+    }
+    let file = file_of(fixture, "file", 1, 3002, 0o060);
+    has(fixture, &alice(), &file, 6, "in the group besides");
+    has(fixture, &Caller::new(1001, 2001, [3001]), &file, 0, "not in the group");
+    // Many groups, as more than AUTH_SYS can carry.
+    has(fixture, &Caller::new(1001, 2001, 2900..3100), &file, 6, "in 200 groups");
+    has(fixture, &Caller::new(1001, 2001, []), &file, 0, "in none, right after");
+    has(fixture, &Caller::new(1001, 3002, []), &file, 6, "the primary group");
+}
+
+fn the_superuser_passes(fixture: &Fixture) {
+    if !fixture.has_callers() {
+        return;
+    }
+    let file = file_of(fixture, "file", 1, 1, 0);
+    has(fixture, &Caller::root(), &file, 6, "the superuser reads and writes");
+    fixture.set(&file, mode(0o001));
+    has(fixture, &Caller::root(), &file, 7, "and executes what anybody may");
+    // Between two of the superuser's calls others have no more than their own.
+    for _ in 0..10 {
+        has(fixture, &bob(), &file, 1, "another, in between");
+        has(fixture, &Caller::root(), &file, 7, "the superuser again");
+    }
+}
+
+fn the_sticky_bit_keeps_others_from_removing(fixture: &Fixture) {
+    if !fixture.has_callers() {
+        return;
+    }
+    let root = fixture.root();
+    let sticky = fixture.directory(&root, "sticky", 0o777);
+    fixture.set(&sticky, mode(0o1777));
+    let open = fixture.directory(&root, "open", 0o777);
+    for directory in [&sticky, &open] {
+        fixture.create_as(&alice(), directory, "file", CreateHow::Guarded, &mode(0o666)).expect("anybody may create");
+        fixture.create_as(&bob(), directory, "other", CreateHow::Guarded, &mode(0o666)).expect("anybody may create");
+    }
+    let fs = &fixture.fs;
+    refused!(fs.remove(&bob(), &sticky, name("file")), Error::Permission | Error::Access, "removing another's");
+    refused!(fs.rename(&bob(), &sticky, name("file"), &open, name("x")), Error::Permission | Error::Access, "moving another's away");
+    refused!(fs.rename(&bob(), &open, name("other"), &sticky, name("file")), Error::Permission | Error::Access, "replacing another's");
+    fs.remove(&alice(), &sticky, name("file")).expect("the owner may");
+    fs.remove(&bob(), &open, name("file")).expect("without the bit anybody may who may write to the directory");
+    fs.remove(&Caller::root(), &sticky, name("other")).expect("the superuser may");
+}
+
+fn set_gid_directories_hand_their_group_on(fixture: &Fixture) {
+    if !fixture.has_callers() {
+        return;
+    }
+    let root = fixture.root();
+    let directory = fixture.directory(&root, "directory", 0o777);
+    fixture.set(&directory, SetAttributes { gid: Some(3002), mode: Some(0o2777), ..SetAttributes::default() });
+    let made = fixture.create_as(&alice(), &directory, "file", CreateHow::Guarded, &mode(0o644)).expect("anybody may create");
+    assert_eq!((made.attributes.uid, made.attributes.gid), (1001, 3002), "a file gets the directory's group");
+    let below = fixture.fs.make(&alice(), &directory, name("d"), NewNode::Directory, &mode(0o755)).expect("anybody may create").1;
+    assert_eq!((below.gid, below.mode), (3002, 0o2755), "a directory hands it on");
+}
+
+fn only_owners_set_attributes(fixture: &Fixture) {
+    if !fixture.has_callers() {
+        return;
+    }
+    let file = file_of(fixture, "file", 1001, 2001, 0o666);
+    let set = |caller: &Caller, set: SetAttributes| fixture.fs.set_attributes(caller, &file, None, &set);
+    let none = SetAttributes::default();
+    refused!(set(&bob(), mode(0o600)), Error::Permission, "another's mode");
+    refused!(set(&bob(), SetAttributes { gid: Some(2002), ..none }), Error::Permission, "another's group");
+    refused!(set(&alice(), SetAttributes { uid: Some(1002), ..none }), Error::Permission, "giving a file away");
+    refused!(set(&alice(), SetAttributes { gid: Some(2002), ..none }), Error::Permission, "to a group that one is not in");
+    set(&alice(), SetAttributes { gid: Some(3002), ..none }).expect("to a group that one is in");
+    let then = Some(SetTime::To(crate::Time { seconds: 1, nanos: 1 }));
+    refused!(set(&bob(), SetAttributes { modified: then, ..none }), Error::Permission | Error::Access, "another's times");
+    let now = SetAttributes { accessed: Some(SetTime::Now), modified: Some(SetTime::Now), ..none };
+    set(&bob(), now).expect("who may write may set the times to now");
+    set(&bob(), SetAttributes { size: Some(1), ..none }).expect("who may write may set the size");
+    set(&alice(), mode(0o644)).expect("the owner may");
+    refused!(set(&bob(), now), Error::Access | Error::Permission, "who may not write");
+    refused!(set(&bob(), SetAttributes { size: Some(0), ..none }), Error::Access, "who may not write");
+    set(&Caller::root(), SetAttributes { uid: Some(1), gid: Some(1), ..none }).expect("the superuser may give it to anybody");
+    if fixture.fs.traits().xattrs {
+        refused!(fixture.fs.set_xattr(&bob(), &file, b"x", b"y", crate::XattrHow::Either), Error::Access, "an xattr of another's");
+        fixture.set(&file, mode(0o600));
+        refused!(fixture.fs.xattrs(&bob(), &file), Error::Access, "listing another's xattrs");
+        refused!(fixture.fs.xattr(&bob(), &file, b"x"), Error::Access, "reading another's xattr");
+    }
+}
+
+fn a_write_takes_set_id_bits_away(fixture: &Fixture) {
+    if !fixture.has_callers() {
+        return;
+    }
+    let file = file_of(fixture, "file", 1001, 2001, 0o777);
+    fixture.set(&file, mode(0o6777));
+    let open = fixture.fs.open(&bob(), &file, WRITE, false, Patience::Any).expect("others may write");
+    // Whoever the thread served before.
+    fixture.set(&file, mode(0o6777));
+    write(&*open, 0, b"x");
+    assert_eq!(fixture.attributes(&file).mode, 0o777, "a write by one without privileges");
+    fixture.set(&file, mode(0o6777));
+    open.truncate(0).expect("it is open for writing");
+    assert_eq!(fixture.attributes(&file).mode & 0o4000, 0, "a truncation, too");
+}
+
+fn owners_may_go_on_where_that_is_asked(fixture: &Fixture) {
+    if !fixture.has_callers() {
+        return;
+    }
+    let file = file_of(fixture, "file", 1001, 2001, 0);
+    refused!(fixture.fs.open(&alice(), &file, BOTH, false, Patience::Any), Error::Access, "an owner without rights");
+    let open = fixture.fs.open(&alice(), &file, BOTH, true, Patience::Any).expect("the owner goes on");
+    assert_eq!(read(&*open, 0, 100).0, b"content", "the owner reads");
+    refused!(fixture.fs.open(&bob(), &file, READ, true, Patience::Any), Error::Access, "another");
+    fixture.set(&file, mode(0o711));
+    let open = fixture.fs.open(&bob(), &file, READ, true, Patience::Any).expect("who may execute may read to do so");
+    assert_eq!(read(&*open, 0, 100).0, b"content", "the program is read");
+    refused!(fixture.fs.open(&bob(), &file, WRITE, true, Patience::Any), Error::Access, "but not written");
+}
+
+fn search_is_needed_on_the_way(fixture: &Fixture) {
+    if !fixture.has_callers() {
+        return;
+    }
+    let root = fixture.root();
+    let directory = fixture.directory(&root, "directory", 0o744);
+    let file = fixture.file(&directory, "file", b"content");
+    fixture.set(&file, mode(0o666));
+    let (fs, bob) = (&fixture.fs, bob());
+    refused!(fs.lookup(&bob, &directory, name("file"), Patience::Any), Error::Access, "a name without search");
+    refused!(fs.lookup(&bob, &directory, name("none"), Patience::Any), Error::Access, "a missing name without search");
+    refused!(fs.create(&bob, &directory, name("x"), CreateHow::Guarded, &mode(0o644), BOTH), Error::Access, "creating");
+    refused!(fs.make(&bob, &directory, name("x"), NewNode::Directory, &mode(0o755)), Error::Access, "making");
+    refused!(fs.remove(&bob, &directory, name("file")), Error::Access, "removing");
+    refused!(fs.rename(&bob, &directory, name("file"), &directory, name("x")), Error::Access, "renaming");
+    let mut seen = 0;
+    let listed = fs.read_directory(&bob, &directory, 0, true, Patience::Any, &mut |entry| {
+        refused!(entry.file.expect("it was asked for"), Error::Access, "attributes without search");
+        seen += 1;
+        std::ops::ControlFlow::Continue(())
+    });
+    assert!(listed.expect("the directory may be read") && seen == 1, "names are listed");
+    assert!(opens(fixture, &bob, &file, READ), "an identity needs no way");
+    fixture.set(&directory, mode(0o711));
+    fs.lookup(&bob, &directory, name("file"), Patience::Any).expect("search is enough to find a name");
+    let listed = fs.read_directory(&bob, &directory, 0, false, Patience::Any, &mut |_| std::ops::ControlFlow::Continue(()));
+    refused!(listed, Error::Access, "listing without reading");
+    let told = fs.access(&bob, &directory, Access::READ | Access::LOOKUP | Access::MODIFY | Access::EXTEND | Access::DELETE);
+    assert_eq!(told.expect("anybody may ask"), Access::LOOKUP, "what is told of a directory");
+    refused!(fs.rename(&bob, &directory, name("file"), &root, name("x")), Error::Access, "moving out");
+}
+
+fn files_belong_to_who_makes_them(fixture: &Fixture) {
+    if !fixture.has_callers() {
+        return;
+    }
+    let root = fixture.root();
+    fixture.set(&root, mode(0o777));
+    for (number, caller) in [alice(), bob(), Caller::root(), alice()].iter().enumerate() {
+        let made =
+            fixture.create_as(caller, &root, &format!("file{number}"), CreateHow::Guarded, &mode(0o644)).expect("anybody may create");
+        assert_eq!((made.attributes.uid, made.attributes.gid), (caller.uid, caller.gid), "a file");
+        let made = fixture.fs.make(caller, &root, name(&format!("link{number}")), NewNode::Symlink(b"x"), &SetAttributes::default());
+        let made = made.expect("anybody may create").1;
+        assert_eq!((made.uid, made.gid), (caller.uid, caller.gid), "a symbolic link");
+    }
+}
+
+fn an_opening_keeps_its_rights(fixture: &Fixture) {
+    if !fixture.has_callers() {
+        return;
+    }
+    let file = file_of(fixture, "file", 1, 1, 0o666);
+    let open = fixture.fs.open(&bob(), &file, BOTH, false, Patience::Any).expect("anybody may");
+    fixture.set(&file, mode(0o600));
+    refused!(fixture.fs.open(&bob(), &file, READ, false, Patience::Any), Error::Access, "nobody else may any more");
+    open.write(0, b"C", Stability::Unstable, Patience::Any).expect("what is open stays open");
+    assert_eq!(read(&*open, 0, 100).0, b"Content", "for reading, too");
+}

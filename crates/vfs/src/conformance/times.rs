@@ -1,0 +1,44 @@
+//! Times: kept to the nanosecond, moved by what changes data or attributes.
+
+use super::{BOTH, Fixture, Rule, mode, write};
+use crate::{SetAttributes, SetTime, Time};
+
+pub(super) const RULES: &[Rule] =
+    &[("times_are_set_and_kept", times_are_set_and_kept), ("data_and_attributes_move_their_times", data_and_attributes_move_their_times)];
+
+fn times_are_set_and_kept(fixture: &Fixture) {
+    let file = fixture.file(&fixture.root(), "file", b"");
+    let (accessed, modified) = (Time { seconds: 1_000_000, nanos: 123_456_789 }, Time { seconds: -5, nanos: 999_999_999 });
+    let set = SetAttributes { accessed: Some(SetTime::To(accessed)), modified: Some(SetTime::To(modified)), ..SetAttributes::default() };
+    fixture.set(&file, set);
+    let attributes = fixture.attributes(&file);
+    assert_eq!((attributes.accessed, attributes.modified), (accessed, modified), "both, to the nanosecond");
+    fixture.set(&file, SetAttributes { accessed: Some(SetTime::Now), ..SetAttributes::default() });
+    let attributes = fixture.attributes(&file);
+    assert!(attributes.accessed.seconds > 1_600_000_000, "the server's clock");
+    assert_eq!(attributes.modified, modified, "the other stays");
+}
+
+fn data_and_attributes_move_their_times(fixture: &Fixture) {
+    let root = fixture.root();
+    let directory = fixture.directory(&root, "directory", 0o755);
+    let file = fixture.file(&directory, "file", b"");
+    let old = Some(SetTime::To(Time { seconds: 1_000_000, nanos: 0 }));
+    let reset = SetAttributes { accessed: old, modified: old, ..SetAttributes::default() };
+    fixture.set(&file, reset);
+    fixture.set(&directory, reset);
+    let before = fixture.attributes(&file);
+    write(&*fixture.open(&file, BOTH), 0, b"x");
+    let written = fixture.attributes(&file);
+    assert!(written.modified > before.modified && written.changed >= before.changed, "a write moves modified and changed");
+    assert_eq!(fixture.attributes(&directory).modified, before.modified, "but not the directory's");
+    fixture.set(&file, reset);
+    fixture.set(&file, mode(0o600));
+    assert_eq!(fixture.attributes(&file).modified, before.modified, "a mode does not move modified");
+    fixture.file(&directory, "new", b"");
+    assert!(fixture.attributes(&directory).modified > before.modified, "a new name moves the directory's");
+    let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    fixture.set(&file, set);
+    assert!(fixture.attributes(&file).modified > before.modified, "a new size moves modified");
+    assert_eq!(fixture.attributes(&file).created, before.created, "nothing moves the birth");
+}

@@ -1,0 +1,47 @@
+//! What ACLs do to modes and modes to ACLs, as acl(5) has it.
+
+use super::state::Inode;
+use crate::{Error, PosixAcl, PosixAclTag, Result};
+
+/// Whether an ACL is one: sorted, with exactly one entry for owner, group and others, and a mask where anybody is named.
+pub(super) fn validate(acl: &PosixAcl) -> Result<()> {
+    let sorted = acl.entries.windows(2).all(|pair| pair[0].tag < pair[1].tag);
+    let count = |wanted: PosixAclTag| acl.entries.iter().filter(|entry| entry.tag == wanted).count();
+    let named = acl.entries.iter().any(|entry| matches!(entry.tag, PosixAclTag::User(_) | PosixAclTag::Group(_)));
+    let whole = count(PosixAclTag::UserObject) == 1 && count(PosixAclTag::GroupObject) == 1 && count(PosixAclTag::Other) == 1;
+    let masked = count(PosixAclTag::Mask) == 1 || !named;
+    let plain = acl.entries.iter().all(|entry| entry.permissions <= 7);
+    if sorted && whole && masked && plain { Ok(()) } else { Err(Error::Invalid) }
+}
+
+/// The nine bits of a mode that stand for an ACL.
+pub(super) fn mode_of(acl: &PosixAcl) -> u16 {
+    let find = |tag| acl.entries.iter().find(|entry| entry.tag == tag).map(|entry| u16::from(entry.permissions));
+    let group = find(PosixAclTag::Mask).or_else(|| find(PosixAclTag::GroupObject)).unwrap_or(0);
+    find(PosixAclTag::UserObject).unwrap_or(0) << 6 | group << 3 | find(PosixAclTag::Other).unwrap_or(0)
+}
+
+/// Takes over the nine bits of a mode into an ACL: the group's go to the mask, if there is one.
+pub(super) fn set_mode(acl: &mut PosixAcl, mode: u16) {
+    let masked = acl.entries.iter().any(|entry| entry.tag == PosixAclTag::Mask);
+    for entry in &mut acl.entries {
+        match entry.tag {
+            PosixAclTag::UserObject => entry.permissions = (mode >> 6 & 7) as u8,
+            PosixAclTag::Mask => entry.permissions = (mode >> 3 & 7) as u8,
+            PosixAclTag::GroupObject if !masked => entry.permissions = (mode >> 3 & 7) as u8,
+            PosixAclTag::Other => entry.permissions = (mode & 7) as u8,
+            _ => {}
+        }
+    }
+}
+
+/// What a new file inherits: its ACL (empty if the mode says it all) and the mode that results.
+pub(super) fn inherit(directory: &Inode, mode: u16) -> (PosixAcl, u16) {
+    let mut acl = directory.default_acl.clone();
+    let mode = mode & (mode_of(&acl) | !0o777);
+    set_mode(&mut acl, mode);
+    if acl.entries.len() <= 3 {
+        acl.entries.clear();
+    }
+    (acl, mode)
+}

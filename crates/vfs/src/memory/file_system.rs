@@ -1,0 +1,419 @@
+//! The interface, on the state.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::data::{Data, SIZE_MAX};
+use super::directory::Directory;
+use super::names::LINKS_MAX;
+use super::open::MemoryOpen;
+use super::rights::{self, EXECUTE, READ, WRITE};
+use super::state::{Inode, Node, ROOT, State};
+use super::{Call, MemoryFs, acl};
+use crate::{
+    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem, FileType, NAME_LEN_MAX,
+    Name, NewNode, OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
+};
+
+/// Longest value of an extended attribute, bytes.
+const XATTR_LEN_MAX: usize = 65_536;
+
+type Entry = (u64, Vec<u8>, u64, Option<Result<(FileId, Attributes)>>);
+
+impl MemoryFs {
+    /// Asks for a fault, and resolves the identity.
+    fn begin(&self, call: Call, id: &FileId) -> Result<(parking_lot::MutexGuard<'_, State>, u64)> {
+        self.inner.ask_fault(call, id)?;
+        let number = self.inner.number_of(id)?;
+        let state = self.inner.state.lock();
+        state.get(number)?;
+        Ok((state, number))
+    }
+
+    fn find(&self, state: &State, number: u64) -> Result<(FileId, Attributes)> {
+        Ok((self.inner.id(number), state.get(number)?.attributes()))
+    }
+
+    /// Up to a hundred entries: cookie, name, inode number, and the file if asked for.
+    fn entries_after(&self, caller: &Caller, number: u64, cookie: u64, with_files: bool) -> Result<Vec<Entry>> {
+        let state = self.inner.state.lock();
+        let inode = state.get(number)?;
+        let entries = inode.directory()?;
+        rights::may(caller, inode, READ)?;
+        if !entries.knows(cookie) {
+            return Err(Error::BadCookie);
+        }
+        let reachable = rights::may(caller, inode, EXECUTE).is_ok();
+        let file = |file_number| with_files.then(|| if reachable { self.find(&state, file_number) } else { Err(Error::Access) });
+        let after = entries.after(cookie).take(100);
+        Ok(after.map(|(cookie, name, file_number)| (cookie, name.to_vec(), file_number, file(file_number))).collect())
+    }
+
+    /// The inode with its extended attributes, if the caller may do this to them.
+    fn xattrs_of<'a>(&self, state: &'a State, caller: &Caller, number: u64, right: u8) -> Result<&'a Inode> {
+        let inode = state.get(number)?;
+        if right == WRITE {
+            state.writable()?;
+            if !matches!(inode.file_type(), FileType::Regular | FileType::Directory) {
+                return Err(Error::Permission);
+            }
+            if inode.file_type() == FileType::Directory && inode.mode & rights::STICKY != 0 {
+                rights::own(caller, inode)?;
+            }
+        }
+        rights::may(caller, inode, right)?;
+        Ok(inode)
+    }
+}
+
+impl FileSystem for MemoryFs {
+    fn traits(&self) -> Traits {
+        Traits {
+            read_only: self.inner.state.lock().read_only,
+            file_size_max: SIZE_MAX,
+            links_max: LINKS_MAX,
+            name_len_max: NAME_LEN_MAX as u32,
+            xattrs: true,
+            acls: true,
+            clone_block_len: super::data::PAGE_LEN as u32,
+            sparse: true,
+            persistent_ids: true,
+        }
+    }
+
+    fn root(&self) -> FileId {
+        self.inner.id(ROOT)
+    }
+
+    fn attributes(&self, id: &FileId, _patience: Patience) -> Result<Attributes> {
+        let (state, number) = self.begin(Call::Attributes, id)?;
+        Ok(state.get(number)?.attributes())
+    }
+
+    fn access(&self, caller: &Caller, id: &FileId, wanted: Access) -> Result<Access> {
+        let (state, number) = self.begin(Call::Access, id)?;
+        let inode = state.get(number)?;
+        let is_directory = inode.file_type() == FileType::Directory;
+        let rules: &[(Access, u8)] = if is_directory {
+            &[
+                (Access::READ, READ),
+                (Access::LOOKUP, EXECUTE),
+                (Access::MODIFY, WRITE | EXECUTE),
+                (Access::EXTEND, WRITE | EXECUTE),
+                (Access::DELETE, WRITE | EXECUTE),
+                (Access::XATTR_READ, READ),
+                (Access::XATTR_WRITE, WRITE),
+                (Access::XATTR_LIST, READ),
+            ]
+        } else {
+            &[
+                (Access::READ, READ),
+                (Access::MODIFY, WRITE),
+                (Access::EXTEND, WRITE),
+                (Access::EXECUTE, EXECUTE),
+                (Access::XATTR_READ, READ),
+                (Access::XATTR_WRITE, WRITE),
+                (Access::XATTR_LIST, READ),
+            ]
+        };
+        let mut granted = Access::default();
+        for &(right, bits) in rules {
+            let refused = state.read_only && bits & WRITE != 0;
+            if wanted.has(right) && !refused && rights::may(caller, inode, bits).is_ok() {
+                granted = granted | right;
+            }
+        }
+        Ok(granted)
+    }
+
+    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, patience: Patience) -> Result<(FileId, Attributes)> {
+        let (mut state, number) = self.begin(Call::Lookup, directory)?;
+        let inode = state.get_mut(number)?;
+        if inode.cold && patience == Patience::None {
+            return Err(Error::WouldBlock);
+        }
+        inode.cold = false;
+        let entries = inode.directory()?;
+        rights::may(caller, inode, EXECUTE)?;
+        let found = entries.get(name.as_bytes()).ok_or(Error::NotFound)?;
+        self.find(&state, found)
+    }
+
+    fn parent(&self, caller: &Caller, directory: &FileId) -> Result<FileId> {
+        let (state, number) = self.begin(Call::Parent, directory)?;
+        let inode = state.get(number)?;
+        let parent = inode.directory()?.parent;
+        rights::may(caller, inode, EXECUTE)?;
+        if number == ROOT { Err(Error::NotFound) } else { Ok(self.inner.id(parent)) }
+    }
+
+    fn read_link(&self, _caller: &Caller, id: &FileId) -> Result<Vec<u8>> {
+        let (state, number) = self.begin(Call::ReadLink, id)?;
+        if let Node::Symlink(target) = &state.get(number)?.node { Ok(target.clone()) } else { Err(Error::Invalid) }
+    }
+
+    fn read_directory(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        cookie: u64,
+        with_files: bool,
+        patience: Patience,
+        each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<bool> {
+        let (mut state, number) = self.begin(Call::ReadDirectory, directory)?;
+        let inode = state.get_mut(number)?;
+        if inode.cold && patience == Patience::None {
+            return Err(Error::WouldBlock);
+        }
+        inode.cold = false;
+        drop(state);
+        let mut cookie = cookie;
+        loop {
+            // The lock is let go before `each` is called: it may ask the file system for more.
+            let entries = self.entries_after(caller, number, cookie, with_files)?;
+            if entries.is_empty() {
+                return Ok(true);
+            }
+            for (next, name, file_number, file) in entries {
+                if each(DirectoryEntry { name: &name, cookie: next, file_number, file }).is_break() {
+                    return Ok(false);
+                }
+                cookie = next;
+            }
+        }
+    }
+
+    fn open(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        access: OpenAccess,
+        owner_override: bool,
+        _patience: Patience,
+    ) -> Result<Arc<dyn OpenFile>> {
+        let (mut state, number) = self.begin(Call::Open, id)?;
+        let inode = state.get(number)?;
+        inode.data()?;
+        if access.write {
+            state.writable()?;
+        }
+        let executes = !access.write && rights::may(caller, inode, EXECUTE).is_ok();
+        if !(owner_override && (caller.uid == inode.uid || executes)) {
+            rights::may(caller, inode, if access.read { READ } else { 0 } | if access.write { WRITE } else { 0 })?;
+        }
+        MemoryOpen::begin(&self.inner, &mut state, number, access, caller)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        how: CreateHow,
+        attributes: &SetAttributes,
+        access: OpenAccess,
+    ) -> Result<Created> {
+        let (mut state, number) = self.begin(Call::Create, directory)?;
+        let parent = state.get(number)?;
+        let before = parent.change;
+        let entries = parent.directory()?;
+        rights::may(caller, parent, EXECUTE)?;
+        let found = entries.get(name.as_bytes());
+        let file = match found {
+            Some(file) => {
+                let inode = state.get(file)?;
+                match how {
+                    CreateHow::Guarded => return Err(Error::Exists),
+                    CreateHow::Exclusive(verifier) if inode.verifier != Some(verifier) => return Err(Error::Exists),
+                    CreateHow::Exclusive(_) => {}
+                    CreateHow::Unchecked => {
+                        inode.data()?;
+                        let truncates = attributes.size == Some(0);
+                        let writes = access.write || truncates;
+                        rights::may(caller, inode, if access.read { READ } else { 0 } | if writes { WRITE } else { 0 })?;
+                        if truncates {
+                            state.set(caller, file, true, &SetAttributes { size: Some(0), ..SetAttributes::default() })?;
+                        } else if access.write {
+                            state.writable()?;
+                        }
+                    }
+                }
+                file
+            }
+            None => {
+                let file = state.add_named(caller, number, name.as_bytes(), Node::Regular(Data::default()), attributes)?;
+                if let CreateHow::Exclusive(verifier) = how {
+                    state.get_mut(file)?.verifier = Some(verifier);
+                }
+                file
+            }
+        };
+        let open = MemoryOpen::begin(&self.inner, &mut state, file, access, caller)?;
+        let change = DirectoryChange { before, after: state.change_of(number), atomic: state.atomic };
+        let (id, attributes) = self.find(&state, file)?;
+        Ok(Created { id, attributes, open, new: found.is_none(), directory: change })
+    }
+
+    fn make(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        node: NewNode<'_>,
+        attributes: &SetAttributes,
+    ) -> Result<(FileId, Attributes, DirectoryChange)> {
+        let (mut state, number) = self.begin(Call::Make, directory)?;
+        let device = matches!(node, NewNode::BlockDevice(..) | NewNode::CharDevice(..));
+        if device && caller.uid != 0 {
+            return Err(Error::Permission);
+        }
+        let node = match node {
+            NewNode::Directory => Node::Directory(Directory::new(number)),
+            NewNode::Symlink(b"") => return Err(Error::Invalid),
+            NewNode::Symlink(target) if target.len() > 4095 => return Err(Error::NameTooLong),
+            NewNode::Symlink(target) => Node::Symlink(target.to_vec()),
+            NewNode::BlockDevice(major, minor) => Node::Device(FileType::BlockDevice, (major, minor)),
+            NewNode::CharDevice(major, minor) => Node::Device(FileType::CharDevice, (major, minor)),
+            NewNode::Fifo => Node::Plain(FileType::Fifo),
+            NewNode::Socket => Node::Plain(FileType::Socket),
+        };
+        let (made, change) = state.changing(number, |state| state.add_named(caller, number, name.as_bytes(), node, attributes))?;
+        let (id, attributes) = self.find(&state, made)?;
+        Ok((id, attributes, change))
+    }
+
+    fn link(&self, caller: &Caller, id: &FileId, directory: &FileId, name: Name<'_>) -> Result<DirectoryChange> {
+        let (mut state, number) = self.begin(Call::Link, id)?;
+        let directory = self.inner.number_of(directory)?;
+        Ok(state.changing(directory, |state| state.link(caller, number, directory, name.as_bytes()))?.1)
+    }
+
+    fn remove(&self, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)> {
+        let (mut state, number) = self.begin(Call::Remove, directory)?;
+        let (gone, change) = state.changing(number, |state| state.remove(caller, number, name.as_bytes()))?;
+        Ok((change, gone.map(|gone| self.inner.id(gone))))
+    }
+
+    fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed> {
+        let (mut state, from) = self.begin(Call::Rename, from)?;
+        let to = self.inner.number_of(to)?;
+        let ((replaced, to), from) = state
+            .changing(from, |state| state.changing(to, |state| state.rename(caller, from, from_name.as_bytes(), to, to_name.as_bytes())))?;
+        Ok(Renamed { from, to, replaced: replaced.map(|number| self.inner.id(number)) })
+    }
+
+    fn set_attributes(&self, caller: &Caller, id: &FileId, open: Option<&dyn OpenFile>, set: &SetAttributes) -> Result<()> {
+        let (mut state, number) = self.begin(Call::SetAttributes, id)?;
+        let open = open.and_then(|open| Some((open.access(), open.as_any().downcast_ref::<MemoryOpen>()?)));
+        let open = open.is_some_and(|(access, open)| access.write && open.number == number && open.is_of(&self.inner));
+        state.set(caller, number, open, set)
+    }
+
+    fn space(&self, _caller: &Caller, id: &FileId) -> Result<Space> {
+        let (state, _) = self.begin(Call::Space, id)?;
+        let free = state.capacity.saturating_sub(state.used);
+        let files = u64::from(u32::MAX);
+        let left = files - state.inodes.len() as u64;
+        Ok(Space {
+            bytes_total: state.capacity,
+            bytes_free: free,
+            bytes_available: free,
+            files_total: files,
+            files_free: left,
+            files_available: left,
+            quota: None,
+        })
+    }
+
+    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind) -> Result<PosixAcl> {
+        let (state, number) = self.begin(Call::Acl, id)?;
+        let inode = state.get(number)?;
+        Ok(if kind == PosixAclKind::Access { inode.acl.clone() } else { inode.default_acl.clone() })
+    }
+
+    fn set_acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, acl: &PosixAcl) -> Result<()> {
+        let (mut state, number) = self.begin(Call::Acl, id)?;
+        state.writable()?;
+        let inode = state.get_mut(number)?;
+        rights::own(caller, inode)?;
+        if !acl.entries.is_empty() {
+            acl::validate(acl)?;
+        }
+        match (kind, inode.file_type()) {
+            (_, FileType::Symlink) => return Err(Error::NotSupported),
+            (PosixAclKind::Default, FileType::Directory) => inode.default_acl = acl.clone(),
+            (PosixAclKind::Default, _) if acl.entries.is_empty() => {}
+            (PosixAclKind::Default, _) => return Err(Error::Access),
+            (PosixAclKind::Access, _) => {
+                inode.acl = acl.clone();
+                if !acl.entries.is_empty() {
+                    inode.mode = inode.mode & !0o777 | acl::mode_of(acl);
+                }
+                if acl.entries.len() <= 3 {
+                    inode.acl.entries.clear();
+                }
+                if caller.uid != 0 && !caller.is_in(inode.gid) {
+                    inode.mode &= !rights::SET_GID;
+                }
+            }
+        }
+        state.touch(number);
+        Ok(())
+    }
+
+    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8]) -> Result<Vec<u8>> {
+        let (state, number) = self.begin(Call::Xattr, id)?;
+        self.xattrs_of(&state, caller, number, READ)?.xattrs.get(name).cloned().ok_or(Error::NoXattr)
+    }
+
+    fn set_xattr(&self, caller: &Caller, id: &FileId, name: &[u8], value: &[u8], how: XattrHow) -> Result<()> {
+        let (mut state, number) = self.begin(Call::Xattr, id)?;
+        let there = self.xattrs_of(&state, caller, number, WRITE)?.xattrs.contains_key(name);
+        match how {
+            _ if name.is_empty() || name.contains(&0) => return Err(Error::Invalid),
+            _ if name.len() + "user.".len() > NAME_LEN_MAX => return Err(Error::NameTooLong),
+            _ if value.len() > XATTR_LEN_MAX => return Err(Error::XattrTooLarge),
+            XattrHow::Create if there => return Err(Error::Exists),
+            XattrHow::Replace if !there => return Err(Error::NoXattr),
+            _ => {}
+        }
+        state.get_mut(number)?.xattrs.insert(name.to_vec(), value.to_vec());
+        state.touch(number);
+        Ok(())
+    }
+
+    fn remove_xattr(&self, caller: &Caller, id: &FileId, name: &[u8]) -> Result<()> {
+        let (mut state, number) = self.begin(Call::Xattr, id)?;
+        self.xattrs_of(&state, caller, number, WRITE)?;
+        state.get_mut(number)?.xattrs.remove(name).ok_or(Error::NoXattr)?;
+        state.touch(number);
+        Ok(())
+    }
+
+    fn xattrs(&self, caller: &Caller, id: &FileId) -> Result<Vec<Vec<u8>>> {
+        let (state, number) = self.begin(Call::Xattr, id)?;
+        Ok(self.xattrs_of(&state, caller, number, READ)?.xattrs.keys().cloned().collect())
+    }
+
+    fn sync_metadata(&self, ids: &[FileId], patience: Patience) -> Result<()> {
+        for id in ids {
+            self.inner.ask_fault(Call::SyncMetadata, id)?;
+        }
+        let blocks = self.inner.state.lock().slow_sync && patience == Patience::None;
+        if blocks { Err(Error::WouldBlock) } else { Ok(()) }
+    }
+
+    fn path(&self, id: &FileId) -> Option<Vec<u8>> {
+        let state = self.inner.state.lock();
+        let mut number = self.inner.number_of(id).ok()?;
+        let mut names = Vec::new();
+        while number != ROOT {
+            let parent = state.get(number).ok()?.directory().ok()?.parent;
+            names.push(state.get(parent).ok()?.directory().ok()?.name_of(number)?.to_vec());
+            number = parent;
+        }
+        names.reverse();
+        Some(names.join(&b'/'))
+    }
+}

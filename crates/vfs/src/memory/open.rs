@@ -1,0 +1,212 @@
+//! An open file in memory.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use super::data::SIZE_MAX;
+use super::state::State;
+use super::{Call, Inner};
+use crate::{
+    Advice, Attributes, Caller, Content, Error, FileId, OpenAccess, OpenFile, Patience, ReadInto, Result, SeekTarget, Stability, Written,
+};
+
+pub(super) struct MemoryOpen {
+    inner: Arc<Inner>,
+    pub(super) number: u64,
+    access: OpenAccess,
+    caller: Caller,
+}
+
+impl MemoryOpen {
+    /// Counts as an opening of the inode until it is dropped.
+    pub(super) fn begin(
+        inner: &Arc<Inner>,
+        state: &mut State,
+        number: u64,
+        access: OpenAccess,
+        caller: &Caller,
+    ) -> Result<Arc<dyn OpenFile>> {
+        state.get_mut(number)?.opens += 1;
+        Ok(Arc::new(MemoryOpen { inner: Arc::clone(inner), number, access, caller: caller.clone() }))
+    }
+
+    pub(super) fn is_of(&self, inner: &Arc<Inner>) -> bool {
+        Arc::ptr_eq(&self.inner, inner)
+    }
+
+    fn id(&self) -> FileId {
+        self.inner.id(self.number)
+    }
+
+    fn writing(&self, state: &State) -> Result<()> {
+        if !self.access.write {
+            return Err(Error::Access);
+        }
+        state.writable()
+    }
+
+    /// Allocates and writes.
+    fn put(&self, state: &mut State, offset: u64, data: &[u8]) -> Result<()> {
+        let end = offset.checked_add(data.len() as u64).filter(|&end| end <= SIZE_MAX);
+        end.ok_or(Error::TooLarge)?;
+        let needs = state.get(self.number)?.data()?.needs(offset, data.len() as u64);
+        state.take(needs)?;
+        state.get_mut(self.number)?.data_mut()?.write(offset, data);
+        state.drop_privileges(&self.caller, self.number)?;
+        state.touch_data(self.number);
+        Ok(())
+    }
+}
+
+impl Drop for MemoryOpen {
+    fn drop(&mut self) {
+        let mut state = self.inner.state.lock();
+        if let Ok(inode) = state.get_mut(self.number) {
+            inode.opens -= 1;
+        }
+        state.settle(self.number);
+    }
+}
+
+impl OpenFile for MemoryOpen {
+    fn access(&self) -> OpenAccess {
+        self.access
+    }
+
+    fn attributes(&self) -> Result<Attributes> {
+        self.inner.ask_fault(Call::Attributes, &self.id())?;
+        Ok(self.inner.state.lock().get(self.number)?.attributes())
+    }
+
+    fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, patience: Patience) -> Result<Content> {
+        self.inner.ask_fault(Call::Read, &self.id())?;
+        if !self.access.read {
+            return Err(Error::Access);
+        }
+        let mut state = self.inner.state.lock();
+        let inode = state.get_mut(self.number)?;
+        if inode.cold && patience == Patience::None {
+            return Err(Error::WouldBlock);
+        }
+        inode.cold = false;
+        let data = inode.data()?;
+        let len = data.read(offset, len, into.bytes);
+        Ok(Content::Bytes { len, eof: offset.saturating_add(len as u64) >= data.size })
+    }
+
+    fn write(&self, offset: u64, data: &[u8], stability: Stability, patience: Patience) -> Result<Written> {
+        self.inner.ask_fault(Call::Write, &self.id())?;
+        let mut state = self.inner.state.lock();
+        self.writing(&state)?;
+        if state.slow_sync && stability != Stability::Unstable && patience == Patience::None {
+            return Err(Error::WouldBlock);
+        }
+        if !data.is_empty() {
+            self.put(&mut state, offset, data)?;
+        }
+        Ok(Written { len: data.len(), stability })
+    }
+
+    fn commit(&self, _offset: u64, _len: u64, patience: Patience) -> Result<()> {
+        self.inner.ask_fault(Call::Commit, &self.id())?;
+        let blocks = self.inner.state.lock().slow_sync && patience == Patience::None;
+        if blocks { Err(Error::WouldBlock) } else { Ok(()) }
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        self.inner.ask_fault(Call::Region, &self.id())?;
+        let mut state = self.inner.state.lock();
+        self.writing(&state)?;
+        state.truncate(self.number, size)?;
+        state.drop_privileges(&self.caller, self.number)
+    }
+
+    fn seek(&self, offset: u64, target: SeekTarget) -> Result<u64> {
+        self.inner.ask_fault(Call::Region, &self.id())?;
+        let state = self.inner.state.lock();
+        let data = state.get(self.number)?.data()?;
+        if offset >= data.size {
+            return Err(Error::NoSuchRegion);
+        }
+        match target {
+            SeekTarget::Data => data.next_data(offset).ok_or(Error::NoSuchRegion),
+            SeekTarget::Hole => Ok(data.next_hole(offset)),
+        }
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.ask_fault(Call::Region, &self.id())?;
+        let mut state = self.inner.state.lock();
+        self.writing(&state)?;
+        if len == 0 {
+            return Err(Error::Invalid);
+        }
+        offset.checked_add(len).filter(|&end| end <= SIZE_MAX).ok_or(Error::TooLarge)?;
+        let needs = state.get(self.number)?.data()?.needs(offset, len);
+        state.take(needs)?;
+        state.get_mut(self.number)?.data_mut()?.allocate(offset, len);
+        state.touch_data(self.number);
+        Ok(())
+    }
+
+    fn deallocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.inner.ask_fault(Call::Region, &self.id())?;
+        let mut state = self.inner.state.lock();
+        self.writing(&state)?;
+        if len == 0 {
+            return Err(Error::Invalid);
+        }
+        let data = state.get_mut(self.number)?.data_mut()?;
+        let before = data.used();
+        data.punch(offset, len);
+        let freed = before - data.used();
+        state.give_back(freed);
+        state.touch_data(self.number);
+        Ok(())
+    }
+
+    fn advise(&self, _offset: u64, _len: u64, _advice: Advice) {}
+
+    fn copy_from(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<u64> {
+        /// Bytes copied by one call.
+        const COPY_LEN_MAX: u64 = 1 << 20;
+        self.inner.ask_fault(Call::Region, &self.id())?;
+        let from = from.as_any().downcast_ref::<MemoryOpen>().filter(|from| from.is_of(&self.inner)).ok_or(Error::CrossesFileSystems)?;
+        let mut state = self.inner.state.lock();
+        self.writing(&state)?;
+        if !from.access.read {
+            return Err(Error::Access);
+        }
+        let mut bytes = Vec::new();
+        let len = state.get(from.number)?.data()?.read(from_offset, len.min(COPY_LEN_MAX) as usize, &mut bytes);
+        if len > 0 {
+            self.put(&mut state, offset, &bytes)?;
+        }
+        Ok(len as u64)
+    }
+
+    fn clone_range(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<()> {
+        self.inner.ask_fault(Call::Region, &self.id())?;
+        let from = from.as_any().downcast_ref::<MemoryOpen>().filter(|from| from.is_of(&self.inner)).ok_or(Error::CrossesFileSystems)?;
+        let mut state = self.inner.state.lock();
+        self.writing(&state)?;
+        if !from.access.read {
+            return Err(Error::Access);
+        }
+        let source = state.get(from.number)?.data()?;
+        let size = source.size;
+        let end = if len == 0 { size } else { from_offset.checked_add(len).ok_or(Error::Invalid)? };
+        let block = super::data::PAGE_LEN;
+        let aligned = from_offset.is_multiple_of(block) && offset.is_multiple_of(block) && (end.is_multiple_of(block) || end == size);
+        if !aligned || end > size || from_offset > end {
+            return Err(Error::Invalid);
+        }
+        let mut bytes = Vec::new();
+        source.read(from_offset, (end - from_offset) as usize, &mut bytes);
+        self.put(&mut state, offset, &bytes)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

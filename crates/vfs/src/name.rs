@@ -1,0 +1,44 @@
+//! A name in a directory: checked once, believed afterwards.
+
+use std::fmt;
+
+/// Longest name, bytes.
+pub const NAME_LEN_MAX: usize = 255;
+
+/// One component of a path: 1 to [`NAME_LEN_MAX`] bytes, neither `.` nor `..`, with neither `/` nor NUL. UTF-8 is not asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name<'a>(&'a [u8]);
+
+impl<'a> Name<'a> {
+    /// The name with these bytes, if they are one.
+    pub fn new(bytes: &'a [u8]) -> Option<Self> {
+        let plain = !bytes.is_empty() && bytes.len() <= NAME_LEN_MAX && bytes != b"." && bytes != b"..";
+        (plain && !bytes.iter().any(|&byte| byte == b'/' || byte == 0)).then_some(Name(bytes))
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.0
+    }
+}
+
+impl fmt::Debug for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", String::from_utf8_lossy(self.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_lead_elsewhere_is_no_name() {
+        for bytes in [&b""[..], b".", b"..", b"a/b", b"/", b"a\0", &[b'a'; NAME_LEN_MAX + 1]] {
+            assert!(Name::new(bytes).is_none(), "{bytes:?}");
+        }
+        for bytes in [&b"..."[..], b".a", b"\xff\xfe", &[b'a'; NAME_LEN_MAX]] {
+            assert!(Name::new(bytes).is_some(), "{bytes:?}");
+        }
+    }
+}
