@@ -1,0 +1,69 @@
+//! ACCESS: the kernel is asked, as the caller. Nothing is remembered: an answer costs one call where all is granted.
+
+use std::os::fd::AsFd;
+
+use vouch_vfs::{Access, FileType, Result};
+
+use crate::errno::OrError;
+use crate::ffi;
+use crate::node::Node;
+use rustix::io::Errno;
+
+const READ: u8 = 4;
+const WRITE: u8 = 2;
+const EXECUTE: u8 = 1;
+
+/// What each right needs, on a directory and on anything else.
+const DIRECTORY: [(Access, u8); 8] = [
+    (Access::READ, READ),
+    (Access::LOOKUP, EXECUTE),
+    (Access::MODIFY, WRITE | EXECUTE),
+    (Access::EXTEND, WRITE | EXECUTE),
+    (Access::DELETE, WRITE | EXECUTE),
+    (Access::XATTR_READ, READ),
+    (Access::XATTR_WRITE, WRITE),
+    (Access::XATTR_LIST, READ),
+];
+const OTHER: [(Access, u8); 7] = [
+    (Access::READ, READ),
+    (Access::MODIFY, WRITE),
+    (Access::EXTEND, WRITE),
+    (Access::EXECUTE, EXECUTE),
+    (Access::XATTR_READ, READ),
+    (Access::XATTR_WRITE, WRITE),
+    (Access::XATTR_LIST, READ),
+];
+
+/// Which of `wanted` the identity that the thread has taken on has.
+pub(crate) fn granted(node: &Node, wanted: Access) -> Result<Access> {
+    let rules = if node.file_type == FileType::Directory { &DIRECTORY[..] } else { &OTHER };
+    let asked = || rules.iter().filter(|(right, _)| wanted.has(*right));
+    let all = asked().fold(0, |bits, rule| bits | rule.1);
+    let has = if all == 0 || may(node, all)? {
+        all
+    } else {
+        let mut has = 0;
+        for bit in [READ, WRITE, EXECUTE] {
+            if all & bit != 0 && all != bit && may(node, bit)? {
+                has |= bit;
+            }
+        }
+        has
+    };
+    let granted = asked().filter(|(_, bits)| has & bits == *bits);
+    Ok(granted.fold(Access::default(), |granted, (right, _)| granted | *right))
+}
+
+/// Whether the thread's identity may use the file so.
+pub(crate) fn may(node: &Node, bits: u8) -> Result<bool> {
+    match ffi::may(node.as_fd(), bits) {
+        Ok(()) => Ok(true),
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => Ok(false),
+        Err(errno) => Err(errno).or_error(),
+    }
+}
+
+/// As `may`, as the error that an operation would have given.
+pub(crate) fn demand(node: &Node, bits: u8) -> Result<()> {
+    ffi::may(node.as_fd(), bits).or_error()
+}

@@ -1,0 +1,99 @@
+//! From `statx` to [`Attributes`], and the change attribute.
+//!
+//! Where the file system stamps changes finely (multigrain times: Linux 6.13 and later on the usual file systems; tried out when the export begins) the change attribute is
+//! the time of the last change in nanoseconds. Elsewhere the number of changes that we made is added: it moves with every change of ours even within a tick, and a
+//! change made behind our back shows with the next tick. That number is forgotten with the descriptor or the process; by then the clock has gone on. Either way a
+//! system clock that is set back can bring back earlier values.
+
+use rustix::fs::{self, AtFlags, Statx, StatxFlags, StatxTimestamp};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd};
+use vouch_vfs::{Attributes, Error, FileType, Result, Time};
+
+use crate::errno::OrError;
+use crate::mount::Mount;
+use crate::node::Node;
+
+const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+
+/// Attributes of the file that the descriptor names.
+pub(crate) fn stat(fd: BorrowedFd<'_>) -> std::result::Result<Statx, Errno> {
+    fs::statx(fd, c"", AtFlags::EMPTY_PATH, WANTED)
+}
+
+/// Attributes of a name in a directory; symbolic links are not followed.
+pub(crate) fn stat_name(directory: BorrowedFd<'_>, name: &std::ffi::CStr) -> std::result::Result<Statx, Errno> {
+    fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, WANTED)
+}
+
+impl Node {
+    /// The file's attributes now.
+    pub(crate) fn attributes(&self) -> Result<Attributes> {
+        self.attributes_of(&stat(self.as_fd()).or_error()?)
+    }
+
+    /// The same, from a `statx` of this file.
+    pub(crate) fn attributes_of(&self, stat: &Statx) -> Result<Attributes> {
+        attributes(stat, &self.mount, self.changes())
+    }
+
+    /// The change attribute now; 0 where it can't be had.
+    pub(crate) fn change(&self) -> u64 {
+        stat(self.as_fd()).map_or(0, |stat| change(&stat, self.changes()))
+    }
+}
+
+fn change(stat: &Statx, changes: u64) -> u64 {
+    (stat.stx_ctime.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(stat.stx_ctime.tv_nsec.into()).wrapping_add(changes)
+}
+
+/// Attributes of a file on `mount` to which we made `changes`.
+pub(crate) fn attributes(stat: &Statx, mount: &Mount, changes: u64) -> Result<Attributes> {
+    let device = (stat.stx_dev_major, stat.stx_dev_minor);
+    // A subvolume numbers its inodes anew, and shows a device number of its own.
+    let other =
+        if device == mount.device { 0 } else { (u64::from(device.0) << 32 | u64::from(device.1)).wrapping_mul(0x9e37_79b9_7f4a_7c15) };
+    Ok(Attributes {
+        file_type: file_type(stat).ok_or(Error::WrongType)?,
+        mode: stat.stx_mode & 0o7777,
+        links: stat.stx_nlink,
+        uid: stat.stx_uid,
+        gid: stat.stx_gid,
+        size: stat.stx_size,
+        space_used: stat.stx_blocks.saturating_mul(512),
+        device: (stat.stx_rdev_major, stat.stx_rdev_minor),
+        fsid: mount.fsid ^ other,
+        file_number: stat.stx_ino,
+        accessed: time(stat.stx_atime),
+        modified: time(stat.stx_mtime),
+        changed: time(stat.stx_ctime),
+        created: (stat.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| time(stat.stx_btime)),
+        change: change(stat, changes),
+    })
+}
+
+/// Type of the file.
+pub(crate) fn file_type(stat: &Statx) -> Option<FileType> {
+    Some(match fs::FileType::from_raw_mode(stat.stx_mode.into()) {
+        fs::FileType::RegularFile => FileType::Regular,
+        fs::FileType::Directory => FileType::Directory,
+        fs::FileType::Symlink => FileType::Symlink,
+        fs::FileType::BlockDevice => FileType::BlockDevice,
+        fs::FileType::CharacterDevice => FileType::CharDevice,
+        fs::FileType::Fifo => FileType::Fifo,
+        fs::FileType::Socket => FileType::Socket,
+        fs::FileType::Unknown => return None,
+    })
+}
+
+fn time(stamp: StatxTimestamp) -> Time {
+    Time { seconds: stamp.tv_sec, nanos: stamp.tv_nsec }
+}
+
+/// Nanoseconds of birth, to tell files apart that had one number after the other; 0 if unknown.
+pub(crate) fn birth(stat: &Statx) -> u64 {
+    if stat.stx_mask & StatxFlags::BTIME.bits() == 0 {
+        return 0;
+    }
+    (stat.stx_btime.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(stat.stx_btime.tv_nsec.into())
+}

@@ -1,0 +1,183 @@
+//! An exported directory: how it is opened, and what is found out about it then.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use parking_lot::{Mutex, RwLock};
+use rustix::fs::{self, CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use vouch_vfs::{FileId, FileType, NAME_LEN_MAX, Traits};
+
+use crate::id_store::IdStore;
+use crate::listing::Streams;
+use crate::mount::Mount;
+use crate::node::{Node, Nodes};
+use crate::{attributes, ffi, handle, identity, probe};
+
+/// How a directory is exported.
+#[derive(Clone)]
+pub struct Options {
+    /// Nothing may be changed through it.
+    pub read_only: bool,
+    /// File systems mounted below are part of it; else their mount points can't be entered.
+    pub cross_mounts: bool,
+    /// Every file is found by names from the root down, so that nothing outside is reached even with an identity that was given out before it was moved there. Needs `ids`.
+    /// Without it, as NFS servers do, an identity stays good wherever its file goes on the same file system.
+    pub subtree_check: bool,
+    /// Where the names of files are kept: needed where files can't be opened by handle.
+    pub ids: Option<Arc<IdStore>>,
+    /// Most descriptors kept open for files lately used.
+    pub files_kept_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { read_only: false, cross_mounts: false, subtree_check: false, ids: None, files_kept_max: files_kept_default() }
+    }
+}
+
+/// Half of the descriptors that the process may have (the rest is for open files and connections), at most 65,536: as many inodes are pinned in the kernel.
+fn files_kept_default() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum {
+        let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum });
+    }
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(131_072);
+    usize::try_from(limit / 2).unwrap_or(usize::MAX).min(65_536)
+}
+
+/// Why a directory can't be exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// It can't be opened.
+    #[error("open {path}: {source}")]
+    Open {
+        /// The directory, or what belongs to it.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Files can't be opened by handle, and there is no store of names.
+    #[error("{0}: files here can't be opened by handle, by this user or on this file system; a store of names is needed")]
+    NeedsIds(PathBuf),
+    /// The identity of callers can't be taken on safely.
+    #[error("this process keeps its capabilities when it takes on a caller's identity (see securebits in capabilities(7))")]
+    KeepsPowers,
+    /// Taking on an identity fails.
+    #[error("take on a caller's identity: {0}")]
+    Identity(vouch_vfs::Error),
+}
+
+/// A local directory as a file system. Clones are the same.
+#[derive(Clone)]
+pub struct PosixFs {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) traits: Traits,
+    pub(crate) options: Options,
+    pub(crate) root: Arc<Node>,
+    /// File systems that were entered below the root, by the kernel's number of the mount.
+    pub(crate) mounts: RwLock<HashMap<i32, Arc<Mount>>>,
+    pub(crate) nodes: Nodes,
+    pub(crate) streams: Mutex<Streams>,
+    /// `/proc/self/fd`, through which a descriptor that only names a file becomes one that opens it, with the rights that the thread has then.
+    descriptors: OwnedFd,
+    /// Where housekeeping stopped.
+    pub(crate) swept: AtomicUsize,
+}
+
+impl PosixFs {
+    /// Exports the directory.
+    ///
+    /// # Errors
+    /// If it can't be opened, or this process can't serve it as asked.
+    pub fn open(path: &Path, options: Options) -> Result<Self, ExportError> {
+        if !identity::check_switching().map_err(ExportError::Identity)? {
+            return Err(ExportError::KeepsPowers);
+        }
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |errno: Errno| ExportError::Open { path, source: errno.into() }
+        };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = fs::openat(CWD, path, flags, Mode::empty()).map_err(failed(path))?;
+        let mount = Arc::new(Mount::new(directory, true).map_err(failed(path))?);
+        let by_handle = identity::can_serve_others() && mount.handles && !options.subtree_check;
+        if !by_handle && options.ids.is_none() {
+            return Err(ExportError::NeedsIds(path.to_owned()));
+        }
+        let fd = fs::openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).map_err(failed(path))?;
+        let id = identify(fd.as_fd(), &mount).map_err(failed(path))?;
+        let proc = Path::new("/proc/self/fd");
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let descriptors = fs::openat(CWD, proc, flags, Mode::empty()).map_err(failed(proc))?;
+        let space = fs::fstatvfs(&fd).map_err(failed(path))?;
+        let traits = Traits {
+            read_only: options.read_only || space.f_flag.contains(fs::StatVfsMountFlags::RDONLY),
+            file_size_max: i64::MAX as u64,
+            links_max: LINKS_MAX,
+            name_len_max: u32::try_from(space.f_namemax).unwrap_or(NAME_LEN_MAX as u32).min(NAME_LEN_MAX as u32),
+            xattrs: probe::knows_xattr(&mount.fd, "user.vouch"),
+            acls: probe::knows_xattr(&mount.fd, "system.posix_acl_access"),
+            clone_block_len: probe::clone_block_len(&mount.fd),
+            sparse: true,
+            persistent_ids: true,
+        };
+        let root = Node::new(id, FileType::Directory, mount, fd);
+        let nodes = Nodes::new(options.files_kept_max.max(1));
+        let inner = Inner {
+            traits,
+            options,
+            root,
+            mounts: RwLock::default(),
+            nodes,
+            streams: Mutex::default(),
+            descriptors,
+            swept: AtomicUsize::new(0),
+        };
+        Ok(PosixFs { inner: Arc::new(inner) })
+    }
+}
+
+/// Most links told to clients; the file system's own limit shows when it is met.
+const LINKS_MAX: u32 = 65_000;
+
+/// Identity of an open file on `mount`.
+pub(crate) fn identify(fd: BorrowedFd<'_>, mount: &Mount) -> Result<FileId, Errno> {
+    if mount.handles {
+        let (handle, _) = ffi::name_to_handle(fd, c"")?;
+        return handle::id_of_handle(mount.id_fsid(), &handle).ok_or(Errno::OVERFLOW);
+    }
+    let stat = attributes::stat(fd)?;
+    Ok(handle::id_of_number(mount.fsid, stat.stx_ino, attributes::birth(&stat)))
+}
+
+impl Inner {
+    /// Whether files of this file system are opened by handle.
+    pub(crate) fn opens_by_handle(&self, mount: &Mount) -> bool {
+        identity::can_serve_others() && mount.handles && !self.options.subtree_check
+    }
+
+    /// Opens the file that the descriptor names, with the rights of the thread. Never by name, so nothing can come between. A file that is not regular must not be opened
+    /// so: it could wait, or do something.
+    pub(crate) fn reopen(&self, fd: BorrowedFd<'_>, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let name = rustix::path::DecInt::from_fd(fd);
+        fs::openat(&self.descriptors, name.as_c_str(), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
+    }
+
+    /// `/proc/self/fd` and the name in it for the descriptor.
+    pub(crate) fn descriptor_name(&self, fd: BorrowedFd<'_>) -> (BorrowedFd<'_>, rustix::path::DecInt) {
+        (self.descriptors.as_fd(), rustix::path::DecInt::from_fd(fd))
+    }
+
+    /// The path by which calls without a directory descriptor reach the file that the descriptor names.
+    pub(crate) fn descriptor_path(fd: BorrowedFd<'_>) -> String {
+        format!("/proc/self/fd/{}", fd.as_raw_fd())
+    }
+}

@@ -1,0 +1,162 @@
+//! System calls that rustix lacks, each behind a safe function. The only `unsafe` of the crate.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::io::Errno;
+
+type Result<T> = std::result::Result<T, Errno>;
+
+/// Longest handle that the kernel makes (MAX_HANDLE_SZ), bytes.
+const HANDLE_LEN_MAX: usize = 128;
+
+/// What the kernel calls a file handle.
+#[derive(Clone, Copy)]
+pub(crate) struct KernelHandle {
+    pub(crate) kind: i32,
+    len: usize,
+    bytes: [u8; HANDLE_LEN_MAX],
+}
+
+impl KernelHandle {
+    pub(crate) fn new(kind: i32, bytes: &[u8]) -> Option<Self> {
+        let mut handle = KernelHandle { kind, len: bytes.len(), bytes: [0; HANDLE_LEN_MAX] };
+        handle.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        Some(handle)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// `struct file_handle` with room for the longest.
+#[repr(C)]
+struct RawHandle {
+    handle_bytes: libc::c_uint,
+    handle_type: libc::c_int,
+    f_handle: [u8; HANDLE_LEN_MAX],
+}
+
+fn last() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+fn check(result: libc::c_long) -> Result<usize> {
+    usize::try_from(result).map_err(|_| last())
+}
+
+/// Handle and mount of the file `name` in `directory` (not followed if a symbolic link), or of `directory` itself if `name` is empty.
+pub(crate) fn name_to_handle(directory: BorrowedFd<'_>, name: &CStr) -> Result<(KernelHandle, i32)> {
+    let mut raw = RawHandle { handle_bytes: HANDLE_LEN_MAX as libc::c_uint, handle_type: 0, f_handle: [0; HANDLE_LEN_MAX] };
+    let mut mount = 0;
+    let flags = if name.is_empty() { libc::AT_EMPTY_PATH } else { 0 };
+    // SAFETY: `raw` begins as `struct file_handle` does, and `handle_bytes` tells the kernel how many bytes follow; `name` ends in NUL.
+    let result = unsafe {
+        libc::name_to_handle_at(directory.as_raw_fd(), name.as_ptr(), (&raw mut raw).cast::<libc::file_handle>(), &raw mut mount, flags)
+    };
+    check(result.into())?;
+    let bytes = raw.f_handle.get(..raw.handle_bytes as usize).ok_or(Errno::OVERFLOW)?;
+    Ok((KernelHandle::new(raw.handle_type, bytes).ok_or(Errno::OVERFLOW)?, mount))
+}
+
+/// Opens (O_PATH) the file with this handle on the file system of `mount`. Needs CAP_DAC_READ_SEARCH.
+pub(crate) fn open_by_handle(mount: BorrowedFd<'_>, handle: &KernelHandle) -> Result<OwnedFd> {
+    let mut raw = RawHandle { handle_bytes: handle.len as libc::c_uint, handle_type: handle.kind, f_handle: handle.bytes };
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: `raw` begins as `struct file_handle` does, and `handle_bytes` bytes of it are set.
+    let fd = unsafe { libc::open_by_handle_at(mount.as_raw_fd(), (&raw mut raw).cast::<libc::file_handle>(), flags) };
+    check(fd.into())?;
+    // SAFETY: the call has just returned this descriptor, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sets the user that the calling thread uses files as. Returns the one before; `u32::MAX` changes nothing.
+pub(crate) fn set_fs_uid(uid: u32) -> u32 {
+    // SAFETY: takes and returns numbers; changes this thread alone.
+    unsafe { libc::syscall(libc::SYS_setfsuid, libc::c_ulong::from(uid)) as u32 }
+}
+
+/// Sets the group that the calling thread uses files as. Returns the one before; `u32::MAX` changes nothing.
+pub(crate) fn set_fs_gid(gid: u32) -> u32 {
+    // SAFETY: takes and returns numbers; changes this thread alone.
+    unsafe { libc::syscall(libc::SYS_setfsgid, libc::c_ulong::from(gid)) as u32 }
+}
+
+/// Gives the calling thread a umask and a current directory of its own.
+pub(crate) fn unshare_fs() -> Result<()> {
+    // SAFETY: changes this thread alone; descriptors stay shared.
+    check(unsafe { libc::unshare(libc::CLONE_FS) }.into()).map(drop)
+}
+
+/// Whether the thread may use the file in this way (R_OK 4, W_OK 2, X_OK 1).
+pub(crate) fn may(fd: BorrowedFd<'_>, mode: u8) -> Result<()> {
+    let flags = libc::AT_EACCESS | libc::AT_EMPTY_PATH;
+    // SAFETY: the path is a constant that ends in NUL.
+    let result = unsafe { libc::syscall(libc::SYS_faccessat2, fd.as_raw_fd(), c"".as_ptr(), libc::c_int::from(mode), flags) };
+    check(result).map(drop)
+}
+
+/// Appends up to `len` bytes at `offset` to `into`, and tells how many, and, if `probe`, whether there is at least one more after `len`. `now`:
+/// fails with EAGAIN, or stops early, where a disk would have to be waited for.
+pub(crate) fn read_at(fd: BorrowedFd<'_>, offset: u64, len: usize, probe: bool, now: bool, into: &mut Vec<u8>) -> Result<(usize, bool)> {
+    into.try_reserve(len).map_err(|_| Errno::NOMEM)?;
+    let mut one = 0u8;
+    let parts = [
+        libc::iovec { iov_base: into.spare_capacity_mut().as_mut_ptr().cast(), iov_len: len },
+        libc::iovec { iov_base: (&raw mut one).cast(), iov_len: 1 },
+    ];
+    let count = if probe { 2 } else { 1 };
+    let flags = if now { libc::RWF_NOWAIT } else { 0 };
+    let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the first part is spare capacity of at least `len` bytes, reserved above; the second is one byte on the stack.
+    let result = unsafe { libc::preadv2(fd.as_raw_fd(), parts.as_ptr(), count, offset, flags) };
+    let read = check(result as libc::c_long)?;
+    let kept = read.min(len);
+    // SAFETY: the kernel has written the first `kept` bytes of the spare capacity.
+    unsafe { into.set_len(into.len() + kept) };
+    Ok((kept, read > len))
+}
+
+/// How many pages of the range are in the page cache.
+pub(crate) fn cached_pages(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<u64> {
+    const SYS_CACHESTAT: libc::c_long = 451;
+    let range = [offset, len];
+    let mut stat = [0u64; 5];
+    // SAFETY: `struct cachestat_range` is two, `struct cachestat` five 64-bit numbers.
+    let result = unsafe { libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), range.as_ptr(), stat.as_mut_ptr(), 0) };
+    check(result)?;
+    Ok(stat[0])
+}
+
+/// Shares blocks of `from` with `to` (FICLONERANGE).
+pub(crate) fn clone_range(from: BorrowedFd<'_>, from_offset: u64, len: u64, to: BorrowedFd<'_>, offset: u64) -> Result<()> {
+    /// `_IOW(0x94, 13, struct file_clone_range)`.
+    const FICLONERANGE: libc::Ioctl = 0x4020_940d;
+    let descriptor = u64::try_from(from.as_raw_fd()).map_err(|_| Errno::BADF)?;
+    let range = [descriptor, from_offset, len, offset];
+    // SAFETY: the request takes a pointer to a `struct file_clone_range`, four 64-bit numbers, which it only reads.
+    check(unsafe { libc::ioctl(to.as_raw_fd(), FICLONERANGE, range.as_ptr()) }.into()).map(drop)
+}
+
+/// Bytes used, soft and hard limit of a user, in bytes.
+pub(crate) fn user_quota(fd: BorrowedFd<'_>, uid: u32) -> Result<(u64, u64, u64)> {
+    /// QCMD(Q_GETQUOTA, USRQUOTA).
+    const GET_USER_QUOTA: libc::c_uint = 0x0080_0007 << 8;
+    /// `struct if_dqblk`: eight 64-bit numbers and one of 32 bits. Limits are in blocks of 1 KiB.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Quota {
+        hard: u64,
+        soft: u64,
+        used: u64,
+        rest: [u64; 5],
+        valid: u32,
+    }
+    let mut quota = Quota::default();
+    // SAFETY: the command writes a `struct if_dqblk`, whose layout `Quota` has.
+    let result = unsafe { libc::syscall(libc::SYS_quotactl_fd, fd.as_raw_fd(), GET_USER_QUOTA, uid, &raw mut quota) };
+    check(result)?;
+    Ok((quota.used, quota.soft.saturating_mul(1024), quota.hard.saturating_mul(1024)))
+}

@@ -1,0 +1,242 @@
+//! The interface, by way of what the other files do.
+
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{self, OFlags};
+use vouch_vfs::{
+    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem, FileType, Name, NewNode,
+    OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
+};
+
+use crate::attributes::stat;
+use crate::c_name::CName;
+use crate::errno::OrError;
+use crate::export::{Inner, PosixFs};
+use crate::open::PosixOpen;
+use crate::{access, identity, space};
+
+/// Files looked at by one call of housekeeping.
+const SWEEP_COUNT: usize = 1024;
+
+impl FileSystem for PosixFs {
+    fn traits(&self) -> Traits {
+        self.inner.traits
+    }
+
+    fn root(&self) -> FileId {
+        self.inner.root.id
+    }
+
+    fn attributes(&self, id: &FileId, _patience: Patience) -> Result<Attributes> {
+        let node = self.inner.node(id)?;
+        let attributes = node.attributes()?;
+        if attributes.links == 0 && !self.inner.nodes.is_open(id) {
+            self.inner.nodes.forget(id);
+            return Err(Error::Stale);
+        }
+        Ok(attributes)
+    }
+
+    fn access(&self, caller: &Caller, id: &FileId, wanted: Access) -> Result<Access> {
+        let node = self.inner.node(id)?;
+        identity::assume(caller)?;
+        let granted = access::granted(&node, wanted)?;
+        let changes = Access::MODIFY | Access::EXTEND | Access::DELETE | Access::XATTR_WRITE;
+        Ok(if self.inner.options.read_only { Access(granted.0 & !changes.0) } else { granted })
+    }
+
+    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, _patience: Patience) -> Result<(FileId, Attributes)> {
+        let directory = self.inner.node(directory)?;
+        identity::assume(caller)?;
+        let (node, stat) = self.inner.child(&directory, &CName::new(name), true)?;
+        Ok((node.id, node.attributes_of(&stat)?))
+    }
+
+    fn parent(&self, caller: &Caller, directory: &FileId) -> Result<FileId> {
+        let node = self.inner.node(directory)?;
+        if node.file_type != FileType::Directory {
+            return Err(Error::NotDirectory);
+        }
+        identity::assume(caller)?;
+        const EXECUTE: u8 = 1;
+        access::demand(&node, EXECUTE)?;
+        self.inner.parent(&node)
+    }
+
+    fn read_link(&self, _caller: &Caller, id: &FileId) -> Result<Vec<u8>> {
+        let node = self.inner.node(id)?;
+        if node.file_type != FileType::Symlink {
+            return Err(Error::Invalid);
+        }
+        Ok(fs::readlinkat(&node, c"", Vec::with_capacity(256)).or_error()?.into_bytes())
+    }
+
+    fn read_directory(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        cookie: u64,
+        with_files: bool,
+        _patience: Patience,
+        each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<bool> {
+        self.inner.list(caller, directory, cookie, with_files, each)
+    }
+
+    fn open(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        access: OpenAccess,
+        owner_override: bool,
+        _patience: Patience,
+    ) -> Result<Arc<dyn OpenFile>> {
+        let node = self.inner.node(id)?;
+        self.inner.open_node(caller, &node, access, owner_override, false)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        how: CreateHow,
+        attributes: &SetAttributes,
+        access: OpenAccess,
+    ) -> Result<Created> {
+        self.inner.create(caller, directory, name, how, attributes, access)
+    }
+
+    fn make(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        node: NewNode<'_>,
+        attributes: &SetAttributes,
+    ) -> Result<(FileId, Attributes, DirectoryChange)> {
+        self.inner.make(caller, directory, name, node, attributes)
+    }
+
+    fn link(&self, caller: &Caller, id: &FileId, directory: &FileId, name: Name<'_>) -> Result<DirectoryChange> {
+        self.inner.link(caller, id, directory, name)
+    }
+
+    fn remove(&self, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)> {
+        self.inner.remove(caller, directory, name)
+    }
+
+    fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed> {
+        self.inner.rename(caller, from, from_name, to, to_name)
+    }
+
+    fn set_attributes(&self, caller: &Caller, id: &FileId, open: Option<&dyn OpenFile>, set: &SetAttributes) -> Result<()> {
+        let node = self.inner.node(id)?;
+        let open = open.filter(|open| open.access().write).and_then(|open| open.as_any().downcast_ref::<PosixOpen>());
+        let open = open.filter(|open| open.node.id == *id).map(|open| open.file.as_fd());
+        self.inner.set(caller, &node, open, set)
+    }
+
+    fn space(&self, caller: &Caller, id: &FileId) -> Result<Space> {
+        let node = self.inner.node(id)?;
+        identity::assume(caller)?;
+        space::space(caller, &node)
+    }
+
+    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind) -> Result<PosixAcl> {
+        self.inner.node(id)?.acl(kind)
+    }
+
+    fn set_acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, acl: &PosixAcl) -> Result<()> {
+        self.inner.changeable()?;
+        let node = self.inner.node(id)?;
+        identity::assume(caller)?;
+        node.set_acl(kind, acl)
+    }
+
+    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8]) -> Result<Vec<u8>> {
+        let node = self.inner.node(id)?;
+        identity::assume(caller)?;
+        node.xattr(name)
+    }
+
+    fn set_xattr(&self, caller: &Caller, id: &FileId, name: &[u8], value: &[u8], how: XattrHow) -> Result<()> {
+        self.inner.changeable()?;
+        let node = self.inner.node(id)?;
+        identity::assume(caller)?;
+        node.set_xattr(name, value, how)
+    }
+
+    fn remove_xattr(&self, caller: &Caller, id: &FileId, name: &[u8]) -> Result<()> {
+        self.inner.changeable()?;
+        let node = self.inner.node(id)?;
+        identity::assume(caller)?;
+        node.remove_xattr(name)
+    }
+
+    fn xattrs(&self, caller: &Caller, id: &FileId) -> Result<Vec<Vec<u8>>> {
+        let node = self.inner.node(id)?;
+        identity::assume(caller)?;
+        // Listing names asks for no right by itself.
+        const READ: u8 = 4;
+        access::demand(&node, READ)?;
+        node.xattrs()
+    }
+
+    fn sync_metadata(&self, ids: &[FileId], patience: Patience) -> Result<()> {
+        for id in ids {
+            let node = match self.inner.node(id) {
+                Err(Error::Stale) => continue,
+                node => node?,
+            };
+            if node.mount.in_memory {
+                continue;
+            }
+            if patience == Patience::None {
+                return Err(Error::WouldBlock);
+            }
+            // Others can't be opened, and what is new about them is in their directory's transaction.
+            if matches!(node.file_type, FileType::Regular | FileType::Directory) {
+                identity::assume_root()?;
+                let fd = self.inner.reopen(node.as_fd(), OFlags::RDONLY).or_error()?;
+                fs::fsync(fd).or_error()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn path(&self, id: &FileId) -> Option<Vec<u8>> {
+        self.inner.path_below(&*self.inner.node(id).ok()?)
+    }
+
+    fn maintain(&self) {
+        if let Some(ids) = &self.inner.options.ids {
+            let _ = ids.flush();
+        }
+        let inner = &self.inner;
+        let skip = inner.swept.load(Ordering::Relaxed);
+        for node in inner.nodes.sample(SWEEP_COUNT, skip) {
+            // A file removed behind our back must not keep its blocks for a descriptor that nobody uses.
+            let gone = stat(node.as_fd()).is_ok_and(|stat| stat.stx_nlink == 0);
+            if gone && !inner.nodes.is_open(&node.id) {
+                inner.nodes.forget(&node.id);
+            }
+        }
+        let next = skip + SWEEP_COUNT;
+        inner.swept.store(if next >= inner.nodes.len() { 0 } else { next }, Ordering::Relaxed);
+    }
+}
+
+impl Inner {
+    /// Path below the root, as the kernel has it at this moment.
+    pub(crate) fn path_below(&self, node: &crate::node::Node) -> Option<Vec<u8>> {
+        use std::os::unix::ffi::OsStringExt;
+        identity::assume_root().ok()?;
+        let root = std::fs::read_link(Inner::descriptor_path(self.root.as_fd())).ok()?;
+        let path = std::fs::read_link(Inner::descriptor_path(node.as_fd())).ok()?;
+        Some(path.strip_prefix(root).ok()?.to_owned().into_os_string().into_vec())
+    }
+}

@@ -1,0 +1,99 @@
+//! The bytes of a [`FileId`]: the kernel's handle, and on which file system it is.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 1 | 1: handle on the root's file system; 2: handle on another; 3: no handle, inode number and time of birth, on any |
+//! | 8 | the file system's number ([`Mount::fsid`](crate::mount::Mount)), not in 1 |
+//! | 4 | type of the handle, not in 3 |
+//! | … | the handle; 8 to 20 bytes on the usual file systems |
+//!
+//! Big-endian. A handle names inode and generation, so a number used again is another file.
+
+use vouch_vfs::{FILE_ID_LEN_MAX, FileId};
+
+use crate::ffi::KernelHandle;
+
+const ON_ROOT: u8 = 1;
+const ON_OTHER: u8 = 2;
+const BY_NUMBER: u8 = 3;
+
+/// What a [`FileId`] says.
+pub(crate) enum Identity {
+    /// A handle of the kernel, on the file system of this number, or the root's.
+    Handle(Option<u64>, KernelHandle),
+    /// Inode number and birth, on a file system without handles: to be compared, not to be opened by.
+    Number,
+}
+
+/// The identity for a handle; none if it is too long. `fsid`: of the file system, unless it is the root's.
+pub(crate) fn id_of_handle(fsid: Option<u64>, handle: &KernelHandle) -> Option<FileId> {
+    let mut bytes = [0; FILE_ID_LEN_MAX];
+    let mut len = 0;
+    let mut put = |part: &[u8]| {
+        bytes.get_mut(len..len + part.len())?.copy_from_slice(part);
+        len += part.len();
+        Some(())
+    };
+    match fsid {
+        None => put(&[ON_ROOT])?,
+        Some(fsid) => {
+            put(&[ON_OTHER])?;
+            put(&fsid.to_be_bytes())?;
+        }
+    }
+    put(&handle.kind.to_be_bytes())?;
+    put(handle.bytes())?;
+    FileId::new(&bytes[..len])
+}
+
+/// The identity of a file without a handle.
+pub(crate) fn id_of_number(fsid: u64, inode: u64, birth: u64) -> FileId {
+    let mut bytes = [BY_NUMBER; 25];
+    bytes[1..9].copy_from_slice(&fsid.to_be_bytes());
+    bytes[9..17].copy_from_slice(&inode.to_be_bytes());
+    bytes[17..].copy_from_slice(&birth.to_be_bytes());
+    FileId::new(&bytes).expect("25 bytes are within the limit")
+}
+
+/// What an identity says; none if it is not one of ours.
+pub(crate) fn parse(id: &FileId) -> Option<Identity> {
+    let (&kind, rest) = id.as_bytes().split_first()?;
+    let (fsid, rest) = if kind == ON_ROOT {
+        (None, rest)
+    } else {
+        let (fsid, rest) = rest.split_first_chunk()?;
+        (Some(u64::from_be_bytes(*fsid)), rest)
+    };
+    match kind {
+        ON_ROOT | ON_OTHER => {
+            let (kind, bytes) = rest.split_first_chunk()?;
+            Some(Identity::Handle(fsid, KernelHandle::new(i32::from_be_bytes(*kind), bytes)?))
+        }
+        BY_NUMBER if rest.len() == 16 => Some(Identity::Number),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        for fsid in [None, Some(0), Some(u64::MAX)] {
+            let handle = KernelHandle::new(0x81, &[7; 20]).expect("short");
+            let id = id_of_handle(fsid, &handle).expect("short");
+            let Some(Identity::Handle(on, read)) = parse(&id) else { panic!("not a handle") };
+            assert_eq!((on, read.kind, read.bytes()), (fsid, 0x81, &[7; 20][..]));
+        }
+        assert!(matches!(parse(&id_of_number(1, 2, 3)), Some(Identity::Number)));
+    }
+
+    #[test]
+    fn what_is_not_ours_is_refused_and_too_long_a_handle_has_no_identity() {
+        for bytes in [&b""[..], &[0], &[1], &[1, 0, 0, 0], &[2, 0], &[3; 24], &[3; 26], &[4; 25]] {
+            assert!(parse(&FileId::new(bytes).expect("short")).is_none(), "{bytes:?}");
+        }
+        assert!(id_of_handle(None, &KernelHandle::new(1, &[0; 60]).expect("within the kernel's limit")).is_none());
+    }
+}

@@ -1,0 +1,302 @@
+//! Changes of names: create, make, link, remove, rename. Each is one system call of the caller; what comes before and after it only looks.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use vouch_vfs::{
+    Attributes, Caller, CreateHow, Created, DirectoryChange, Error, FileId, FileType, Name, NewNode, OpenAccess, Renamed, Result,
+    SetAttributes, SetTime, Time,
+};
+
+use crate::attributes::{file_type, stat, stat_name};
+use crate::c_name::CName;
+use crate::errno::{OrError, error};
+use crate::export::{Inner, identify};
+use crate::identity;
+use crate::node::Node;
+use crate::open::PosixOpen;
+
+impl Inner {
+    pub(crate) fn changeable(&self) -> Result<()> {
+        if self.options.read_only { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+
+    /// Runs a change of a directory's names and tells the directory's change attribute before and after. Other processes may change it in between: never atomic.
+    fn changing<T>(&self, directory: &Node, change: impl FnOnce() -> Result<T>) -> Result<(T, DirectoryChange)> {
+        let before = directory.change();
+        let made = change()?;
+        directory.note_change();
+        let mut after = directory.change();
+        if after == before && directory.mount.fine_times {
+            // tmpfs stamps a directory with the time that it gave the file that was linked or unlinked, which can be the one that the directory has. A change of owner to
+            // nobody else moves the time of change, and nothing besides.
+            fs::chownat(directory, c"", None, None, AtFlags::EMPTY_PATH).or_error()?;
+            after = directory.change();
+        }
+        Ok((made, DirectoryChange { before, after, atomic: false }))
+    }
+
+    pub(crate) fn create(
+        self: &Arc<Self>,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        how: CreateHow,
+        set: &SetAttributes,
+        access: OpenAccess,
+    ) -> Result<Created> {
+        let directory = self.node(directory)?;
+        let name = CName::new(name);
+        identity::assume(caller)?;
+        let before = directory.change();
+        let made = if self.options.read_only { Err(Errno::ROFS) } else { self.create_file(&directory, &name, set, access) };
+        let (node, open, new) = match made {
+            Ok(fd) => {
+                let node = self.set_up(caller, &directory, &name, &fd, how, set)?;
+                let open = PosixOpen::begin(self, Arc::clone(&node), fd, access, caller);
+                (node, open, true)
+            }
+            Err(Errno::EXIST | Errno::ROFS) => {
+                let (node, open) = self.open_existing(caller, &directory, &name, how, set, access)?;
+                (node, open, false)
+            }
+            Err(errno) => return Err(error(errno)),
+        };
+        if new {
+            directory.note_change();
+        }
+        let change = DirectoryChange { before, after: directory.change(), atomic: false };
+        Ok(Created { id: node.id, attributes: node.attributes()?, open, new, directory: change })
+    }
+
+    fn create_file(&self, directory: &Node, name: &CName, set: &SetAttributes, access: OpenAccess) -> std::result::Result<OwnedFd, Errno> {
+        // A file that was just made grants what is asked; without an access it is opened for reading only, whatever its mode.
+        let flags = access_flags(access) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let mode = Mode::from_raw_mode(u32::from(set.mode.unwrap_or(0)) & 0o7777);
+        identity::with_umask(set.umask, || fs::openat(directory, &**name, flags, mode))
+    }
+
+    /// What a new file needs beyond its making: the verifier, the rest of its attributes, a node. Undone where it fails.
+    fn set_up(
+        &self,
+        caller: &Caller,
+        directory: &Arc<Node>,
+        name: &CName,
+        fd: &OwnedFd,
+        how: CreateHow,
+        set: &SetAttributes,
+    ) -> Result<Arc<Node>> {
+        let set_up = || {
+            let id = identify(fd.as_fd(), &directory.mount).or_error()?;
+            let path = self.reopen(fd.as_fd(), OFlags::PATH).or_error()?;
+            let node = self.nodes.keep(Node::new(id, FileType::Regular, Arc::clone(&directory.mount), path));
+            let mut rest = SetAttributes { mode: None, mode_mask: None, umask: None, size: set.size.filter(|&size| size > 0), ..*set };
+            if let CreateHow::Exclusive(verifier) = how {
+                let (accessed, modified) = times_of(verifier);
+                (rest.accessed, rest.modified) = (Some(SetTime::To(accessed)), Some(SetTime::To(modified)));
+            }
+            self.set_new(caller, &node, fd, &rest)?;
+            Ok(node)
+        };
+        let node = set_up().inspect_err(|_| {
+            let _ = fs::unlinkat(directory, &**name, AtFlags::empty());
+        })?;
+        self.note(&node.id, directory, name);
+        Ok(node)
+    }
+
+    fn open_existing(
+        self: &Arc<Self>,
+        caller: &Caller,
+        directory: &Arc<Node>,
+        name: &CName,
+        how: CreateHow,
+        set: &SetAttributes,
+        access: OpenAccess,
+    ) -> Result<(Arc<Node>, Arc<dyn vouch_vfs::OpenFile>)> {
+        let (node, stat) = match self.child(directory, name, true) {
+            Err(Error::NotFound) if self.options.read_only => return Err(Error::ReadOnly),
+            found => found?,
+        };
+        let mut override_mode = false;
+        match how {
+            CreateHow::Guarded => return Err(Error::Exists),
+            CreateHow::Exclusive(verifier) => {
+                let attributes = node.attributes_of(&stat)?;
+                let retry = node.file_type == FileType::Regular && attributes.size == 0;
+                if !retry || (attributes.accessed, attributes.modified) != times_of(verifier) || attributes.uid != caller.uid {
+                    return Err(Error::Exists);
+                }
+                override_mode = true;
+            }
+            CreateHow::Unchecked => {}
+        }
+        let truncates = how == CreateHow::Unchecked && set.size == Some(0);
+        let open = self.open_node(caller, &node, access, override_mode, truncates)?;
+        Ok((node, open))
+    }
+
+    pub(crate) fn make(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        new: NewNode<'_>,
+        set: &SetAttributes,
+    ) -> Result<(FileId, Attributes, DirectoryChange)> {
+        self.changeable()?;
+        let directory = self.node(directory)?;
+        let name = CName::new(name);
+        identity::assume(caller)?;
+        let raw = u32::from(set.mode.unwrap_or(0)) & 0o7777;
+        let mode = Mode::from_raw_mode(raw);
+        let node_of = |kind, (major, minor)| fs::mknodat(&directory, &*name, kind, mode, fs::makedev(major, minor));
+        let (node, change) = self.changing(&directory, || {
+            identity::with_umask(set.umask, || match new {
+                NewNode::Directory => fs::mkdirat(&directory, &*name, mode),
+                NewNode::Symlink(b"") => Err(Errno::INVAL),
+                NewNode::Symlink(target) => fs::symlinkat(target, &directory, &*name),
+                NewNode::BlockDevice(major, minor) => node_of(fs::FileType::BlockDevice, (major, minor)),
+                NewNode::CharDevice(major, minor) => node_of(fs::FileType::CharacterDevice, (major, minor)),
+                NewNode::Fifo => node_of(fs::FileType::Fifo, (0, 0)),
+                NewNode::Socket => node_of(fs::FileType::Socket, (0, 0)),
+            })
+            .or_error()?;
+            let is_directory = new == NewNode::Directory;
+            let set_up = || {
+                let (node, _) = self.child(&directory, &name, true)?;
+                // mkdir takes permission bits and the sticky bit only.
+                let lost = if is_directory { raw & 0o6000 } else { 0 };
+                let mode = (lost != 0).then_some((lost as u16, lost as u16));
+                let rest =
+                    SetAttributes { mode: mode.map(|mode| mode.0), mode_mask: mode.map(|mode| mode.1), umask: None, size: None, ..*set };
+                if !rest.is_empty() {
+                    self.set(caller, &node, None, &rest)?;
+                }
+                Ok(node)
+            };
+            set_up().inspect_err(|_| {
+                let _ = fs::unlinkat(&directory, &*name, if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() });
+            })
+        })?;
+        Ok((node.id, node.attributes()?, change))
+    }
+
+    pub(crate) fn link(&self, caller: &Caller, id: &FileId, directory: &FileId, name: Name<'_>) -> Result<DirectoryChange> {
+        self.changeable()?;
+        let node = self.node(id)?;
+        let directory = self.node(directory)?;
+        if node.file_type == FileType::Directory {
+            return Err(Error::Permission);
+        }
+        let name = CName::new(name);
+        identity::assume(caller)?;
+        let (descriptors, number) = self.descriptor_name(node.as_fd());
+        let ((), change) = self.changing(&directory, || {
+            node.note_change();
+            fs::linkat(descriptors, number.as_c_str(), &directory, &*name, AtFlags::SYMLINK_FOLLOW).or_error()
+        })?;
+        self.note(id, &directory, &name);
+        Ok(change)
+    }
+
+    pub(crate) fn remove(&self, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)> {
+        self.changeable()?;
+        let directory = self.node(directory)?;
+        let name = CName::new(name);
+        identity::assume(caller)?;
+        let (victim, change) = self.changing(&directory, || {
+            let victim = self.victim(&directory, &name)?.ok_or(Error::NotFound)?;
+            let flags = if victim.is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            fs::unlinkat(&directory, &*name, flags).or_error()?;
+            Ok(victim)
+        })?;
+        Ok((change, self.bury(victim)))
+    }
+
+    pub(crate) fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed> {
+        self.changeable()?;
+        let from = self.node(from)?;
+        let to = self.node(to)?;
+        let (from_name, to_name) = (CName::new(from_name), CName::new(to_name));
+        identity::assume(caller)?;
+        if self.options.ids.is_some() {
+            // Its new name is what it will be found by.
+            self.child(&from, &from_name, true)?;
+        }
+        let ((victim, to_change), from_change) = self.changing(&from, || {
+            self.changing(&to, || {
+                let victim = self.victim(&to, &to_name)?;
+                let moved = self.victim(&from, &from_name)?.ok_or(Error::NotFound)?;
+                fs::renameat(&from, &*from_name, &to, &*to_name).or_error()?;
+                if let Some(node) = self.nodes.get(&moved.id) {
+                    node.note_change();
+                }
+                self.note(&moved.id, &to, &to_name);
+                Ok(victim.filter(|victim| victim.id != moved.id))
+            })
+        })?;
+        Ok(Renamed { from: from_change, to: to_change, replaced: victim.and_then(|victim| self.bury(victim)) })
+    }
+
+    /// What has this name and may be about to lose it.
+    fn victim(&self, directory: &Node, name: &CName) -> Result<Option<Victim>> {
+        let stat = match stat_name(directory.as_fd(), name) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(error(errno)),
+        };
+        let is_directory = file_type(&stat) == Some(FileType::Directory);
+        let id = match self.identify_name(directory, name) {
+            Ok(id) => id,
+            Err(Error::NotFound) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok(Some(Victim { id, is_directory, last: is_directory || stat.stx_nlink == 1 }))
+    }
+
+    /// A file has lost a name. Its identity, if that was the last.
+    fn bury(&self, victim: Victim) -> Option<FileId> {
+        let known = self.nodes.get(&victim.id);
+        let links = known.as_ref().and_then(|node| stat(node.as_fd()).ok()).map(|stat| stat.stx_nlink);
+        let gone = links.map_or(victim.last, |links| links == 0);
+        if let Some(node) = known {
+            node.note_change();
+        }
+        if !gone {
+            return None;
+        }
+        self.nodes.forget(&victim.id);
+        if let Some(ids) = &self.options.ids {
+            ids.forget(&victim.id);
+        }
+        Some(victim.id)
+    }
+}
+
+struct Victim {
+    id: FileId,
+    is_directory: bool,
+    last: bool,
+}
+
+/// How a file is opened for an access; one without any is opened for reading, which its methods then refuse.
+pub(crate) fn access_flags(access: OpenAccess) -> OFlags {
+    match (access.read, access.write) {
+        (true, true) => OFlags::RDWR,
+        (false, true) => OFlags::WRONLY,
+        (_, false) => OFlags::RDONLY,
+    }
+}
+
+/// An exclusive creation's verifier, as times that survive a restart and that no clock shows: each half as seconds, 31 bits, as Linux's own server does.
+fn times_of(verifier: [u8; 8]) -> (Time, Time) {
+    let (first, second) = verifier.split_at(4);
+    let time = |half: &[u8]| {
+        let seconds = half.iter().fold(0i64, |sum, &byte| sum << 8 | i64::from(byte)) & 0x7fff_ffff;
+        Time { seconds, nanos: 0 }
+    };
+    (time(first), time(second))
+}

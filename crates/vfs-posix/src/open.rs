@@ -1,0 +1,314 @@
+//! An open file: reads that don't wait, spans for sendfile, writes with the rights of the one who opened it.
+
+use std::any::Any;
+use std::fs::File;
+use std::io::IoSlice;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{self, FallocateFlags, OFlags, SeekFrom};
+use rustix::io::{self, Errno, ReadWriteFlags};
+use vouch_vfs::{
+    Advice, Attributes, Caller, Content, Error, FileSpan, FileType, OpenAccess, OpenFile, Patience, ReadInto, Result, SeekTarget,
+    Stability, Written,
+};
+
+use crate::attributes::stat;
+use crate::errno::{OrError, error};
+use crate::export::Inner;
+use crate::names::access_flags;
+use crate::node::Node;
+use crate::{access, ffi, identity};
+
+/// Shortest read that is answered by a span, bytes: below, a copy costs less than finding out whether the range is in memory, and a sendfile.
+const SPAN_LEN_MIN: usize = 16 << 10;
+
+/// Most bytes copied by one call, so that the caller can look round.
+const COPY_LEN_MAX: u64 = 8 << 20;
+
+/// Bytes of a page of the page cache.
+const PAGE_LEN: u64 = 4096;
+
+pub(crate) struct PosixOpen {
+    inner: Arc<Inner>,
+    pub(crate) node: Arc<Node>,
+    pub(crate) file: Arc<File>,
+    access: OpenAccess,
+    caller: Caller,
+}
+
+impl Inner {
+    /// Opens a regular file as the caller. `override_mode`: whoever owns it, or may execute it, may read; the owner may write.
+    pub(crate) fn open_node(
+        self: &Arc<Self>,
+        caller: &Caller,
+        node: &Arc<Node>,
+        access: OpenAccess,
+        override_mode: bool,
+        truncate: bool,
+    ) -> Result<Arc<dyn OpenFile>> {
+        match node.file_type {
+            FileType::Regular => {}
+            FileType::Directory => return Err(Error::IsDirectory),
+            FileType::Symlink => return Err(Error::IsSymlink),
+            _ => return Err(Error::WrongType),
+        }
+        if access.write || truncate {
+            self.changeable()?;
+        }
+        let flags = access_flags(access) | if truncate { OFlags::TRUNC } else { OFlags::empty() };
+        identity::assume(caller)?;
+        let opened = match self.reopen(node.as_fd(), flags) {
+            Err(Errno::ACCESS) if override_mode && self.overrides(caller, node, access)? => {
+                identity::assume_root()?;
+                self.reopen(node.as_fd(), flags)
+            }
+            opened => opened,
+        };
+        if truncate {
+            node.note_change();
+        }
+        Ok(PosixOpen::begin(self, Arc::clone(node), opened.or_error()?, access, caller))
+    }
+
+    fn overrides(&self, caller: &Caller, node: &Node, access: OpenAccess) -> Result<bool> {
+        const EXECUTE: u8 = 1;
+        Ok(stat(node.as_fd()).or_error()?.stx_uid == caller.uid || !access.write && access::may(node, EXECUTE)?)
+    }
+}
+
+impl PosixOpen {
+    pub(crate) fn begin(inner: &Arc<Inner>, node: Arc<Node>, fd: OwnedFd, access: OpenAccess, caller: &Caller) -> Arc<dyn OpenFile> {
+        inner.nodes.opened(&node);
+        Arc::new(PosixOpen { inner: Arc::clone(inner), node, file: Arc::new(fd.into()), access, caller: caller.clone() })
+    }
+
+    /// Takes on the privileges of the one who opened the file: quotas, reserved blocks and set-id bits go by them.
+    fn writing(&self) -> Result<()> {
+        if !self.access.write {
+            return Err(Error::Access);
+        }
+        self.inner.changeable()?;
+        identity::assume_privileges(&self.caller)?;
+        self.node.note_change();
+        Ok(())
+    }
+
+    /// A range that can be sent from the page cache as it is; none if it is short, empty, or has to be read first.
+    fn span(&self, offset: u64, len: usize, patience: Patience) -> Result<Option<Content>> {
+        let size = stat(self.file.as_fd()).or_error()?.stx_size;
+        let len = size.saturating_sub(offset).min(len as u64);
+        if len < SPAN_LEN_MIN as u64 {
+            return Ok(None);
+        }
+        if !self.node.mount.in_memory && !self.is_cached(offset, len)? {
+            return if patience == Patience::None { Err(Error::WouldBlock) } else { Ok(None) };
+        }
+        let span = FileSpan { file: Arc::clone(&self.file), offset, len: len as usize };
+        Ok(Some(Content::Span { span, eof: offset + len == size }))
+    }
+
+    fn is_cached(&self, offset: u64, len: u64) -> Result<bool> {
+        let pages = (offset + len).div_ceil(PAGE_LEN) - offset / PAGE_LEN;
+        let ask = || ffi::cached_pages(self.file.as_fd(), offset, len);
+        let cached = match ask() {
+            // The kernel tells this to those who may write the file only.
+            Err(Errno::PERM) => {
+                identity::assume_root()?;
+                ask()
+            }
+            cached => cached,
+        };
+        match cached {
+            Ok(cached) => Ok(cached >= pages),
+            // An old kernel: look at both ends.
+            Err(Errno::NOSYS | Errno::PERM | Errno::OPNOTSUPP) => Ok(self.is_cached_at(offset) && self.is_cached_at(offset + len - 1)),
+            Err(errno) => Err(error(errno)),
+        }
+    }
+
+    fn is_cached_at(&self, offset: u64) -> bool {
+        ffi::read_at(self.file.as_fd(), offset, 1, false, true, &mut Vec::new()).is_ok_and(|read| read.0 == 1)
+    }
+
+    /// Reads what is in memory, or nothing.
+    fn read_now(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
+        let start = bytes.len();
+        let (read, more) = match ffi::read_at(self.file.as_fd(), offset, len, true, true, bytes) {
+            Ok(read) => read,
+            Err(Errno::OPNOTSUPP) => {
+                self.node.mount.reads_now.store(false, Ordering::Relaxed);
+                return self.read_patiently(offset, len, bytes);
+            }
+            Err(errno) => return Err(error(errno)),
+        };
+        if more {
+            return Ok(Content::Bytes { len: read, eof: false });
+        }
+        // Short: at the end of the file, or before a page that is not in memory.
+        let eof = offset + read as u64 >= stat(self.file.as_fd()).or_error()?.stx_size;
+        if read < len && !eof {
+            bytes.truncate(start);
+            return Err(Error::WouldBlock);
+        }
+        Ok(Content::Bytes { len: read, eof })
+    }
+
+    /// Reads from a file system that has nothing to wait for: what is short is at the end.
+    fn read_memory(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
+        let (len, more) = ffi::read_at(self.file.as_fd(), offset, len, true, false, bytes).or_error()?;
+        Ok(Content::Bytes { len, eof: !more })
+    }
+
+    fn read_patiently(&self, offset: u64, len: usize, bytes: &mut Vec<u8>) -> Result<Content> {
+        let mut read = 0;
+        while read < len {
+            match ffi::read_at(self.file.as_fd(), offset + read as u64, len - read, false, false, bytes).or_error()? {
+                (0, _) => return Ok(Content::Bytes { len: read, eof: true }),
+                (part, _) => read += part,
+            }
+        }
+        let eof = offset + read as u64 >= stat(self.file.as_fd()).or_error()?.stx_size;
+        Ok(Content::Bytes { len: read, eof })
+    }
+}
+
+impl Drop for PosixOpen {
+    fn drop(&mut self) {
+        self.inner.nodes.closed(&self.node.id);
+    }
+}
+
+impl OpenFile for PosixOpen {
+    fn access(&self) -> OpenAccess {
+        self.access
+    }
+
+    fn attributes(&self) -> Result<Attributes> {
+        self.node.attributes_of(&stat(self.file.as_fd()).or_error()?)
+    }
+
+    fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, patience: Patience) -> Result<Content> {
+        if !self.access.read {
+            return Err(Error::Access);
+        }
+        if offset.checked_add(len as u64).is_none_or(|end| end > i64::MAX as u64) {
+            return Ok(Content::Bytes { len: 0, eof: true });
+        }
+        if into.span_allowed
+            && len >= SPAN_LEN_MIN
+            && let Some(span) = self.span(offset, len, patience)?
+        {
+            return Ok(span);
+        }
+        if self.node.mount.in_memory {
+            self.read_memory(offset, len, into.bytes)
+        } else if patience == Patience::None && self.node.mount.reads_now() {
+            self.read_now(offset, len, into.bytes)
+        } else {
+            self.read_patiently(offset, len, into.bytes)
+        }
+    }
+
+    fn write(&self, offset: u64, data: &[u8], stability: Stability, patience: Patience) -> Result<Written> {
+        let waits = stability != Stability::Unstable && !self.node.mount.in_memory;
+        if waits && patience == Patience::None {
+            return Err(Error::WouldBlock);
+        }
+        self.writing()?;
+        if data.is_empty() {
+            return Ok(Written { len: 0, stability });
+        }
+        let flags = match stability {
+            _ if !waits => ReadWriteFlags::empty(),
+            Stability::Unstable => ReadWriteFlags::empty(),
+            Stability::DataSync => ReadWriteFlags::DSYNC,
+            Stability::FileSync => ReadWriteFlags::DSYNC | ReadWriteFlags::SYNC,
+        };
+        if i64::try_from(offset).is_err() {
+            return Err(Error::TooLarge);
+        }
+        let len = if flags.is_empty() {
+            io::pwrite(&self.file, data, offset)
+        } else {
+            io::pwritev2(&self.file, &[IoSlice::new(data)], offset, flags)
+        }
+        .or_error()?;
+        if len == 0 { Err(Error::Io(std::io::ErrorKind::WriteZero.into())) } else { Ok(Written { len, stability }) }
+    }
+
+    fn commit(&self, _offset: u64, _len: u64, patience: Patience) -> Result<()> {
+        if self.node.mount.in_memory {
+            return Ok(());
+        }
+        if patience == Patience::None {
+            return Err(Error::WouldBlock);
+        }
+        fs::fdatasync(&self.file).or_error()
+    }
+
+    fn truncate(&self, size: u64) -> Result<()> {
+        self.writing()?;
+        if i64::try_from(size).is_err() {
+            return Err(Error::TooLarge);
+        }
+        fs::ftruncate(&self.file, size).or_error()
+    }
+
+    fn seek(&self, offset: u64, target: SeekTarget) -> Result<u64> {
+        if i64::try_from(offset).is_err() {
+            return Err(Error::NoSuchRegion);
+        }
+        // Moves the descriptor's own offset, which nothing else uses.
+        let to = if target == SeekTarget::Data { SeekFrom::Data(offset) } else { SeekFrom::Hole(offset) };
+        fs::seek(&self.file, to).map_err(|errno| if errno == Errno::NXIO { Error::NoSuchRegion } else { error(errno) })
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.writing()?;
+        fs::fallocate(&self.file, FallocateFlags::empty(), offset, len).or_error()
+    }
+
+    fn deallocate(&self, offset: u64, len: u64) -> Result<()> {
+        self.writing()?;
+        fs::fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len).or_error()
+    }
+
+    fn advise(&self, offset: u64, len: u64, advice: Advice) {
+        let advice = match advice {
+            Advice::Normal => fs::Advice::Normal,
+            Advice::Sequential => fs::Advice::Sequential,
+            Advice::Random => fs::Advice::Random,
+            Advice::WillNeed => fs::Advice::WillNeed,
+            Advice::DontNeed => fs::Advice::DontNeed,
+        };
+        let _ = fs::fadvise(&self.file, offset, NonZeroU64::new(len), advice);
+    }
+
+    fn copy_from(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<u64> {
+        let from = from.as_any().downcast_ref::<PosixOpen>().ok_or(Error::CrossesFileSystems)?;
+        if !from.access.read {
+            return Err(Error::Access);
+        }
+        self.writing()?;
+        let len = usize::try_from(len.min(COPY_LEN_MAX)).unwrap_or(usize::MAX);
+        let (mut from_offset, mut offset) = (from_offset, offset);
+        let copied = fs::copy_file_range(&from.file, Some(&mut from_offset), &self.file, Some(&mut offset), len).or_error()?;
+        Ok(copied as u64)
+    }
+
+    fn clone_range(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<()> {
+        let from = from.as_any().downcast_ref::<PosixOpen>().ok_or(Error::CrossesFileSystems)?;
+        if !from.access.read {
+            return Err(Error::Access);
+        }
+        self.writing()?;
+        ffi::clone_range(from.file.as_fd(), from_offset, len, self.file.as_fd(), offset).or_error()
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,49 @@
+//! What a file system can do that it doesn't say: tried out on files without a name when it is exported.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{self, AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+
+use crate::ffi;
+
+/// Block that ranges to be cloned are multiples of, bytes.
+const BLOCK_LEN: usize = 4096;
+
+fn nameless(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
+    fs::openat(directory, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR)
+}
+
+/// Whether changes in quick succession, each looked at, have different times. A file system that can't be written to, or where no file without a name can be made,
+/// counts as one where they haven't.
+pub(crate) fn fine_times(directory: &OwnedFd) -> bool {
+    const TRIES: u32 = 16;
+    let Ok(file) = nameless(directory) else { return false };
+    let changed =
+        || fs::statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map(|stat| (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec));
+    let Ok(mut last) = changed() else { return false };
+    for round in 0..TRIES {
+        let mode = if round % 2 == 0 { Mode::WUSR } else { Mode::RUSR };
+        let Ok(()) = fs::fchmod(&file, mode) else { return false };
+        match changed() {
+            Ok(now) if now != last => last = now,
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Block length of cloning, or 0 where there is none.
+pub(crate) fn clone_block_len(directory: &OwnedFd) -> u32 {
+    let clone = || {
+        let (from, to) = (nameless(directory)?, nameless(directory)?);
+        rustix::io::pwrite(&from, &[1; BLOCK_LEN], 0)?;
+        ffi::clone_range(from.as_fd(), 0, BLOCK_LEN as u64, to.as_fd(), 0)
+    };
+    if clone().is_ok() { BLOCK_LEN as u32 } else { 0 }
+}
+
+/// Whether the file system knows this extended attribute.
+pub(crate) fn knows_xattr(directory: &OwnedFd, name: &str) -> bool {
+    !matches!(fs::fgetxattr(directory, name, &mut [0u8; 0][..]), Err(Errno::OPNOTSUPP))
+}

@@ -1,0 +1,234 @@
+//! From an identity, or a name in a directory, to the file.
+//!
+//! Nothing here follows a symbolic link or takes more than one component: names are resolved by `openat2` with RESOLVE_BENEATH, NO_SYMLINKS and NO_MAGICLINKS, so no
+//! race with a rename leads out of the directory that a name is looked up in.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{self, Mode, OFlags, ResolveFlags, SeekFrom, Statx};
+use rustix::io::Errno;
+use vouch_vfs::{Error, FileId, Name, Result};
+
+use crate::attributes::{file_type, stat};
+use crate::c_name::CName;
+use crate::errno::{OrError, error};
+use crate::export::{Inner, identify};
+use crate::handle::{self, Identity};
+use crate::mount::Mount;
+use crate::node::Node;
+use crate::{ffi, identity};
+
+/// Deepest directory that is found by names.
+const DEPTH_MAX: usize = 1024;
+
+/// What keeps a name within its directory.
+const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICLINKS).union(ResolveFlags::NO_SYMLINKS);
+
+impl Inner {
+    /// The file with this identity. May leave the thread with the superuser's identity.
+    pub(crate) fn node(&self, id: &FileId) -> Result<Arc<Node>> {
+        if *id == self.root.id {
+            return Ok(Arc::clone(&self.root));
+        }
+        match self.nodes.get(id) {
+            Some(node) => Ok(node),
+            None => self.resolve(id),
+        }
+    }
+
+    #[cold]
+    fn resolve(&self, id: &FileId) -> Result<Arc<Node>> {
+        let node = match handle::parse(id).ok_or(Error::BadId)? {
+            Identity::Handle(fsid, handle) => {
+                let mount = self.mount(fsid)?;
+                if !self.opens_by_handle(&mount) {
+                    return self.resolve_by_names(id);
+                }
+                identity::assume_root()?;
+                let fd = ffi::open_by_handle(mount.fd.as_fd(), &handle).map_err(|errno| match errno {
+                    Errno::INVAL | Errno::OVERFLOW => Error::BadId,
+                    Errno::NOENT => Error::Stale,
+                    errno => error(errno),
+                })?;
+                self.admit(*id, mount, fd)?.0
+            }
+            Identity::Number => return self.resolve_by_names(id),
+        };
+        Ok(node)
+    }
+
+    /// Makes a node of a file that was just opened, unless it is gone.
+    fn admit(&self, id: FileId, mount: Arc<Mount>, fd: OwnedFd) -> Result<(Arc<Node>, Statx)> {
+        let stat = stat(fd.as_fd()).or_error()?;
+        if stat.stx_nlink == 0 && !self.nodes.is_open(&id) {
+            return Err(Error::Stale);
+        }
+        let kind = file_type(&stat).ok_or(Error::WrongType)?;
+        Ok((self.nodes.keep(Node::new(id, kind, mount, fd)), stat))
+    }
+
+    /// Finds a file by the names that the store has for it and the directories above, from the nearest one known downward.
+    fn resolve_by_names(&self, id: &FileId) -> Result<Arc<Node>> {
+        let ids = self.options.ids.as_ref().ok_or(Error::Stale)?;
+        let mut wanted = vec![*id];
+        let mut names = Vec::new();
+        let mut node = loop {
+            let last = wanted.last().expect("starts with one and only grows");
+            let (parent, name) = ids.find(last).ok_or(Error::Stale)?;
+            names.push(name);
+            if parent == self.root.id {
+                break Arc::clone(&self.root);
+            }
+            if let Some(node) = self.nodes.get(&parent) {
+                break node;
+            }
+            if wanted.len() == DEPTH_MAX || wanted.contains(&parent) {
+                return Err(Error::Stale);
+            }
+            wanted.push(parent);
+        };
+        identity::assume_root()?;
+        while let (Some(id), Some(name)) = (wanted.pop(), names.pop()) {
+            node = match self.child_with_id(&node, &name, &id)? {
+                Some(child) => child,
+                None => {
+                    ids.forget(&id);
+                    return Err(Error::Stale);
+                }
+            };
+        }
+        Ok(node)
+    }
+
+    /// The file of this identity that was last seen in `directory` as `name`; if it has another name there now, by that.
+    fn child_with_id(&self, directory: &Arc<Node>, name: &[u8], id: &FileId) -> Result<Option<Arc<Node>>> {
+        let name = Name::new(name).map(CName::new);
+        if let Some(name) = name
+            && let Ok((node, _)) = self.child(directory, &name, true)
+            && node.id == *id
+        {
+            return Ok(Some(node));
+        }
+        let fd = self.reopen(directory.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY).or_error()?;
+        fs::seek(&fd, SeekFrom::Start(0)).or_error()?;
+        let mut buffer = Vec::with_capacity(32 << 10);
+        let mut listing = fs::RawDir::new(&fd, buffer.spare_capacity_mut());
+        while let Some(entry) = listing.next() {
+            let entry = entry.or_error()?;
+            let is_name = Name::new(entry.file_name().to_bytes()).is_some();
+            if is_name
+                && self.identify_name(directory, entry.file_name()).is_ok_and(|found| found == *id)
+                && let Ok((node, _)) = self.child(directory, entry.file_name(), true)
+                && node.id == *id
+            {
+                return Ok(Some(node));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The identity of a name in a directory, without opening it where handles spare that.
+    pub(crate) fn identify_name(&self, directory: &Node, name: &CStr) -> Result<FileId> {
+        if directory.mount.handles {
+            let (handle, mount) = ffi::name_to_handle(directory.as_fd(), name).or_error()?;
+            let mount = self.mount_entered(directory, name, mount)?;
+            return handle::id_of_handle(mount.id_fsid(), &handle).ok_or(Error::NotSupported);
+        }
+        let (fd, mount) = self.open_name(directory, name)?;
+        identify(fd.as_fd(), &mount).or_error()
+    }
+
+    /// The file of this name in a directory, with the rights of the thread. `keep`: it will soon be asked for again.
+    pub(crate) fn child(&self, directory: &Arc<Node>, name: &CStr, keep: bool) -> Result<(Arc<Node>, Statx)> {
+        if directory.mount.handles
+            && let Some(node) = self.child_known(directory, name)?
+        {
+            let stat = stat(node.as_fd()).or_error()?;
+            if stat.stx_nlink > 0 {
+                self.note(&node.id, directory, name);
+                return Ok((node, stat));
+            }
+        }
+        let (fd, mount) = self.open_name(directory, name)?;
+        let id = identify(fd.as_fd(), &mount).or_error()?;
+        self.note(&id, directory, name);
+        if keep {
+            return self.admit(id, mount, fd);
+        }
+        let stat = stat(fd.as_fd()).or_error()?;
+        let kind = file_type(&stat).ok_or(Error::WrongType)?;
+        Ok((Node::new(id, kind, mount, fd), stat))
+    }
+
+    /// The file of this name, if it is one of those that are kept.
+    fn child_known(&self, directory: &Node, name: &CStr) -> Result<Option<Arc<Node>>> {
+        match ffi::name_to_handle(directory.as_fd(), name) {
+            Ok((handle, mount)) => {
+                let mount = self.mount_entered(directory, name, mount)?;
+                Ok(handle::id_of_handle(mount.id_fsid(), &handle).and_then(|id| self.nodes.get(&id)))
+            }
+            // Another file system is mounted there, which has no handles.
+            Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => Ok(None),
+            Err(errno) => Err(error(errno)),
+        }
+    }
+
+    /// Opens a name in a directory, and tells on which file system it is.
+    fn open_name(&self, directory: &Node, name: &CStr) -> Result<(OwnedFd, Arc<Mount>)> {
+        let within = if self.options.cross_mounts { WITHIN } else { WITHIN | ResolveFlags::NO_XDEV };
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = fs::openat2(directory, name, flags, Mode::empty(), within).map_err(|errno| match errno {
+            Errno::XDEV => Error::Access,
+            errno => error(errno),
+        })?;
+        let stat = stat(fd.as_fd()).or_error()?;
+        let device = (stat.stx_dev_major, stat.stx_dev_minor);
+        let mount = if !self.options.cross_mounts || device == directory.mount.device {
+            Arc::clone(&directory.mount)
+        } else {
+            let id = fs::statx(&fd, c"", fs::AtFlags::EMPTY_PATH, fs::StatxFlags::MNT_ID).or_error()?.stx_mnt_id;
+            self.mount_entered(directory, name, i32::try_from(id).map_err(|_| Error::NotSupported)?)?
+        };
+        Ok((fd, mount))
+    }
+
+    /// The directory above. Found by going down from the root to it by the path that the kernel tells, so that neither a race nor a directory that was moved out of
+    /// the export leads anywhere else.
+    pub(crate) fn parent(&self, directory: &Arc<Node>) -> Result<FileId> {
+        const TRIES: usize = 4;
+        if directory.id == self.root.id {
+            return Err(Error::NotFound);
+        }
+        for _ in 0..TRIES {
+            let path = self.path_below(directory).ok_or(Error::Stale)?;
+            let Some(slash) = path.iter().rposition(|&byte| byte == b'/') else { return Ok(self.root.id) };
+            let (above, name) = (&path[..slash], &path[slash + 1..]);
+            let name = Name::new(name).map(CName::new).ok_or(Error::Stale)?;
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let Ok(fd) = fs::openat2(&self.root, above, flags, Mode::empty(), WITHIN) else { continue };
+            let stat = stat(fd.as_fd()).or_error()?;
+            let mount = if (stat.stx_dev_major, stat.stx_dev_minor) == self.root.mount.device {
+                Arc::clone(&self.root.mount)
+            } else {
+                let id = fs::statx(&fd, c"", fs::AtFlags::EMPTY_PATH, fs::StatxFlags::MNT_ID).or_error()?.stx_mnt_id;
+                let known = self.mounts.read().get(&i32::try_from(id).map_err(|_| Error::NotSupported)?).cloned();
+                known.unwrap_or_else(|| Arc::clone(&directory.mount))
+            };
+            let id = identify(fd.as_fd(), &mount).or_error()?;
+            let (parent, _) = self.admit(id, mount, fd)?;
+            if self.identify_name(&parent, &name).is_ok_and(|found| found == directory.id) {
+                return Ok(id);
+            }
+        }
+        Err(Error::Busy)
+    }
+
+    /// Remembers by which name a file was given out, where that is needed to find it again.
+    pub(crate) fn note(&self, id: &FileId, directory: &Node, name: &CStr) {
+        if let Some(ids) = &self.options.ids {
+            ids.note(id, &directory.id, name.to_bytes());
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Extended attributes of the `user.` space, and the raw values that ACLs are kept in.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{self, XattrFlags};
+use rustix::io::Errno;
+use vouch_vfs::{Error, NAME_LEN_MAX, Result, XattrHow};
+
+use crate::errno::{OrError, error};
+use crate::export::Inner;
+use crate::node::Node;
+
+const PREFIX: &[u8] = b"user.";
+
+/// Longest value, and longest list of names, that Linux takes, bytes.
+const LEN_MAX: usize = 64 << 10;
+
+/// What is tried first, bytes.
+const LEN_USUAL: usize = 4 << 10;
+
+fn full_name(name: &[u8]) -> Result<Vec<u8>> {
+    if name.is_empty() || name.contains(&0) {
+        return Err(Error::Invalid);
+    }
+    if name.len() + PREFIX.len() > NAME_LEN_MAX {
+        return Err(Error::NameTooLong);
+    }
+    Ok([PREFIX, name].concat())
+}
+
+impl Node {
+    /// A value by its full name.
+    pub(crate) fn raw_xattr(&self, name: &[u8]) -> std::result::Result<Vec<u8>, Errno> {
+        let path = Inner::descriptor_path(self.as_fd());
+        growing(|buffer| fs::getxattr(&path, name, rustix::buffer::spare_capacity(buffer)))
+    }
+
+    pub(crate) fn set_raw_xattr(&self, name: &[u8], value: &[u8], flags: XattrFlags) -> std::result::Result<(), Errno> {
+        self.note_change();
+        fs::setxattr(Inner::descriptor_path(self.as_fd()), name, value, flags)
+    }
+
+    pub(crate) fn remove_raw_xattr(&self, name: &[u8]) -> std::result::Result<(), Errno> {
+        self.note_change();
+        fs::removexattr(Inner::descriptor_path(self.as_fd()), name)
+    }
+
+    pub(crate) fn xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        self.raw_xattr(&full_name(name)?).or_error()
+    }
+
+    pub(crate) fn set_xattr(&self, name: &[u8], value: &[u8], how: XattrHow) -> Result<()> {
+        let flags = match how {
+            XattrHow::Either => XattrFlags::empty(),
+            XattrHow::Create => XattrFlags::CREATE,
+            XattrHow::Replace => XattrFlags::REPLACE,
+        };
+        let name = full_name(name)?;
+        self.set_raw_xattr(&name, value, flags).map_err(|errno| match errno {
+            // File systems that keep a file's attributes in a block of a few KiB say so for values that no free space would help.
+            Errno::NOSPC if value.len() > LEN_USUAL / 2 => Error::XattrTooLarge,
+            errno => error(errno),
+        })
+    }
+
+    pub(crate) fn remove_xattr(&self, name: &[u8]) -> Result<()> {
+        self.remove_raw_xattr(&full_name(name)?).or_error()
+    }
+
+    pub(crate) fn xattrs(&self) -> Result<Vec<Vec<u8>>> {
+        let path = Inner::descriptor_path(self.as_fd());
+        let list = match growing(|buffer| fs::listxattr(&path, rustix::buffer::spare_capacity(buffer))) {
+            Err(Errno::OPNOTSUPP) => Vec::new(),
+            list => list.or_error()?,
+        };
+        let names = list.split(|&byte| byte == 0).filter_map(|name| name.strip_prefix(PREFIX));
+        let mut names: Vec<_> = names.filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+}
+
+/// Calls with a buffer that usually suffices, then with the largest.
+fn growing(call: impl Fn(&mut Vec<u8>) -> std::result::Result<usize, Errno>) -> std::result::Result<Vec<u8>, Errno> {
+    let mut buffer = Vec::with_capacity(LEN_USUAL);
+    match call(&mut buffer) {
+        Err(Errno::RANGE) => {
+            buffer = Vec::with_capacity(LEN_MAX);
+            call(&mut buffer)?;
+        }
+        result => {
+            result?;
+        }
+    }
+    Ok(buffer)
+}

@@ -1,0 +1,115 @@
+//! The rules for all file systems, on local directories: as the superuser, for callers of several users; as an ordinary user; and by names where handles can't be opened.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use vouch_vfs::Caller;
+use vouch_vfs::conformance::{Fixture, check_all, check_read_only};
+use vouch_vfs_posix::{IdStore, Options, PosixFs, can_serve_others, leave_callers};
+
+/// Removed as whom it was made.
+struct Keep(#[expect(dead_code, reason = "kept until the end")] Vec<TempDir>);
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        leave_callers().expect("the superuser may be the superuser");
+    }
+}
+
+fn me() -> Caller {
+    let groups = rustix::process::getgroups().expect("a process may ask for its groups");
+    let groups = groups.into_iter().map(rustix::process::Gid::as_raw);
+    Caller::new(rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw(), groups)
+}
+
+fn fixture(above: &Path, options: impl FnOnce(&Path) -> Options) -> Fixture {
+    let directory = TempDir::new_in(above).expect("a directory can be made");
+    let state = TempDir::new_in(above).expect("a directory can be made");
+    let root = directory.path().join("exported");
+    std::fs::create_dir(&root).expect("a directory can be made");
+    std::os::unix::fs::chown(&root, None, Some(me().gid)).expect("its group can be set");
+    let fs = PosixFs::open(&root, options(&state.path().join("ids"))).expect("it can be exported");
+    Fixture { fs: Arc::new(fs), owner: me(), any_caller: can_serve_others(), keep: Box::new(Keep(vec![directory, state])) }
+}
+
+fn by_handles(_: &Path) -> Options {
+    Options::default()
+}
+
+fn by_names(ids: &Path) -> Options {
+    Options { ids: Some(Arc::new(IdStore::open(ids).expect("a store can be made"))), subtree_check: true, ..Options::default() }
+}
+
+/// With hardly any descriptors, so that every identity is resolved anew.
+fn forgetful(_: &Path) -> Options {
+    Options { files_kept_max: 1, ..Options::default() }
+}
+
+/// The best that this process can do.
+fn usual(ids: &Path) -> Options {
+    if can_serve_others() { by_handles(ids) } else { by_names(ids) }
+}
+
+const MEMORY: &str = "/dev/shm";
+const DISK: &str = env!("CARGO_TARGET_TMPDIR");
+
+fn on_disk() -> Fixture {
+    fixture(Path::new(DISK), usual)
+}
+
+fn in_memory() -> Fixture {
+    fixture(Path::new(MEMORY), usual)
+}
+
+vouch_vfs::conformance_tests!(disk, on_disk);
+vouch_vfs::conformance_tests!(memory, in_memory);
+
+#[test]
+fn by_names_from_the_root_down() {
+    check_all(|| fixture(Path::new(MEMORY), by_names));
+}
+
+#[test]
+fn with_hardly_any_descriptors() {
+    if !can_serve_others() {
+        eprintln!("passed over: this user can't open files by handle");
+        return;
+    }
+    check_all(|| fixture(Path::new(DISK), forgetful));
+}
+
+/// Runs itself as another user where it is the superuser's.
+#[test]
+fn as_an_ordinary_user() {
+    if !can_serve_others() {
+        check_all(|| fixture(Path::new(MEMORY), by_names));
+        check_all(|| fixture(&std::env::temp_dir(), by_names));
+        return;
+    }
+    let copy = TempDir::new_in(MEMORY).expect("a directory can be made");
+    std::os::unix::fs::chown(copy.path(), Some(65_534), Some(65_534)).expect("the superuser may");
+    let program = copy.path().join("tests");
+    std::fs::copy(std::env::current_exe().expect("a program knows its path"), &program).expect("it can be copied");
+    let mut command = std::process::Command::new(program);
+    command.args(["--exact", "as_an_ordinary_user", "--nocapture"]).uid(65_534).gid(65_534).current_dir("/").env("TMPDIR", "/tmp");
+    let output = command.output().expect("it can be run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn what_is_exported_read_only_is_not_changed() {
+    let fixture = fixture(Path::new(DISK), usual);
+    let root = fixture.fs.path(&fixture.fs.root());
+    assert_eq!(root.as_deref(), Some(&b""[..]));
+    let above = TempDir::new_in(DISK).expect("a directory can be made");
+    std::fs::create_dir_all(above.path().join("a/b/c")).expect("directories can be made");
+    std::fs::write(above.path().join("a/file"), vec![7; 300_000]).expect("a file can be made");
+    std::os::unix::fs::symlink("/etc/passwd", above.path().join("a/b/link")).expect("a link can be made");
+    let ids = TempDir::new_in(DISK).expect("a directory can be made");
+    let options = Options { read_only: true, ..usual(&ids.path().join("ids")) };
+    let fs = PosixFs::open(above.path(), options).expect("it can be exported");
+    check_read_only(&fs, &me());
+    leave_callers().expect("the superuser may be the superuser");
+}
