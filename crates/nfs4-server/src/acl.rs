@@ -1,0 +1,201 @@
+//! NFSv4 ACLs and POSIX ACLs, each made from the other (draft-ietf-nfsv4-acl-mapping-05, as Linux practises it). Pure: names are translated elsewhere.
+//!
+//! A POSIX ACL can always be said in NFSv4's words. The other way is lossy and errs on the side of less access; what POSIX has no words for at all (audit,
+//! inheritance that stops after one level) is refused.
+
+use vouch_nfs4::{AceFlags, AceMask, AceType, Status};
+use vouch_vfs::{PosixAcl, PosixAclEntry, PosixAclTag};
+
+mod from_nfs;
+
+pub(crate) use from_nfs::from_nfs;
+
+/// Whom an entry is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    Owner,
+    Group,
+    Everyone,
+    User(u32),
+    NamedGroup(u32),
+}
+
+/// An NFSv4 entry with its name translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) kind: AceType,
+    pub(crate) flags: AceFlags,
+    pub(crate) mask: AceMask,
+    pub(crate) who: Who,
+}
+
+/// What everybody may always do, whatever the mode.
+const ANYONE: u32 = AceMask::READ_ATTRIBUTES.0 | AceMask::READ_ACL.0 | AceMask::SYNCHRONIZE.0;
+/// What the owner may always do beyond that.
+const OWNER: u32 = AceMask::WRITE_ATTRIBUTES.0 | AceMask::WRITE_ACL.0;
+const READ: u32 = AceMask::READ_DATA.0;
+const WRITE: u32 = AceMask::WRITE_DATA.0 | AceMask::APPEND_DATA.0;
+const EXECUTE: u32 = AceMask::EXECUTE.0;
+/// Marks entries of a default ACL.
+const INHERIT: u32 = AceFlags::FILE_INHERIT.0 | AceFlags::DIRECTORY_INHERIT.0 | AceFlags::INHERIT_ONLY.0;
+
+/// The mode's ACL: its three classes.
+pub(crate) fn from_mode(mode: u16) -> PosixAcl {
+    let entry = |tag, shift: u16| PosixAclEntry { tag, permissions: ((mode >> shift) & 7) as u8 };
+    PosixAcl { entries: vec![entry(PosixAclTag::UserObject, 6), entry(PosixAclTag::GroupObject, 3), entry(PosixAclTag::Other, 0)] }
+}
+
+/// Appends the entries that say the same as a POSIX ACL. `default`: it is a directory's default ACL.
+pub(crate) fn to_nfs(acl: &PosixAcl, directory: bool, default: bool, out: &mut Vec<Entry>) {
+    let flags = if default { INHERIT } else { 0 };
+    let (mut owner, mut group, mut other, mut mask) = (0u8, 0u8, 0u8, 7u8);
+    for entry in &acl.entries {
+        match entry.tag {
+            PosixAclTag::UserObject => owner = entry.permissions,
+            PosixAclTag::GroupObject => group = entry.permissions,
+            PosixAclTag::Mask => mask = entry.permissions,
+            PosixAclTag::Other => other = entry.permissions,
+            PosixAclTag::User(_) | PosixAclTag::Group(_) => {}
+        }
+    }
+    let named = |groups: bool| {
+        acl.entries.iter().filter_map(move |entry| match entry.tag {
+            PosixAclTag::User(id) if !groups => Some((Who::User(id), entry.permissions & mask)),
+            PosixAclTag::Group(id) if groups => Some((Who::NamedGroup(id), entry.permissions & mask)),
+            _ => None,
+        })
+    };
+    let (all_users, all_groups) = (named(false).fold(0, |all, (_, p)| all | p), named(true).fold(0, |all, (_, p)| all | p));
+    let group = group & mask;
+    let mut push = |kind: AceType, who: Who, bits: u32| {
+        let flags = flags | if matches!(who, Who::Group | Who::NamedGroup(_)) { AceFlags::IDENTIFIER_GROUP.0 } else { 0 };
+        out.push(Entry { kind, flags: AceFlags(flags), mask: AceMask(bits), who });
+    };
+    let allow = |permissions: u8| ANYONE | bits(permissions, directory);
+    // What a class lacks and a later entry would grant is denied first: POSIX stops at the first class that fits, NFSv4 goes on.
+    let denied = |permissions: u8, later: u8| bits(!permissions & later, directory);
+
+    let deny = denied(owner, all_users | group | all_groups | other);
+    if deny != 0 {
+        push(AceType::DENY, Who::Owner, deny);
+    }
+    push(AceType::ALLOW, Who::Owner, allow(owner) | OWNER);
+    for (who, permissions) in named(false) {
+        let deny = denied(permissions, group | all_groups | other);
+        if deny != 0 {
+            push(AceType::DENY, who, deny);
+        }
+        push(AceType::ALLOW, who, allow(permissions));
+    }
+    // Members of several groups get what any of them has, so all groups are allowed before any is denied.
+    push(AceType::ALLOW, Who::Group, allow(group));
+    for (who, permissions) in named(true) {
+        push(AceType::ALLOW, who, allow(permissions));
+    }
+    let deny = denied(group, other);
+    if deny != 0 {
+        push(AceType::DENY, Who::Group, deny);
+    }
+    for (who, permissions) in named(true) {
+        let deny = denied(permissions, other);
+        if deny != 0 {
+            push(AceType::DENY, who, deny);
+        }
+    }
+    push(AceType::ALLOW, Who::Everyone, allow(other));
+}
+
+/// Permission bits as NFSv4 says them.
+fn bits(permissions: u8, directory: bool) -> u32 {
+    let mut mask = 0;
+    if permissions & 4 != 0 {
+        mask |= READ;
+    }
+    if permissions & 2 != 0 {
+        mask |= WRITE;
+        if directory {
+            mask |= AceMask::DELETE_CHILD.0;
+        }
+    }
+    if permissions & 1 != 0 {
+        mask |= EXECUTE;
+    }
+    mask
+}
+
+/// Whether an entry is one that can be mapped at all (RFC 8881, sections 6.2.1.2 and 6.2.1.4).
+fn check(entry: &Entry, directory: bool) -> Result<(), Status> {
+    // Section 6.2.1.2: types that aclsupport doesn't name are ATTRNOTSUPP.
+    if entry.kind != AceType::ALLOW && entry.kind != AceType::DENY {
+        return Err(Status::ATTRNOTSUPP);
+    }
+    let known = INHERIT | AceFlags::IDENTIFIER_GROUP.0 | AceFlags::INHERITED.0;
+    if entry.flags.0 & !known != 0 {
+        return Err(Status::ATTRNOTSUPP);
+    }
+    // Section 6.2.1.4.1: inheritance means nothing to a file that is no directory.
+    if entry.flags.0 & INHERIT != 0 && !directory {
+        return Err(Status::INVAL);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::from_nfs::Posix;
+    use super::*;
+
+    fn posix(entries: &[(PosixAclTag, u8)]) -> PosixAcl {
+        PosixAcl { entries: entries.iter().map(|&(tag, permissions)| PosixAclEntry { tag, permissions }).collect() }
+    }
+
+    fn round_trip(access: &PosixAcl, default: Option<&PosixAcl>) -> Posix {
+        let directory = default.is_some();
+        let mut entries = Vec::new();
+        to_nfs(access, directory, false, &mut entries);
+        if let Some(default) = default {
+            to_nfs(default, directory, true, &mut entries);
+        }
+        from_nfs(&entries, directory).unwrap()
+    }
+
+    // draft-ietf-nfsv4-acl-mapping-05, section 5: a mapped ACL maps back to itself.
+    #[test]
+    fn every_mode_comes_back() {
+        for mode in 0..0o1000 {
+            let acl = from_mode(mode);
+            assert_eq!(round_trip(&acl, None).access, Some(acl), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn named_entries_come_back() {
+        use PosixAclTag::*;
+        let acl = posix(&[(UserObject, 6), (User(5), 7), (User(9), 0), (GroupObject, 4), (Group(7), 6), (Mask, 7), (Other, 1)]);
+        assert_eq!(round_trip(&acl, None).access, Some(acl.clone()));
+        let default = posix(&[(UserObject, 7), (User(5), 5), (GroupObject, 5), (Mask, 5), (Other, 0)]);
+        let back = round_trip(&acl, Some(&default));
+        assert_eq!((back.access, back.default), (Some(acl), Some(default)));
+    }
+
+    #[test]
+    fn what_posix_can_not_say_is_refused() {
+        let entry = |kind, flags| Entry { kind, flags: AceFlags(flags), mask: AceMask(READ), who: Who::Everyone };
+        assert_eq!(from_nfs(&[entry(AceType::AUDIT, 0)], false), Err(Status::ATTRNOTSUPP));
+        assert_eq!(from_nfs(&[entry(AceType::ALLOW, AceFlags::NO_PROPAGATE_INHERIT.0 | 3)], true), Err(Status::ATTRNOTSUPP));
+        assert_eq!(from_nfs(&[entry(AceType::ALLOW, AceFlags::FILE_INHERIT.0)], false), Err(Status::INVAL));
+    }
+
+    // RFC 8881, section 6.2.1: entries are judged in order, and a bit once denied stays so.
+    #[test]
+    fn an_earlier_denial_holds() {
+        let everyone = |kind, mask| Entry { kind, flags: AceFlags(0), mask: AceMask(mask), who: Who::Everyone };
+        let acl = from_nfs(&[everyone(AceType::DENY, WRITE), everyone(AceType::ALLOW, READ | WRITE)], false).unwrap().access.unwrap();
+        assert!(acl.entries.iter().all(|entry| entry.permissions == 4), "{acl:?}");
+        let user = Entry { kind: AceType::DENY, flags: AceFlags(0), mask: AceMask(READ), who: Who::User(8) };
+        let acl = from_nfs(&[user, everyone(AceType::ALLOW, READ)], false).unwrap().access.unwrap();
+        let of = |tag| acl.entries.iter().find(|entry| entry.tag == tag).unwrap().permissions;
+        // The denied user may be the owner, who therefore gets less.
+        assert_eq!((of(PosixAclTag::User(8)), of(PosixAclTag::UserObject), of(PosixAclTag::Other)), (0, 0, 4));
+    }
+}

@@ -1,0 +1,393 @@
+//! The walk through a COMPOUND (RFC 8881, section 16.2; RFC 7530, section 16.2): one operation at a time is decoded, executed and its result encoded.
+//!
+//! Where an operation would have to wait, the walk stops before it, with nothing of it done, and can be gone on with later. What each operation does is in `op`.
+
+use bytes::Bytes;
+use vouch_nfs4::op::{Args, Op, Results};
+use vouch_nfs4::{CompoundHead, ReplyWriter, Status};
+use vouch_vfs::Patience;
+use vouch_xdr::{Reader, Writer};
+
+use crate::op::dispatch;
+use crate::session::{self, Opening};
+use crate::stop::Stop;
+use crate::walk::{Core, Object, Walk};
+use crate::{Effect, Now, Observation, Reply, Request, Server};
+
+/// How far a compound is.
+pub enum Progress {
+    /// Finished: effects first, in order, then the reply, if there is one (a duplicate of a call that is still being worked on gets none).
+    Done(Option<Reply>),
+    /// The next operation has to wait for a disk or a network: run it on with [`Patience::Any`] where that does no harm.
+    Blocked,
+}
+
+/// A COMPOUND on its way. Once begun it must be run until it is done, even if its connection is gone: its session's slot waits for it.
+pub struct Compound {
+    core: Core,
+    body: Bytes,
+    out: Vec<u8>,
+    /// Where the results of the COMPOUND start in `out`.
+    start: usize,
+    at: At,
+}
+
+/// Where the walk is.
+enum At {
+    Head,
+    /// Before an operation.
+    Operation(Place),
+    /// All operations are done; metadata must become durable.
+    Sync(Place, Status),
+    Over,
+}
+
+struct Place {
+    /// What of the body is still to be read.
+    position: usize,
+    count: u32,
+    done: u32,
+    head: ReplyWriter,
+}
+
+/// What follows an operation.
+enum Next {
+    Go,
+    End(Status),
+    Blocked,
+    /// The reply is one that was sent before, and stands already.
+    Replayed,
+}
+
+/// How a walk ended.
+enum Ended {
+    Answered,
+    /// The call is a duplicate of one that is being worked on.
+    Unanswered,
+    Blocked,
+}
+
+impl Compound {
+    pub(crate) fn new(server: &Server, request: Request, now: Now) -> Self {
+        let start = request.reply.len();
+        let core = Core {
+            connection: request.connection,
+            principal: request.principal,
+            flavour: request.flavour,
+            xid: request.xid,
+            now,
+            tree: server.tree(),
+            minor: 0,
+            current: None,
+            saved: None,
+            current_stateid: None,
+            saved_stateid: None,
+            session: None,
+            owner: None,
+            candidate: None,
+            replay: None,
+            spans_allowed: request.spans_allowed && request.flavour.plain_data(),
+            spans: Vec::new(),
+            spans_len: 0,
+            effects: Vec::new(),
+            unsynced: Vec::new(),
+            next_op: None,
+            op: 0,
+            index: 0,
+            result_at: start,
+            end_max: start + server.config().limits.message_len_max as usize,
+            end_status: Status::RESOURCE,
+            bytes_read: 0,
+            bytes_written: 0,
+        };
+        Compound { core, body: request.body, out: request.reply, start, at: At::Head }
+    }
+
+    /// Goes on until it is done or would have to wait. Once done, it must not be run again.
+    pub fn run(&mut self, server: &Server, patience: Patience) -> Progress {
+        let body = std::mem::take(&mut self.body);
+        let mut out = Writer::append_to(std::mem::take(&mut self.out));
+        let progress = self.walk(server, patience, &body, &mut out);
+        self.out = out.into_bytes();
+        self.body = body;
+        match progress {
+            Ended::Blocked => Progress::Blocked,
+            Ended::Unanswered => Progress::Done(None),
+            Ended::Answered => {
+                let bytes = std::mem::take(&mut self.out);
+                Progress::Done(Some(Reply { bytes, spans: std::mem::take(&mut self.core.spans) }))
+            }
+        }
+    }
+
+    /// Copies the call's arguments if they are no longer than `len_max`: one that has to wait then keeps nothing alive but itself of what it
+    /// came in.
+    pub fn copy_body(&mut self, len_max: usize) {
+        if self.body.len() <= len_max {
+            self.body = Bytes::copy_from_slice(&self.body);
+        }
+    }
+
+    /// What is to be done outside, before the reply is sent. To be called after each run.
+    pub fn take_effects(&mut self) -> Vec<Effect> {
+        std::mem::take(&mut self.core.effects)
+    }
+
+    fn walk(&mut self, server: &Server, patience: Patience, body: &[u8], out: &mut Writer) -> Ended {
+        loop {
+            match std::mem::replace(&mut self.at, At::Over) {
+                At::Head => match self.head(server, body, out) {
+                    Ok(at) => self.at = at,
+                    Err(ended) => return ended,
+                },
+                At::Operation(mut place) => {
+                    let next = self.operation(server, patience, body, out, &mut place);
+                    match next {
+                        Next::Go if place.done < place.count => self.at = At::Operation(place),
+                        Next::Go => self.at = At::Sync(place, Status::OK),
+                        Next::End(status) => self.at = At::Sync(place, status),
+                        Next::Blocked => {
+                            self.at = At::Operation(place);
+                            return Ended::Blocked;
+                        }
+                        Next::Replayed => return Ended::Answered,
+                    }
+                }
+                At::Sync(mut place, mut status) => {
+                    if let Some(failed) = self.sync(server, patience, out, &mut place) {
+                        match failed {
+                            Ok(worse) => status = worse,
+                            Err(()) => {
+                                self.at = At::Sync(place, status);
+                                return Ended::Blocked;
+                            }
+                        }
+                    }
+                    let Place { done, head, .. } = place;
+                    head.finish(out, status, done);
+                    session::finish(server, &mut self.core, &out.as_bytes()[self.start..]);
+                    return Ended::Answered;
+                }
+                At::Over => return Ended::Unanswered,
+            }
+        }
+    }
+
+    /// Reads what stands before the operations.
+    fn head(&mut self, server: &Server, body: &[u8], out: &mut Writer) -> Result<At, Ended> {
+        let mut r = Reader::new(body);
+        let whole = |out: &mut Writer, status, tag: &[u8]| {
+            ReplyWriter::begin(out, tag).finish(out, status, 0);
+            Err(Ended::Answered)
+        };
+        let Ok(head) = CompoundHead::decode(&mut r) else { return whole(out, Status::BADXDR, b"") };
+        if head.tag.len() > server.config().limits.tag_len_max {
+            return whole(out, Status::RESOURCE, b"");
+        }
+        // RFC 8881, section 16.2.3: before anything else.
+        if !server.config().minor_versions.contains(&head.minor) {
+            return whole(out, Status::MINOR_VERS_MISMATCH, head.tag);
+        }
+        self.core.minor = head.minor;
+        if head.count == 0 {
+            return whole(out, Status::OK, head.tag);
+        }
+        if head.minor == 0 {
+            match session::duplicate(server, &mut self.core, body) {
+                session::Duplicate::No => {}
+                session::Duplicate::UnderWay => return Err(Ended::Unanswered),
+                session::Duplicate::Answered(reply) => {
+                    out.raw(&reply);
+                    return Err(Ended::Answered);
+                }
+            }
+        }
+        let position = body.len() - r.remaining();
+        Ok(At::Operation(Place { position, count: head.count, done: 0, head: ReplyWriter::begin(out, head.tag) }))
+    }
+
+    /// Decodes and does one operation.
+    fn operation(&mut self, server: &Server, patience: Patience, body: &[u8], out: &mut Writer, place: &mut Place) -> Next {
+        let mut r = Reader::new(&body[place.position..]);
+        let core = &mut self.core;
+        core.index = place.done;
+        core.result_at = out.len();
+        let number = r.clone().u32();
+        core.op = number.unwrap_or(vouch_nfs4::op::ILLEGAL);
+        let args = Args::decode(core.minor, &mut r);
+        let last = place.done + 1 == place.count;
+        core.next_op = if last { None } else { r.clone().u32().ok() };
+        let (object, bytes) = (core.current.clone(), (core.bytes_read, core.bytes_written));
+        let judged = match &args {
+            Ok(args) => judge(core, args, place, server),
+            Err(_) => Err(Status::BADXDR),
+        };
+        let mut walk = Walk { server, patience, core, out };
+        let outcome = match (judged, args) {
+            (Err(status), _) => Err(Stop::Status(status)),
+            (Ok(()), Ok(Args::Sequence(args))) => {
+                let opening = Opening { args: &args, body_len: body.len(), rest: r.rest(), operations: place.count };
+                match session::sequence(&mut walk, &opening) {
+                    Ok(session::Sequence::Go) => Ok(()),
+                    Ok(session::Sequence::Answered(reply)) => {
+                        let start = self.start;
+                        walk.out.truncate(start);
+                        walk.out.raw(&reply);
+                        return Next::Replayed;
+                    }
+                    Ok(session::Sequence::Uncached) => {
+                        // RFC 8881, section 2.10.6.1.3: the operation after SEQUENCE says it.
+                        place.done += 1;
+                        if let Some(op) = walk.core.next_op {
+                            Results::failure(Op(op), Status::RETRY_UNCACHED_REP).encode(walk.out);
+                            place.done += 1;
+                            return Next::End(Status::RETRY_UNCACHED_REP);
+                        }
+                        return Next::End(Status::OK);
+                    }
+                    Err(stop) => Err(stop),
+                }
+            }
+            (Ok(()), Ok(args)) => {
+                if crate::op::changes(args.op()) {
+                    session::begin_change(server, walk.core);
+                }
+                dispatch(&mut walk, &args)
+            }
+            (Ok(()), Err(_)) => unreachable!("arguments that can't be read were judged"),
+        };
+        let status = match outcome {
+            Ok(()) => walk.fits(last),
+            Err(Stop::Blocked) => {
+                let at = walk.result_at;
+                walk.out.truncate(at);
+                return Next::Blocked;
+            }
+            Err(Stop::Written(status)) => status,
+            Err(Stop::Status(status)) => walk.fail(status),
+            Err(Stop::Fault(status, source)) => {
+                server.note_error(walk.core, object.as_ref(), status, &source);
+                walk.fail(status)
+            }
+        };
+        place.position = body.len() - r.remaining();
+        place.done += 1;
+        observe(server, &self.core, object.as_ref(), status, bytes);
+        if status.is_ok() { Next::Go } else { Next::End(status) }
+    }
+
+    /// Makes durable what the operations changed. `Some(Ok)`: it failed, and the result of the operation that it failed for is written anew. `Some(Err)`: it must wait.
+    fn sync(&mut self, server: &Server, patience: Patience, out: &mut Writer, place: &mut Place) -> Option<Result<Status, ()>> {
+        let mut worse = None;
+        while let Some(one) = self.core.unsynced.last() {
+            match one.files.site.export.file_system.sync_metadata(&one.ids, patience) {
+                Ok(()) => {}
+                Err(vouch_vfs::Error::WouldBlock) if patience == Patience::None => return Some(Err(())),
+                Err(error) => {
+                    let (status, source) = match Stop::from(error) {
+                        Stop::Fault(status, source) => (status, source),
+                        Stop::Status(status) | Stop::Written(status) => (status, std::io::Error::other("metadata did not become durable")),
+                        Stop::Blocked => (Status::DELAY, std::io::Error::other("waits although it was let")),
+                    };
+                    out.truncate(one.result_at);
+                    Results::failure(Op(one.op), status).encode(out);
+                    place.done = one.results_before + 1;
+                    let results = one.result_at;
+                    self.core.spans.retain(|(at, _)| *at <= results);
+                    server.note_error(&self.core, None, status, &source);
+                    worse = Some(Ok(status));
+                }
+            }
+            self.core.unsynced.pop();
+        }
+        worse
+    }
+}
+
+impl Walk<'_> {
+    /// Writes the result of an operation that failed with nothing but a status.
+    pub(crate) fn fail(&mut self, status: Status) -> Status {
+        let status = crate::op::status_of_minor(self.minor, status);
+        let (at, op) = (self.result_at, self.op);
+        self.out.truncate(at);
+        while self.core.spans.last().is_some_and(|(position, _)| *position > at) {
+            let (_, span) = self.core.spans.pop().expect("one has just been seen");
+            self.core.spans_len -= span.len;
+        }
+        // RFC 8881, section 16.2.3: a number that isn't known is answered by OP_ILLEGAL in its place.
+        match Op(op).since().is_some_and(|since| since <= self.minor) {
+            true => Results::failure(Op(op), status).encode(self.out),
+            false => Results::Illegal(status).encode(self.out),
+        }
+        status
+    }
+
+    /// A result is only good if the reply may be so long (RFC 8881, section 2.10.6.4).
+    fn fits(&mut self, last: bool) -> Status {
+        let reserve = if last { 0 } else { FAILURE_LEN };
+        if self.out.len() + self.spans_len + reserve <= self.end_max {
+            return Status::OK;
+        }
+        let status = self.end_status;
+        self.fail(status)
+    }
+}
+
+/// Length of a result that says nothing but a status.
+const FAILURE_LEN: usize = 8;
+/// Longest result of an operation that changes something: an OPEN with a delegation.
+const CHANGE_LEN_MAX: usize = 512;
+
+/// Whether an operation may stand where it does, and be done at all.
+fn judge(core: &Core, args: &Args<'_>, place: &Place, server: &Server) -> Result<(), Status> {
+    let op = args.op();
+    if matches!(args, Args::Illegal(_)) {
+        return Err(Status::OP_ILLEGAL);
+    }
+    if place.done >= server.config().limits.operations_max {
+        return Err(if core.minor == 0 { Status::RESOURCE } else { Status::TOO_MANY_OPS });
+    }
+    if core.minor > 0 {
+        let alone =
+            matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::DESTROY_SESSION | Op::DESTROY_CLIENTID);
+        match place.done {
+            0 if op == Op::SEQUENCE => {}
+            // RFC 8881, section 2.10.2 and the descriptions of these: without SEQUENCE they must be alone.
+            0 if alone && place.count > 1 => return Err(Status::NOT_ONLY_OP),
+            0 if alone => {}
+            0 => return Err(Status::OP_NOT_IN_SESSION),
+            _ if op == Op::SEQUENCE => return Err(Status::SEQUENCE_POS),
+            // Section 18.34.3: never with others.
+            _ if op == Op::BIND_CONN_TO_SESSION => return Err(Status::NOT_ONLY_OP),
+            _ => {}
+        }
+        if op.removed_in_4_1() {
+            return Err(Status::NOTSUPP);
+        }
+    }
+    // What changes something must not be done if its result could not be told.
+    if crate::op::changes(op) && core.result_at + core.spans_len + CHANGE_LEN_MAX > core.end_max {
+        return Err(core.end_status);
+    }
+    Ok(())
+}
+
+fn observe(server: &Server, core: &Core, object: Option<&Object>, status: Status, before: (u64, u64)) {
+    let file = match object {
+        Some(Object::File(file)) => Some(file),
+        _ => None,
+    };
+    server.observer().operation(&Observation {
+        connection: &core.connection,
+        principal: &core.principal,
+        flavour: core.flavour,
+        minor: core.minor,
+        op: core.op,
+        status: status.0,
+        export: file.map(|file| file.grant.site.export.id),
+        file: file.map(|file| &file.id),
+        name: None,
+        bytes_read: core.bytes_read - before.0,
+        bytes_written: core.bytes_written - before.1,
+    });
+}

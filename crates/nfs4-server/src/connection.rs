@@ -1,0 +1,35 @@
+//! What the server remembers of a transport connection. The socket is the driver's.
+
+use std::net::SocketAddr;
+
+use parking_lot::Mutex;
+
+use crate::ConnectionId;
+use crate::grant::GrantCache;
+
+/// A connection: who is at its other end.
+pub struct Connection {
+    id: ConnectionId,
+    peer: SocketAddr,
+    grants: Mutex<GrantCache>,
+}
+
+impl Connection {
+    pub(crate) fn new(id: ConnectionId, peer: SocketAddr) -> Self {
+        Connection { id, peer, grants: Mutex::default() }
+    }
+
+    /// Its identifier.
+    pub fn id(&self) -> ConnectionId {
+        self.id
+    }
+
+    /// Address of the client.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    pub(crate) fn grants(&self) -> &Mutex<GrantCache> {
+        &self.grants
+    }
+}

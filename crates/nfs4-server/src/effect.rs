@@ -1,0 +1,68 @@
+//! What the server wants done outside: the driver carries effects out, in order.
+
+use std::net::SocketAddr;
+
+use crate::Job;
+
+/// Identifies a transport connection for as long as the server runs; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);
+
+/// Identifies a callback that was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct CallbackId(pub u64);
+
+/// Where a callback goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallbackTo {
+    /// Over a connection that a client made and bound to its back channel (RFC 8881, section 2.10.3.1).
+    Connection(ConnectionId),
+    /// To the address that a client of 4.0 gave: the driver connects, and keeps the connection for a while (RFC 7530, section 16.33).
+    Address(SocketAddr),
+}
+
+/// The callback's peer can't be reached, or did not answer in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreachable;
+
+/// Something to be done outside.
+pub enum Effect {
+    /// Send a callback; then call [`Server::callback_reply`](crate::Server::callback_reply) exactly once, with the reply's whole RPC message or with [`Unreachable`].
+    Callback {
+        /// Names it in the reply.
+        id: CallbackId,
+        /// Whereto.
+        to: CallbackTo,
+        /// Transaction id in the message; unique per target among what is outstanding.
+        xid: u32,
+        /// The RPC call message without record mark.
+        record: Vec<u8>,
+        /// How long to wait for the answer, milliseconds.
+        timeout_ms: u64,
+    },
+    /// Keep this recovery record: it must be durable before the reply that came with it is sent. Replaces one with the same key.
+    Persist {
+        /// Key: opaque to the driver.
+        key: Vec<u8>,
+        /// Value: opaque to the driver.
+        value: Vec<u8>,
+    },
+    /// Forget the recovery record with this key. Need not be durable at once.
+    Forget {
+        /// Key.
+        key: Vec<u8>,
+    },
+    /// Forget all recovery records that were there at the start and have not been persisted again since: the grace period is over.
+    GraceEnded,
+    /// Close a connection: its peer broke the protocol in a way that no status can tell.
+    Disconnect(ConnectionId),
+    /// Work to go on with in a thread that may sleep: [`Job::step`] until it is done.
+    Background(Job),
+}
+
+/// What the recovery store held at the start.
+#[derive(Clone, Debug, Default)]
+pub struct Recovered {
+    /// Keys and values as they were persisted.
+    pub records: Vec<(Vec<u8>, Vec<u8>)>,
+}

@@ -1,0 +1,117 @@
+//! What is exported, where in the pseudo file system, and to whom under which conditions. Matching a client's address to a line of a configuration is the driver's.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use vouch_vfs::FileSystem;
+
+use crate::Flavour;
+
+/// Number of an export, part of its filehandles: it must be the same after a restart, so it comes from `fsid=` or from the path, never from a count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ExportId(pub u32);
+
+/// Whose rights a caller gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Squash {
+    /// Who becomes the anonymous user.
+    pub who: SquashWho,
+    /// User number of the anonymous user.
+    pub anonymous_uid: u32,
+    /// Group number of the anonymous user.
+    pub anonymous_gid: u32,
+}
+
+/// Who becomes the anonymous user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SquashWho {
+    /// Nobody but callers under AUTH_NONE.
+    Nobody,
+    /// User and group 0.
+    Root,
+    /// Everybody.
+    All,
+}
+
+/// What one client may do with an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientAccess {
+    /// No changes.
+    pub read_only: bool,
+    /// Flavours that are let in, best first: the order of SECINFO (RFC 8881, section 18.29.3). Not empty.
+    pub flavours: Vec<Flavour>,
+    /// Whose rights callers get.
+    pub squash: Squash,
+    /// Calls must come from a port below 1024.
+    pub secure_port: bool,
+}
+
+/// Which clients get which access. Answers from memory; the driver resolves hosts and netgroups beforehand or in the background.
+pub trait ClientMatcher: Send + Sync {
+    /// What a client at `peer` may do; none if the export is not for it.
+    fn access_for(&self, peer: SocketAddr) -> Option<Arc<ClientAccess>>;
+}
+
+/// One export.
+#[derive(Clone)]
+pub struct Export {
+    /// Its number.
+    pub id: ExportId,
+    /// Where it hangs in the pseudo file system: path components, empty for the root itself. Each is a valid name (`vouch_vfs::Name`).
+    pub pseudo_path: Vec<Vec<u8>>,
+    /// Major and minor number that clients see as fsid. None: from the export's number, and the file system's own where a mount point is crossed inside.
+    pub fsid: Option<(u64, u64)>,
+    /// Path or database that it shows, for messages and records.
+    pub source: Arc<str>,
+    /// The files.
+    pub file_system: Arc<dyn FileSystem>,
+    /// Whom it is for.
+    pub clients: Arc<dyn ClientMatcher>,
+}
+
+/// Why a set of exports can't be served together. The configuration's fault.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExportsError {
+    /// Two exports have one number.
+    #[error("exports {0} and {1} have the same number (fsid=)")]
+    SameId(Arc<str>, Arc<str>),
+    /// Two exports hang at one place.
+    #[error("exports {0} and {1} have the same pseudo path")]
+    SamePath(Arc<str>, Arc<str>),
+    /// A component of a path is no name.
+    #[error("pseudo path of export {0} has a component that is no file name")]
+    BadPath(Arc<str>),
+}
+
+/// All exports, checked to fit together.
+#[derive(Clone, Default)]
+pub struct Exports {
+    exports: Vec<Arc<Export>>,
+}
+
+impl Exports {
+    /// The set of these.
+    pub fn new(exports: impl IntoIterator<Item = Export>) -> Result<Self, ExportsError> {
+        let mut all: Vec<Arc<Export>> = Vec::new();
+        for export in exports {
+            if export.pseudo_path.iter().any(|part| vouch_vfs::Name::new(part).is_none()) {
+                return Err(ExportsError::BadPath(export.source));
+            }
+            for other in &all {
+                if other.id == export.id {
+                    return Err(ExportsError::SameId(other.source.clone(), export.source));
+                }
+                if other.pseudo_path == export.pseudo_path {
+                    return Err(ExportsError::SamePath(other.source.clone(), export.source));
+                }
+            }
+            all.push(Arc::new(export));
+        }
+        Ok(Exports { exports: all })
+    }
+
+    /// The exports, in the order given.
+    pub fn all(&self) -> &[Arc<Export>] {
+        &self.exports
+    }
+}

@@ -1,0 +1,135 @@
+//! Filehandles: how they are written, authenticated and read back. What they name is resolved elsewhere.
+//!
+//! ```text
+//! version 1 | kind 0 pseudo, 1 file | number u32: 0, or of the export | identity: 8 bytes of a pseudo node, or a FileId | authenticator 16
+//! ```
+//! The authenticator is BLAKE3 keyed with a secret of this server over all before it, so that a guessed handle is refused (docs/formats/filehandle.md).
+
+use vouch_nfs4::{FILEHANDLE_LEN_MAX, Filehandle, Status};
+use vouch_vfs::FileId;
+
+use crate::ExportId;
+
+const VERSION: u8 = 1;
+const KIND_PSEUDO: u8 = 0;
+const KIND_FILE: u8 = 1;
+const HEAD_LEN: usize = 6;
+const MAC_LEN: usize = 16;
+
+const _: () = assert!(HEAD_LEN + vouch_vfs::FILE_ID_LEN_MAX + MAC_LEN <= FILEHANDLE_LEN_MAX, "the longest identity fits a filehandle");
+
+/// Identity of a node of the pseudo file system: it comes from the node's path, so it is the same after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PseudoId(pub(crate) u64);
+
+/// What a filehandle names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Named {
+    /// A directory of the pseudo file system.
+    Pseudo(PseudoId),
+    /// A file of an export.
+    File(ExportId, FileId),
+}
+
+/// Writes and reads filehandles. Holds the secret, so it has no `Debug`.
+pub(crate) struct HandleCodec {
+    key: [u8; 32],
+}
+
+impl HandleCodec {
+    pub(crate) fn new(key: [u8; 32]) -> Self {
+        HandleCodec { key }
+    }
+
+    /// The filehandle of what is named.
+    pub(crate) fn seal(&self, named: &Named) -> Filehandle {
+        let mut bytes = [0u8; FILEHANDLE_LEN_MAX];
+        bytes[0] = VERSION;
+        let pseudo;
+        let (kind, export, identity) = match named {
+            Named::Pseudo(id) => {
+                pseudo = id.0.to_be_bytes();
+                (KIND_PSEUDO, 0, &pseudo[..])
+            }
+            Named::File(export, id) => (KIND_FILE, export.0, id.as_bytes()),
+        };
+        bytes[1] = kind;
+        bytes[2..HEAD_LEN].copy_from_slice(&export.to_be_bytes());
+        let end = HEAD_LEN + identity.len();
+        bytes[HEAD_LEN..end].copy_from_slice(identity);
+        let mac = self.mac(&bytes[..end]);
+        bytes[end..end + MAC_LEN].copy_from_slice(&mac);
+        Filehandle::new(&bytes[..end + MAC_LEN]).expect("an identity is short enough, as asserted above")
+    }
+
+    /// What a filehandle names. RFC 8881, section 15.1.2.1: one that this server can't have made is BADHANDLE.
+    pub(crate) fn open(&self, handle: &Filehandle) -> Result<Named, Status> {
+        let (body, mac) = handle.as_bytes().split_last_chunk::<MAC_LEN>().ok_or(Status::BADHANDLE)?;
+        let (head, identity) = body.split_first_chunk::<HEAD_LEN>().ok_or(Status::BADHANDLE)?;
+        if !same(&self.mac(body), mac) {
+            return Err(Status::BADHANDLE);
+        }
+        let [version, kind, export @ ..] = *head;
+        match (version, kind) {
+            (VERSION, KIND_PSEUDO) => Ok(Named::Pseudo(PseudoId(u64::from_be_bytes(identity.try_into().map_err(|_| Status::BADHANDLE)?)))),
+            (VERSION, KIND_FILE) => Ok(Named::File(ExportId(u32::from_be_bytes(export)), FileId::new(identity).ok_or(Status::BADHANDLE)?)),
+            // Authentic, so a version of this server made it that was installed earlier or later.
+            _ => Err(Status::STALE),
+        }
+    }
+
+    fn mac(&self, bytes: &[u8]) -> [u8; MAC_LEN] {
+        let hash = blake3::keyed_hash(&self.key, bytes);
+        *hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes")
+    }
+}
+
+/// Compares in a time that doesn't depend on where the difference is.
+fn same(a: &[u8; MAC_LEN], b: &[u8; MAC_LEN]) -> bool {
+    std::hint::black_box(a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b))) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Vec<Named> {
+        vec![
+            Named::Pseudo(PseudoId(0)),
+            Named::Pseudo(PseudoId(u64::MAX)),
+            Named::File(ExportId(7), FileId::new(b"").unwrap()),
+            Named::File(ExportId(u32::MAX), FileId::new(&[9; vouch_vfs::FILE_ID_LEN_MAX]).unwrap()),
+        ]
+    }
+
+    #[test]
+    fn what_was_sealed_is_opened() {
+        let codec = HandleCodec::new([3; 32]);
+        for named in samples() {
+            assert_eq!(codec.open(&codec.seal(&named)), Ok(named));
+        }
+    }
+
+    // RFC 8881, section 15.1.2.1.
+    #[test]
+    fn any_changed_bit_is_a_bad_handle() {
+        let codec = HandleCodec::new([3; 32]);
+        for named in samples() {
+            let sealed = codec.seal(&named);
+            for at in 0..sealed.as_bytes().len() {
+                let mut bytes = sealed.as_bytes().to_vec();
+                bytes[at] ^= 0x40;
+                assert_eq!(codec.open(&Filehandle::new(&bytes).unwrap()), Err(Status::BADHANDLE));
+            }
+        }
+    }
+
+    #[test]
+    fn handles_of_another_server_are_bad() {
+        let (ours, theirs) = (HandleCodec::new([3; 32]), HandleCodec::new([4; 32]));
+        assert_eq!(ours.open(&theirs.seal(&samples()[2])), Err(Status::BADHANDLE));
+        for len in 0..30 {
+            assert_eq!(ours.open(&Filehandle::new(&vec![1; len]).unwrap()), Err(Status::BADHANDLE));
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! The seam to the system's users and groups: the driver implements it with the name service, caches and static maps.
+
+use std::sync::Arc;
+
+use vouch_vfs::{Caller, Patience};
+
+use crate::{Principal, Squash};
+
+/// The answer would have to wait for a name service, and [`Patience::None`] was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WouldWait;
+
+/// Maps principals to local rights, and owners to names and back. Called on the hot path: answers that were given a short while ago must come from memory without
+/// allocation.
+pub trait Identity: Send + Sync {
+    /// The local rights of a principal after squashing; none if it has no account here and isn't mapped to anybody. For `sec=sys` more than 16 groups may come from the
+    /// name service.
+    fn caller(&self, principal: &Principal, squash: &Squash, patience: Patience) -> Result<Option<Arc<Caller>>, WouldWait>;
+
+    /// Name of a user without domain.
+    fn user_name(&self, uid: u32, patience: Patience) -> Result<Option<Arc<str>>, WouldWait>;
+
+    /// Name of a group without domain.
+    fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, WouldWait>;
+
+    /// Number of the user of this name, without domain.
+    fn uid(&self, name: &str, patience: Patience) -> Result<Option<u32>, WouldWait>;
+
+    /// Number of the group of this name, without domain.
+    fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, WouldWait>;
+}

@@ -1,0 +1,186 @@
+//! Which open file I/O goes to: the one that a stateid names, or one opened for an anonymous stateid and kept for a while.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vouch_nfs4::op::Op;
+use vouch_nfs4::{Stateid, Status};
+use vouch_vfs::{Access, Caller, Error, OpenAccess, OpenFile};
+
+use crate::Flavour;
+use crate::state::{Credential, FileKey, Io, IoGrant};
+use crate::stop::Stop;
+use crate::walk::{FileRef, Walk};
+
+/// An open file as state keeps it.
+pub(crate) type OpenHandle = Arc<Held>;
+
+/// An open file, and with whose rights it was opened.
+pub(crate) struct Held {
+    open: Arc<dyn OpenFile>,
+    opener: Arc<Caller>,
+}
+
+impl Held {
+    pub(crate) fn new(open: Arc<dyn OpenFile>, opener: &Arc<Caller>) -> OpenHandle {
+        Arc::new(Held { open, opener: opener.clone() })
+    }
+
+    /// The open file.
+    pub(crate) fn file(&self) -> &dyn OpenFile {
+        &*self.open
+    }
+}
+
+/// What a file is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Read,
+    Write,
+    /// Whatever it is open for.
+    Any,
+}
+
+/// The open file that `stateid` lets be used. Special stateids open with the caller's own rights (RFC 8881, section 8.2.3).
+pub(crate) fn open_for(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, purpose: Use) -> Result<OpenHandle, Stop> {
+    let stateid = walk.substituted(stateid)?;
+    let io = match purpose {
+        Use::Read | Use::Any => Io::Read,
+        Use::Write => Io::Write,
+    };
+    let (client, key, now) = (walk.client_of_session(), file.key(), walk.now.mono_ms);
+    let granted = walk.state(|state| match state.io(client, &stateid, &key, io, now) {
+        Err(Status::OPENMODE) if purpose == Use::Any => state.io(client, &stateid, &key, Io::Write, now),
+        granted => granted,
+    })?;
+    match granted {
+        IoGrant::Open(held) => {
+            // A stateid is no key: whoever isn't the opener needs the rights himself (RFC 8881, section 8.2.4 and 18.32.3: ACCESS).
+            let opener = Arc::ptr_eq(&held.opener, &file.grant.caller) || held.opener == file.grant.caller;
+            if !opener && !machine(walk) {
+                rights(file, purpose)?;
+            }
+            Ok(held)
+        }
+        IoGrant::Anonymous => anonymous(walk, file, purpose),
+    }
+}
+
+/// Some open file, for COMMIT, which carries no stateid: one of the cache, or a new one.
+pub(crate) fn any_open(walk: &mut Walk<'_>, file: &FileRef) -> Result<OpenHandle, Stop> {
+    let key = file.key();
+    if let Some(open) = walk.state(|state| state.any_open(&key)) {
+        return Ok(open);
+    }
+    match anonymous(walk, file, Use::Write) {
+        // Whoever wrote may not be let in any more; what is to be made durable is there already.
+        Err(Stop::Status(Status::ACCESS)) => anonymous(walk, file, Use::Read),
+        opened => opened,
+    }
+}
+
+/// Whether the caller is the client's machine, which may finish its users' work (RFC 8881, section 2.10.8.3).
+fn machine(walk: &mut Walk<'_>) -> bool {
+    let Ok(turn) = walk.turn() else { return false };
+    if !matches!(walk.flavour, Flavour::Krb5i | Flavour::Krb5p) {
+        return false;
+    }
+    let (op, principal, flavour) = (Op(walk.op), walk.principal.clone(), walk.flavour);
+    walk.state(|state| state.machine_may(turn.client, op, Credential { principal: &principal, flavour }))
+}
+
+fn rights(file: &FileRef, purpose: Use) -> Result<(), Stop> {
+    let wanted = match purpose {
+        // As Linux does: what may be executed may be read for it.
+        Use::Read | Use::Any => Access::READ | Access::EXECUTE,
+        Use::Write => Access::MODIFY,
+    };
+    let has = file.files().access(&file.grant.caller, &file.id, wanted)?;
+    if (has & wanted) == Access::default() { Err(Status::ACCESS.into()) } else { Ok(()) }
+}
+
+fn anonymous(walk: &mut Walk<'_>, file: &FileRef, purpose: Use) -> Result<OpenHandle, Stop> {
+    let access = match purpose {
+        Use::Read | Use::Any => OpenAccess { read: true, write: false },
+        Use::Write => OpenAccess { read: false, write: true },
+    };
+    let (key, caller) = (file.key(), &file.grant.caller);
+    if let Some(open) = walk.server.anonymous().get(&key, caller, access, walk.now.mono_ms) {
+        return Ok(open);
+    }
+    let opened = file.files().open(caller, &file.id, access, true, walk.patience).map_err(|error| wrong_type(walk.minor, error))?;
+    let open = Held::new(opened, caller);
+    walk.server.anonymous().put(key, caller.clone(), access, open.clone(), walk.now.mono_ms);
+    Ok(open)
+}
+
+/// RFC 8881, section 18.22.3 and others: a directory is ISDIR, a symbolic link SYMLINK, anything else WRONG_TYPE; RFC 7530 has INVAL for both.
+pub(crate) fn wrong_type(minor: u32, error: Error) -> Stop {
+    match error {
+        Error::IsSymlink | Error::WrongType if minor == 0 => Status::INVAL.into(),
+        Error::IsSymlink => Status::SYMLINK.into(),
+        error => error.into(),
+    }
+}
+
+/// Files that were opened for anonymous stateids. Small: clients that open files don't use it.
+#[derive(Default)]
+pub(crate) struct Anonymous {
+    entries: Mutex<VecDeque<Entry>>,
+}
+
+struct Entry {
+    file: FileKey,
+    caller: Arc<Caller>,
+    access: OpenAccess,
+    open: OpenHandle,
+    used_ms: u64,
+}
+
+/// Open files that are kept: each is looked at to find one.
+const ENTRIES_MAX: usize = 64;
+/// How long an unused one is kept, milliseconds: rights are checked when it is opened, so not for long.
+const IDLE_MS_MAX: u64 = 2_000;
+
+impl Anonymous {
+    fn get(&self, file: &FileKey, caller: &Arc<Caller>, access: OpenAccess, now_ms: u64) -> Option<OpenHandle> {
+        let mut entries = self.entries.lock();
+        let entry = entries.iter_mut().find(|entry| {
+            entry.file == *file && entry.access == access && (Arc::ptr_eq(&entry.caller, caller) || entry.caller == *caller)
+        })?;
+        if entry.used_ms.saturating_add(IDLE_MS_MAX) <= now_ms {
+            return None;
+        }
+        Some(entry.open.clone())
+    }
+
+    fn put(&self, file: FileKey, caller: Arc<Caller>, access: OpenAccess, open: OpenHandle, now_ms: u64) {
+        let mut entries = self.entries.lock();
+        entries.retain(|entry| !(entry.file == file && entry.access == access && entry.caller == caller));
+        let dropped = if entries.len() >= ENTRIES_MAX { entries.pop_front() } else { None };
+        entries.push_back(Entry { file, caller, access, open, used_ms: now_ms });
+        drop(entries);
+        drop(dropped);
+    }
+
+    /// Closes what has aged.
+    pub(crate) fn clean(&self, now_ms: u64) {
+        let old: Vec<Entry> = {
+            let mut entries = self.entries.lock();
+            let all = std::mem::take(&mut *entries);
+            let (kept, old) = all.into_iter().partition(|entry| entry.used_ms.saturating_add(IDLE_MS_MAX) > now_ms);
+            *entries = kept;
+            old.into()
+        };
+        drop(old);
+    }
+
+    /// Closes those of a file that is gone, so that its blocks are freed.
+    pub(crate) fn forget(&self, file: &FileKey) {
+        let mut entries = self.entries.lock();
+        if entries.iter().any(|entry| entry.file == *file) {
+            entries.retain(|entry| entry.file != *file);
+        }
+    }
+}

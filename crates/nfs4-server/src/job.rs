@@ -1,0 +1,29 @@
+//! Work that outlives the compound that asked for it: asynchronous COPY.
+
+use crate::{Effect, Now, Server};
+
+/// A piece of work to be gone on with in a thread that may sleep.
+pub struct Job(Box<dyn Steps>);
+
+/// How far a job is.
+pub enum JobProgress {
+    /// There is more to do: call again, after other jobs had their turn.
+    More,
+    /// Done.
+    Done(Vec<Effect>),
+}
+
+pub(crate) trait Steps: Send {
+    fn step(&mut self, server: &Server, now: Now) -> JobProgress;
+}
+
+impl Job {
+    pub(crate) fn new(steps: impl Steps + 'static) -> Self {
+        Job(Box::new(steps))
+    }
+
+    /// Does a bounded part of the work, perhaps sleeping.
+    pub fn step(&mut self, server: &Server, now: Now) -> JobProgress {
+        self.0.step(server, now)
+    }
+}

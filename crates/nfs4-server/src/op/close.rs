@@ -1,0 +1,25 @@
+//! CLOSE (RFC 8881, section 18.2).
+
+use vouch_nfs4::Status;
+use vouch_nfs4::op::{CloseArgs, CloseOk, Results};
+
+use super::owner_call::in_turn;
+use crate::stop::Outcome;
+use crate::walk::Walk;
+
+pub(crate) fn close(walk: &mut Walk<'_>, args: &CloseArgs) -> Outcome {
+    let file = walk.current_file(Status::BAD_STATEID)?;
+    let stateid = walk.substituted(&args.stateid)?;
+    let now = walk.now.mono_ms;
+    in_turn(
+        walk,
+        |state| state.owner_turn_by_state(&stateid, args.seq, now),
+        |walk| {
+            let client = walk.client_of_session();
+            let stateid = walk.state(|state| state.close(client, &stateid, &file.key(), now))?;
+            walk.result_stateid(stateid);
+            Results::Close(Ok(CloseOk { stateid })).encode(walk.out);
+            Ok(())
+        },
+    )
+}

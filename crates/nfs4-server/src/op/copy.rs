@@ -1,0 +1,165 @@
+//! COPY (RFC 7862, section 15.2) within the server: at once, or in the background when the client lets it and it is long.
+
+use vouch_nfs4::cb::OffloadInfo;
+use vouch_nfs4::op::{CopyArgs, CopyOk, CopyRequirements, Results, StableHow, WriteResponse};
+use vouch_nfs4::{Stateid, Status};
+use vouch_vfs::Patience;
+
+use crate::io::{self, Use};
+use crate::job::{JobProgress, Steps};
+use crate::state::StateKey;
+use crate::stop::{Outcome, Stop};
+use crate::walk::{FileRef, Walk};
+use crate::{Effect, Job, Now, OpenHandle, Server};
+
+/// From this length on a copy is not done by a thread that must not wait.
+const LONG_LEN: u64 = 1 << 20;
+/// From this length on a copy goes on in the background, if the client lets it.
+const BACKGROUND_LEN: u64 = 64 << 20;
+
+/// The two files of a copy or a clone: the saved one is the source, the current one the destination.
+pub(crate) struct Pair {
+    pub(crate) to: FileRef,
+    pub(crate) source: OpenHandle,
+    pub(crate) destination: OpenHandle,
+    same: bool,
+}
+
+impl Pair {
+    pub(crate) fn open(walk: &mut Walk<'_>, source: &Stateid, destination: &Stateid) -> Result<Pair, Stop> {
+        let from = walk.saved_file(Status::ISDIR)?;
+        let to = walk.current_file(Status::ISDIR)?;
+        // RFC 7862, section 15.2.3: files of two file systems are copied by the client.
+        if !from.same_export(&to) {
+            return Err(Status::XDEV.into());
+        }
+        to.writable()?;
+        let destination = io::open_for(walk, &to, destination, Use::Write)?;
+        // The source's stateid may be the saved one (RFC 8881, section 16.2.3.1.2).
+        let current = std::mem::replace(&mut walk.core.current_stateid, walk.core.saved_stateid);
+        let source = io::open_for(walk, &from, source, Use::Read);
+        walk.core.current_stateid = current;
+        let same = from.id == to.id;
+        Ok(Pair { to, source: source?, destination, same })
+    }
+
+    /// RFC 7862, sections 15.2.3 and 15.13.3: ranges of one file must not overlap, and must be ranges.
+    pub(crate) fn check_range(&self, from: u64, to: u64, count: u64) -> Result<(), Status> {
+        let ends = (from.checked_add(count), to.checked_add(count));
+        let (Some(from_end), Some(to_end)) = ends else { return Err(Status::INVAL) };
+        if to_end > self.to.grant.site.traits.file_size_max {
+            return Err(Status::FBIG);
+        }
+        // A count of zero means to the end of the file.
+        let overlaps = if count == 0 { true } else { from < to_end && to < from_end };
+        if self.same && overlaps { Err(Status::INVAL) } else { Ok(()) }
+    }
+}
+
+pub(crate) fn copy(walk: &mut Walk<'_>, args: &CopyArgs<'_>) -> Outcome {
+    // RFC 7862, section 15.2.3: copies from other servers are not offered.
+    if !args.source_server.is_empty() {
+        return Err(Status::NOTSUPP.into());
+    }
+    let pair = Pair::open(walk, &args.source, &args.destination)?;
+    pair.check_range(args.source_offset, args.destination_offset, args.count)?;
+    let size = pair.source.file().attributes()?.size;
+    // RFC 7862, section 15.2.3: a source offset beyond the end, and a range that goes beyond it, are INVAL.
+    if args.source_offset > size || args.source_offset.saturating_add(args.count) > size {
+        return Err(Status::INVAL.into());
+    }
+    let len = if args.count == 0 { size - args.source_offset } else { args.count };
+    if walk.patience == Patience::None && len >= LONG_LEN {
+        return Err(Stop::Blocked);
+    }
+    let mut copying = Copying {
+        source: pair.source.clone(),
+        destination: pair.destination.clone(),
+        from: args.source_offset,
+        to: args.destination_offset,
+        len,
+        done: 0,
+    };
+    if !args.synchronous && len >= BACKGROUND_LEN {
+        return in_background(walk, &pair, copying);
+    }
+    let step = walk.server.config().limits.copy_step_len_max;
+    while copying.done < copying.len.min(step) && copying.step()? {}
+    walk.bytes_read += copying.done;
+    walk.bytes_written += copying.done;
+    let response =
+        WriteResponse { callback: None, count: copying.done, committed: StableHow::Unstable, verifier: walk.server.write_verifier() };
+    answer(walk, response, true);
+    Ok(())
+}
+
+fn answer(walk: &mut Walk<'_>, response: WriteResponse, synchronous: bool) {
+    let requirements = CopyRequirements { consecutive: true, synchronous };
+    Results::Copy(Ok(CopyOk { response, requirements })).encode(walk.out);
+}
+
+/// RFC 7862, section 15.2.3: the copy goes on after the answer, which names it.
+fn in_background(walk: &mut Walk<'_>, pair: &Pair, copying: Copying) -> Outcome {
+    let client = walk.turn()?.client;
+    let key = pair.to.key();
+    let (copy, stateid) = walk.state(|state| state.copy_begin(client, &key))?;
+    walk.core.effects.push(Effect::Background(Job::new(Background { copy, copying })));
+    let verifier = walk.server.write_verifier();
+    answer(walk, WriteResponse { callback: Some(stateid), count: 0, committed: StableHow::Unstable, verifier }, false);
+    Ok(())
+}
+
+/// A copy on its way.
+struct Copying {
+    source: OpenHandle,
+    destination: OpenHandle,
+    from: u64,
+    to: u64,
+    len: u64,
+    done: u64,
+}
+
+/// Most bytes of one call of the file system: others want their turn, and a cancellation wants to be seen.
+const STEP_LEN: u64 = 8 << 20;
+
+impl Copying {
+    /// Copies some. False at the end of the source, which may have become shorter.
+    fn step(&mut self) -> Result<bool, vouch_vfs::Error> {
+        let len = (self.len - self.done).min(STEP_LEN);
+        let copied = self.destination.file().copy_from(self.source.file(), self.from + self.done, self.to + self.done, len)?;
+        self.done += copied.min(len);
+        Ok(copied > 0)
+    }
+}
+
+/// An asynchronous copy.
+struct Background {
+    copy: StateKey,
+    copying: Copying,
+}
+
+impl Steps for Background {
+    fn step(&mut self, server: &Server, now: Now) -> JobProgress {
+        let stepped = if self.copying.done < self.copying.len { self.copying.step() } else { Ok(false) };
+        let mut effects = Vec::new();
+        let done = self.copying.done;
+        let info = match stepped {
+            Ok(true) if done < self.copying.len => {
+                return match server.with_state(&mut effects, |state| state.copy_goes_on(self.copy, done)) {
+                    true => JobProgress::More,
+                    false => JobProgress::Done(effects),
+                };
+            }
+            Ok(_) => {
+                let verifier = server.write_verifier();
+                OffloadInfo::Done(WriteResponse { callback: None, count: done, committed: StableHow::Unstable, verifier })
+            }
+            Err(error) => match Stop::from(error) {
+                Stop::Status(status) | Stop::Written(status) | Stop::Fault(status, _) => OffloadInfo::Failed(status, done),
+                Stop::Blocked => return JobProgress::More,
+            },
+        };
+        server.with_state(&mut effects, |state| state.copy_done(self.copy, info, now.mono_ms));
+        JobProgress::Done(effects)
+    }
+}

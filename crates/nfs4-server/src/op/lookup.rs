@@ -1,0 +1,99 @@
+//! LOOKUP and LOOKUPP (RFC 8881, sections 18.13 and 18.14).
+
+use vouch_nfs4::op::{LookupArgs, Results};
+use vouch_nfs4::{Name, Status};
+use vouch_vfs::{Error, FileType};
+
+use crate::stop::{Outcome, Stop};
+use crate::tree::Child;
+use crate::walk::{FileRef, Object, Walk};
+
+pub(crate) fn lookup(walk: &mut Walk<'_>, args: &LookupArgs<'_>) -> Outcome {
+    walk.current_any()?;
+    let found = find(walk, args.name)?;
+    // RFC 8881, section 2.6.3.1.1.3: the flavour is judged by what was found.
+    if matches!(&found, Object::File(file) if !file.grant.flavour_fits) {
+        return Err(Status::WRONGSEC.into());
+    }
+    walk.set_current(found);
+    Results::Lookup(Ok(())).encode(walk.out);
+    Ok(())
+}
+
+pub(crate) fn lookupp(walk: &mut Walk<'_>) -> Outcome {
+    let found = above(walk)?;
+    if matches!(&found, Object::File(file) if !file.grant.flavour_fits) {
+        return Err(Status::WRONGSEC.into());
+    }
+    walk.set_current(found);
+    Results::Lookupp(Ok(())).encode(walk.out);
+    Ok(())
+}
+
+/// What a name in the current directory leads to, whatever the flavour.
+pub(crate) fn find(walk: &Walk<'_>, name: Name<'_>) -> Result<Object, Stop> {
+    match walk.current_any()? {
+        Object::Pseudo(id) => {
+            let name = name.component()?;
+            let node = walk.tree.node(*id).ok_or(Status::STALE)?;
+            let child = node.child(name.as_bytes()).ok_or(Status::NOENT)?;
+            if !walk.tree.visible(child, walk.connection.peer()) {
+                return Err(Status::NOENT.into());
+            }
+            match child {
+                Child::Node(id) => Ok(Object::Pseudo(id)),
+                Child::Export(id) => walk.object(walk.tree.site(id).ok_or(Status::NOENT)?.handle()),
+            }
+        }
+        Object::File(directory) => {
+            let component = match super::name(name) {
+                Ok(component) => component,
+                Err(status) => return Err(name_status(walk, directory, status)),
+            };
+            if let Some(site) = walk.tree.junction(directory.grant.site.export.id, &directory.id, component.as_bytes())
+                && walk.tree.visible(Child::Export(site.export.id), walk.connection.peer())
+            {
+                return walk.object(site.handle());
+            }
+            let found = directory.files().lookup(&directory.grant.caller, &directory.id, component, walk.patience);
+            let (id, _) = found.map_err(|error| directory_error(walk, directory, error))?;
+            Ok(Object::File(directory.with(id)))
+        }
+    }
+}
+
+/// The directory above the current one, whatever the flavour.
+pub(crate) fn above(walk: &Walk<'_>) -> Result<Object, Stop> {
+    match walk.current_any()? {
+        Object::Pseudo(id) => {
+            let node = walk.tree.node(*id).ok_or(Status::STALE)?;
+            // RFC 8881, section 18.14.3: there is nothing above the root.
+            Ok(Object::Pseudo(node.parent().ok_or(Status::NOENT)?))
+        }
+        Object::File(file) if file.id == file.grant.site.root => walk.object(file.grant.site.above.ok_or(Status::NOENT)?),
+        Object::File(file) => {
+            let parent = file.files().parent(&file.grant.caller, &file.id);
+            let id = parent.map_err(|error| directory_error(walk, file, error))?;
+            Ok(Object::File(file.with(id)))
+        }
+    }
+}
+
+/// RFC 8881, section 15.1.2.8: an operation on a directory that meets a symbolic link says SYMLINK.
+pub(crate) fn directory_error(walk: &Walk<'_>, file: &FileRef, error: Error) -> Stop {
+    if matches!(error, Error::NotDirectory)
+        && let Ok(attributes) = file.files().attributes(&file.id, walk.patience)
+        && attributes.file_type == FileType::Symlink
+    {
+        return Status::SYMLINK.into();
+    }
+    error.into()
+}
+
+/// A bad name in what is no directory: the directory is judged first.
+fn name_status(walk: &Walk<'_>, directory: &FileRef, status: Status) -> Stop {
+    match directory.files().attributes(&directory.id, walk.patience) {
+        Ok(attributes) => walk.require_directory(&attributes).err().unwrap_or(status).into(),
+        Err(_) => status.into(),
+    }
+}

@@ -1,0 +1,208 @@
+//! OPEN (RFC 8881, section 18.16; RFC 7530, section 16.16): with all claims, of a file that is there or is made.
+
+mod create;
+
+use vouch_nfs4::op::{
+    Delegation, OpenArgs, OpenClaim, OpenHow, OpenOk, OpenResultFlags, ReadDelegation, Results, ShareAccess, SpaceLimit, WriteDelegation,
+};
+use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Bitmap, Bytes, ChangeInfo, Name, Status};
+use vouch_vfs::{Access, FileType, OpenAccess, OpenFile};
+
+use super::owner_call::in_turn;
+use crate::io::{Held, wrong_type};
+use crate::state::{Claim, ClientKey, Granted, OpenCall, Opened, OwnerKind, Share, Want};
+use crate::stop::{Outcome, Stop};
+use crate::walk::{FileRef, Object, Walk};
+
+/// An OPEN, as far as it is known without looking at files.
+#[derive(Clone, Copy)]
+struct Wish<'a> {
+    client: ClientKey,
+    owner: &'a [u8],
+    share: Share,
+    want: Want,
+    claim: Claim,
+}
+
+/// What is told of an open beside its state.
+struct Found {
+    change: ChangeInfo,
+    attrs_set: Bitmap,
+}
+
+pub(crate) fn open(walk: &mut Walk<'_>, args: &OpenArgs<'_>) -> Outcome {
+    walk.current_any()?;
+    let now = walk.now.mono_ms;
+    let client = match walk.turn() {
+        Ok(turn) => turn.client,
+        Err(_) => walk.state(|state| state.client_of_40(args.owner.client, now))?,
+    };
+    let owner = args.owner.owner.0;
+    in_turn(walk, |state| state.owner_turn(client, OwnerKind::Open, owner, args.seq), |walk| execute(walk, args, client))
+}
+
+fn execute(walk: &mut Walk<'_>, args: &OpenArgs<'_>, client: ClientKey) -> Outcome {
+    if walk.minor == 0 && args.access.0 & !ShareAccess::BOTH.0 != 0 {
+        return Err(Status::INVAL.into());
+    }
+    let (share, want) = (Share::new(args.access, args.deny)?, Want::new(args.access)?);
+    let (claim, name) = claim(walk, &args.claim)?;
+    let wish = Wish { client, owner: args.owner.owner.0, share, want, claim };
+    let (file, found, opened) = match &args.how {
+        // RFC 8881, section 18.16.3: a file is made only by name and without a claim to it.
+        OpenHow::Create(how) => match args.claim {
+            OpenClaim::Null(name) => create::create(walk, &wish, name, how)?,
+            _ => return Err(Status::INVAL.into()),
+        },
+        OpenHow::NoCreate => {
+            let file = match name {
+                Some(name) => by_name(walk, name)?,
+                None => walk.current_file(Status::ISDIR)?,
+            };
+            let opened = existing(walk, &wish, &file, false)?;
+            (file, Found { change: ChangeInfo::default(), attrs_set: Bitmap::EMPTY }, opened)
+        }
+    };
+    finish(walk, file, &found, &opened);
+    Ok(())
+}
+
+/// The claim in the words of state, and the name if it goes by one.
+fn claim<'a>(walk: &Walk<'_>, claim: &OpenClaim<'a>) -> Result<(Claim, Option<Name<'a>>), Stop> {
+    let since_4_1 = matches!(claim, OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh);
+    if walk.minor == 0 && since_4_1 {
+        // RFC 7531 has no such arms.
+        return Err(Status::BADXDR.into());
+    }
+    Ok(match claim {
+        OpenClaim::Null(name) => (Claim::New, Some(*name)),
+        OpenClaim::Previous(kind) => (Claim::Previous(*kind), None),
+        OpenClaim::DelegateCur(cur) => (Claim::Delegated(walk.substituted(&cur.stateid)?), Some(cur.name)),
+        OpenClaim::DelegatePrev(name) => (Claim::DelegatedPrevious, Some(*name)),
+        OpenClaim::Fh => (Claim::New, None),
+        OpenClaim::DelegCurFh(stateid) => (Claim::Delegated(walk.substituted(stateid)?), None),
+        OpenClaim::DelegPrevFh => (Claim::DelegatedPrevious, None),
+    })
+}
+
+fn by_name(walk: &Walk<'_>, name: Name<'_>) -> Result<FileRef, Stop> {
+    walk.current_object()?;
+    match super::lookup::find(walk, name)? {
+        Object::File(file) if !file.grant.flavour_fits => Err(Status::WRONGSEC.into()),
+        Object::File(file) => Ok(file),
+        Object::Pseudo(_) => Err(Status::ISDIR.into()),
+    }
+}
+
+/// Opens a file that is there. `truncate`: it is cut to nothing, as UNCHECKED4 asks.
+fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool) -> Result<Opened, Stop> {
+    let attributes = file.files().attributes(&file.id, walk.patience)?;
+    match attributes.file_type {
+        FileType::Regular => {}
+        FileType::Directory => return Err(Status::ISDIR.into()),
+        FileType::Symlink => return Err(Status::SYMLINK.into()),
+        // RFC 7530, section 16.16.5: 4.0 has SYMLINK for all that is no regular file and no directory; RFC 8881, section 18.16.3: WRONG_TYPE.
+        _ if walk.minor == 0 => return Err(Status::SYMLINK.into()),
+        _ => return Err(Status::WRONG_TYPE.into()),
+    }
+    if wish.share.writes() || truncate {
+        file.writable()?;
+    }
+    let call = wish.call(file);
+    let now = walk.now.mono_ms;
+    let plan = walk.state(|state| state.check_open(&call, now)).map_err(|status| {
+        // Who may not open the file at all is told so, and not how others have it open.
+        let rights = if status == Status::SHARE_DENIED { check_rights(file, wish.share) } else { Ok(()) };
+        rights.err().unwrap_or(status.into())
+    })?;
+    let wanted = OpenAccess { read: plan.union.reads(), write: plan.union.writes() };
+    let open = match plan.existing {
+        Some(open) if covers(open.file().access(), wanted) => {
+            // The owner's name is the client's word; whoever calls now must have the right himself.
+            check_rights(file, wish.share)?;
+            open
+        }
+        _ => {
+            // RFC 8881, section 8.4.2.1: what was open before the restart was let in then.
+            let owner_override = matches!(wish.claim, Claim::Previous(_));
+            let opened = file.files().open(&file.grant.caller, &file.id, wanted, owner_override, walk.patience);
+            Held::new(opened.map_err(|error| wrong_type(walk.minor, error))?, &file.grant.caller)
+        }
+    };
+    if truncate {
+        cut(walk, file, open.file())?;
+    }
+    Ok(walk.state(|state| state.open(&call, open, plan.union, now))?)
+}
+
+/// RFC 8881, section 18.16.3: UNCHECKED4 with a size of zero truncates.
+fn cut(walk: &mut Walk<'_>, file: &FileRef, open: &dyn OpenFile) -> Result<(), Stop> {
+    match open.access().write {
+        true => open.truncate(0)?,
+        false => {
+            let set = vouch_vfs::SetAttributes { size: Some(0), ..Default::default() };
+            file.files().set_attributes(&file.grant.caller, &file.id, None, &set)?;
+        }
+    }
+    walk.must_sync(&file.grant, &[file.id]);
+    Ok(())
+}
+
+fn covers(has: OpenAccess, wanted: OpenAccess) -> bool {
+    (has.read || !wanted.read) && (has.write || !wanted.write)
+}
+
+fn check_rights(file: &FileRef, share: Share) -> Result<(), Stop> {
+    let mut wanted = Access::default();
+    if share.reads() {
+        wanted = wanted | Access::READ;
+    }
+    if share.writes() {
+        wanted = wanted | Access::MODIFY;
+    }
+    let has = file.files().access(&file.grant.caller, &file.id, wanted | Access::EXECUTE)?;
+    // As Linux does: what may be executed may be read for it.
+    let readable = !share.reads() || has.has(Access::READ) || has.has(Access::EXECUTE);
+    let writable = !share.writes() || has.has(Access::MODIFY);
+    if readable && writable { Ok(()) } else { Err(Status::ACCESS.into()) }
+}
+
+impl<'a> Wish<'a> {
+    fn call(&self, file: &FileRef) -> OpenCall<'a> {
+        OpenCall { client: self.client, owner: self.owner, file: file.key(), share: self.share, claim: self.claim, want: self.want }
+    }
+}
+
+/// Writes the result, and makes the file and its stateid the current ones.
+fn finish(walk: &mut Walk<'_>, file: FileRef, found: &Found, opened: &Opened) {
+    let mut flags = OpenResultFlags::LOCKTYPE_POSIX;
+    if opened.confirm {
+        flags |= OpenResultFlags::CONFIRM;
+    }
+    if walk.minor > 0 {
+        flags |= OpenResultFlags::MAY_NOTIFY_LOCK;
+    }
+    let ok = OpenOk {
+        stateid: opened.stateid,
+        change: found.change,
+        flags,
+        attrs_set: found.attrs_set,
+        delegation: delegation(opened.delegation),
+    };
+    Results::Open(Ok(ok)).encode(walk.out);
+    walk.set_current(Object::File(file));
+    walk.result_stateid(opened.stateid);
+}
+
+/// RFC 8881, section 10.4.1: the ACE says who may open without asking. Nobody: the client asks for each user's rights by ACCESS.
+fn delegation(granted: Granted) -> Delegation<'static> {
+    let permissions = Ace { kind: AceType::ALLOW, flags: AceFlags(0), mask: AceMask(0), who: Bytes(b"") };
+    match granted {
+        Granted::None => Delegation::None,
+        Granted::Refused(why) => Delegation::NoneExt(why),
+        Granted::Read(stateid) => Delegation::Read(ReadDelegation { stateid, recall: false, permissions }),
+        Granted::Write(stateid) => {
+            Delegation::Write(WriteDelegation { stateid, recall: false, space_limit: SpaceLimit::Size(u64::MAX), permissions })
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! OPEN that may make the file (RFC 8881, section 18.16.3): UNCHECKED4, GUARDED4, EXCLUSIVE4 and EXCLUSIVE4_1.
+
+use vouch_nfs4::attr::Attr;
+use vouch_nfs4::op::CreateHow;
+use vouch_nfs4::{Bitmap, ChangeId, ChangeInfo, Name, Status};
+use vouch_vfs::{CreateHow as Make, Error, OpenAccess};
+
+use super::{Found, Wish, existing};
+use crate::attribute::{self, Settings, settings};
+use crate::io::Held;
+use crate::state::Opened;
+use crate::stop::Stop;
+use crate::walk::{FileRef, Object, Walk, change_info};
+
+/// Times in which a file system may keep the verifier: a client sets them anew when it is told of them (RFC 8881, section 18.16.3).
+const VERIFIER_TIMES: Bitmap = Bitmap::of(&[Attr::TIME_ACCESS.0, Attr::TIME_MODIFY.0]);
+
+pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: &CreateHow<'_>) -> Result<(FileRef, Found, Opened), Stop> {
+    let Object::File(directory) = walk.current_object()? else {
+        return Err(Status::ROFS.into());
+    };
+    if walk.minor == 0 && matches!(how, CreateHow::Exclusive41(_)) {
+        return Err(Status::BADXDR.into());
+    }
+    super::super::require_directory(walk, &directory)?;
+    let component = super::super::name(name)?;
+    let settings = wanted(walk, &directory, how)?;
+    directory.writable()?;
+    let now = walk.now.mono_ms;
+    // Before anything is made: whether new opens are let in at all.
+    walk.state(|state| state.admits(wish.client, now))?;
+    if let CreateHow::Unchecked(_) = how {
+        match super::by_name(walk, name) {
+            Ok(file) => return found(walk, wish, &directory, file, &settings),
+            Err(Stop::Status(Status::NOENT)) => {}
+            Err(stop) => return Err(stop),
+        }
+    }
+    let make = match how {
+        CreateHow::Unchecked(_) => Make::Unchecked,
+        CreateHow::Guarded(_) => Make::Guarded,
+        CreateHow::Exclusive(verifier) => Make::Exclusive(verifier.0),
+        CreateHow::Exclusive41(both) => Make::Exclusive(both.verifier.0),
+    };
+    // To give a new file a size is to write to it; the stateid allows no more for it.
+    let sized = settings.set.size.is_some_and(|size| size > 0);
+    let access = OpenAccess { read: wish.share.reads(), write: wish.share.writes() || sized };
+    let created = directory.files().create(&directory.grant.caller, &directory.id, component, make, &settings.set, access);
+    let created = created.map_err(|error| match error {
+        // What is there under the name of a file to be made.
+        Error::IsSymlink | Error::WrongType | Error::IsDirectory if make != Make::Unchecked => Stop::Status(Status::EXIST),
+        error => error.into(),
+    })?;
+    let file = directory.with(created.id);
+    if !created.new {
+        // Made by another between the look and the making, or by this call when it came before.
+        let opened = existing(walk, wish, &file, false)?;
+        let attrs_set = if make == Make::Unchecked { Bitmap::EMPTY } else { told(how, &settings) };
+        return Ok((file, Found { change: change_info(created.directory), attrs_set }, opened));
+    }
+    super::super::setattr::set_acls(&file, &settings)?;
+    walk.must_sync(&directory.grant, &[file.id, directory.id]);
+    let call = wish.call(&file);
+    let open = Held::new(created.open, &file.grant.caller);
+    let opened = walk.state(|state| state.open(&call, open, wish.share, now))?;
+    Ok((file, Found { change: change_info(created.directory), attrs_set: told(how, &settings) }, opened))
+}
+
+/// What the new file shall be like.
+fn wanted(walk: &Walk<'_>, directory: &FileRef, how: &CreateHow<'_>) -> Result<Settings, Stop> {
+    let supported = walk.supported(&Object::File(directory.clone()));
+    let read = |attrs| settings(attrs, supported, false, true, &walk.owners());
+    match how {
+        CreateHow::Unchecked(attrs) | CreateHow::Guarded(attrs) => read(attrs),
+        CreateHow::Exclusive(_) => Ok(Settings::default()),
+        CreateHow::Exclusive41(both) => {
+            let wanted = read(&both.attrs)?;
+            // RFC 8881, section 18.16.3: what suppattr_exclcreat doesn't name is INVAL.
+            match wanted.mask.minus(attribute::EXCLUSIVE_CREATE).is_empty() {
+                true => Ok(wanted),
+                false => Err(Status::INVAL.into()),
+            }
+        }
+    }
+}
+
+/// UNCHECKED4 found a file: it is opened, and cut if the size was to be zero; other attributes are left as they are.
+fn found(
+    walk: &mut Walk<'_>,
+    wish: &Wish<'_>,
+    directory: &FileRef,
+    file: FileRef,
+    settings: &Settings,
+) -> Result<(FileRef, Found, Opened), Stop> {
+    let truncate = settings.set.size == Some(0);
+    let opened = existing(walk, wish, &file, truncate)?;
+    let change = ChangeId(directory.files().attributes(&directory.id, walk.patience).map_or(0, |attributes| attributes.change));
+    let attrs_set = if truncate { Bitmap::of(&[Attr::SIZE.0]) } else { Bitmap::EMPTY };
+    Ok((file, Found { change: ChangeInfo { atomic: true, before: change, after: change }, attrs_set }, opened))
+}
+
+/// Which attributes the client is told were set.
+fn told(how: &CreateHow<'_>, settings: &Settings) -> Bitmap {
+    match how {
+        CreateHow::Exclusive(_) | CreateHow::Exclusive41(_) => settings.mask.or(VERIFIER_TIMES),
+        _ => settings.mask,
+    }
+}

@@ -1,0 +1,68 @@
+//! Calls of open owners and lock owners of 4.0, which have numbers (RFC 7530, section 9.1.7): each is done once, and the last can be answered again.
+
+use vouch_nfs4::Status;
+use vouch_nfs4::op::Op;
+
+use crate::OpenHandle;
+use crate::state::{OwnerReply, OwnerTurn, State};
+use crate::stop::{Outcome, Stop};
+use crate::walk::{Object, Walk};
+
+/// Does `call` in the owner's turn. In 4.1 there are no turns: sessions have them.
+pub(crate) fn in_turn(
+    walk: &mut Walk<'_>,
+    turn: impl FnOnce(&mut State<OpenHandle>) -> Result<OwnerTurn, Status>,
+    call: impl FnOnce(&mut Walk<'_>) -> Outcome,
+) -> Outcome {
+    if walk.minor > 0 {
+        return call(walk);
+    }
+    let token = match walk.core.owner.take() {
+        // Gone on with after a stop.
+        Some(token) => token,
+        None => match walk.state(turn)? {
+            OwnerTurn::New(token) => token,
+            OwnerTurn::Replay(reply) => return replay(walk, &reply),
+        },
+    };
+    let outcome = call(walk);
+    let status = match outcome {
+        Ok(()) => Status::OK,
+        Err(Stop::Blocked) => {
+            walk.core.owner = Some(token);
+            return Err(Stop::Blocked);
+        }
+        Err(Stop::Written(status)) => status,
+        Err(Stop::Status(status)) => walk.fail(status),
+        Err(Stop::Fault(status, source)) => {
+            walk.server.note_error(walk.core, None, status, &source);
+            walk.fail(status)
+        }
+    };
+    let bytes = walk.out.as_bytes()[walk.result_at..].to_vec();
+    let file = match &walk.current {
+        Some(Object::File(file)) if Op(walk.op) == Op::OPEN && status.is_ok() => Some(file.key()),
+        _ => None,
+    };
+    let reply = OwnerReply { op: walk.op, bytes, file };
+    walk.state(|state| state.owner_done(&token, status, reply));
+    if status.is_ok() { Ok(()) } else { Err(Stop::Written(status)) }
+}
+
+/// Section 9.1.8: the last call again is answered as it was; one that is another operation is none of it.
+fn replay(walk: &mut Walk<'_>, reply: &OwnerReply) -> Outcome {
+    if reply.op != walk.op || reply.bytes.len() < 8 {
+        return Err(Status::BAD_SEQID.into());
+    }
+    if let Some(key) = reply.file {
+        let grant = walk.grant(key.export)?;
+        walk.set_current(Object::File(crate::walk::FileRef { grant, id: key.file }));
+    }
+    walk.out.raw(&reply.bytes);
+    let word = |at: usize| u32::from_be_bytes([reply.bytes[at], reply.bytes[at + 1], reply.bytes[at + 2], reply.bytes[at + 3]]);
+    debug_assert_eq!(word(0), walk.op, "a result begins with its operation");
+    match Status(word(4)) {
+        Status::OK => Ok(()),
+        status => Err(Stop::Written(status)),
+    }
+}

@@ -1,0 +1,249 @@
+//! READDIR (RFC 8881, section 18.23): of directories, with the roots of exports that hang in them, and of the pseudo file system.
+
+use std::ops::ControlFlow;
+
+use vouch_nfs4::attr::Attr;
+use vouch_nfs4::op::{Op, ReaddirArgs};
+use vouch_nfs4::{Attributes, Bitmap, Status};
+use vouch_vfs::{DirectoryEntry, Error, FileId, FileType, Time};
+
+use crate::attribute::{self, View};
+use crate::filehandle::PseudoId;
+use crate::look::PSEUDO_TRAITS;
+use crate::stop::{Outcome, Stop};
+use crate::tree::{Child, PSEUDO_FSID};
+use crate::walk::{FileRef, Object, Walk};
+
+/// Cookies stay right whatever happens to a directory, so there is nothing to verify.
+const VERIFIER: [u8; 8] = [0; 8];
+/// What stands before the entries: operation, status and verifier; and after them.
+const HEAD_LEN: usize = 16;
+const TAIL_LEN: usize = 8;
+/// Attributes that need no look at the file itself.
+const WITHOUT_FILE: Bitmap = Bitmap::of(&[Attr::FILEID.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]);
+/// Attributes that are asked of the file system while a listing is not under way: it may hold a lock for it.
+const ASKED_LATER: Bitmap = attribute::ACL.or(attribute::SPACE);
+
+pub(crate) fn readdir(walk: &mut Walk<'_>, args: &ReaddirArgs) -> Outcome {
+    let object = walk.current_object()?;
+    if let Object::File(file) = &object {
+        let attributes = file.files().attributes(&file.id, walk.patience)?;
+        if attributes.file_type != FileType::Directory {
+            return Err(Status::NOTDIR.into());
+        }
+    }
+    if !args.wanted.and(Attributes::WRITE_ONLY).is_empty() {
+        return Err(Status::INVAL.into());
+    }
+    // RFC 8881, section 18.23.3: cookies 1 and 2 are never given out.
+    if matches!(args.cookie.0, 1 | 2) {
+        return Err(Status::BAD_COOKIE.into());
+    }
+    if args.cookie.0 != 0 && args.verifier.0 != VERIFIER {
+        return Err(Status::NOT_SAME.into());
+    }
+    // RFC 8881, section 18.23.3: maxcount is about the whole result without the status.
+    let len_max = (args.max_count as usize).min(walk.room().saturating_sub(8)).min(walk.server.config().limits.io_len_max as usize);
+    if len_max < 8 + TAIL_LEN {
+        return Err(Status::TOOSMALL.into());
+    }
+    walk.out.u32(Op::READDIR.0);
+    walk.out.u32(Status::OK.0);
+    walk.out.bytes_mut().extend_from_slice(&VERIFIER);
+    let mut list = Listing { wanted: args.wanted, end_max: walk.result_at + 8 + len_max, entries: 0, stopped: None };
+    let eof = match &object {
+        Object::Pseudo(id) => list.pseudo(walk, *id, args.cookie.0)?,
+        Object::File(file) => list.directory(walk, file, args.cookie.0)?,
+    };
+    debug_assert!(walk.out.len() >= walk.result_at + HEAD_LEN, "entries are only added");
+    if list.entries == 0 && !eof {
+        // RFC 8881, section 18.23.3: not even one entry fits.
+        return Err(list.stopped.unwrap_or(Status::TOOSMALL.into()));
+    }
+    walk.out.bool(false);
+    walk.out.bool(eof);
+    Ok(())
+}
+
+/// A listing on its way.
+struct Listing {
+    wanted: Bitmap,
+    end_max: usize,
+    entries: usize,
+    /// Why it ended before the room did. What is there already is a good answer; the client asks for the rest.
+    stopped: Option<Stop>,
+}
+
+/// An entry whose attributes are asked for after the listing.
+struct Later {
+    name: Vec<u8>,
+    cookie: u64,
+    file_number: u64,
+    file: Option<Result<(FileId, vouch_vfs::Attributes), Error>>,
+}
+
+impl Listing {
+    fn pseudo(&mut self, walk: &mut Walk<'_>, id: PseudoId, cookie: u64) -> Result<bool, Stop> {
+        let tree = walk.tree.clone();
+        let node = tree.node(id).ok_or(Status::STALE)?;
+        for (at, (name, child)) in node.children().enumerate() {
+            let at = at as u64 + 3;
+            if at <= cookie || !tree.visible(child, walk.connection.peer()) {
+                continue;
+            }
+            let flow = match child {
+                Child::Node(id) => {
+                    let view = walk.pseudo_view(id, self.wanted)?;
+                    self.push(walk, at, name, &Ok(view))
+                }
+                Child::Export(export) => {
+                    let site = tree.site(export).ok_or(Status::STALE)?;
+                    let view = self.export_root(walk, site.handle());
+                    self.push(walk, at, name, &view)
+                }
+            };
+            if flow.is_break() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn directory(&mut self, walk: &mut Walk<'_>, directory: &FileRef, cookie: u64) -> Result<bool, Stop> {
+        let with_files = !self.wanted.minus(WITHOUT_FILE).is_empty();
+        let patience = walk.patience;
+        let export = directory.grant.site.export.id;
+        let junctions = walk.tree.has_junctions(export, &directory.id);
+        // Entries that lead to other exports, too, are looked at when the listing is over.
+        let later = junctions || !self.wanted.and(ASKED_LATER).is_empty();
+        let (mut waiting, mut room) = (Vec::new(), self.end_max.saturating_sub(walk.out.len()));
+        let listed = directory.files().read_directory(
+            &directory.grant.caller,
+            &directory.id,
+            cookie,
+            with_files,
+            patience,
+            &mut |entry: DirectoryEntry<'_>| {
+                if !later {
+                    return self.entry(walk, directory, entry.cookie, entry.name, entry.file_number, entry.file);
+                }
+                let len = entry.name.len() + 24;
+                if room < len {
+                    return ControlFlow::Break(());
+                }
+                room -= len;
+                let DirectoryEntry { name, cookie, file_number, file } = entry;
+                waiting.push(Later { name: name.to_vec(), cookie, file_number, file });
+                ControlFlow::Continue(())
+            },
+        );
+        for Later { name, cookie, file_number, file } in waiting {
+            let flow = match walk.tree.junction(export, &directory.id, &name).map(|site| (site.export.id, site.handle())) {
+                Some((id, handle)) if walk.tree.visible(Child::Export(id), walk.connection.peer()) => {
+                    let view = self.export_root(walk, handle);
+                    self.push(walk, cookie, &name, &view)
+                }
+                _ => self.entry(walk, directory, cookie, &name, file_number, file),
+            };
+            if flow.is_break() {
+                return Ok(false);
+            }
+        }
+        match listed {
+            Ok(end) => Ok(end && self.stopped.is_none()),
+            Err(Error::WouldBlock) if self.entries > 0 => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn entry(
+        &mut self,
+        walk: &mut Walk<'_>,
+        directory: &FileRef,
+        cookie: u64,
+        name: &[u8],
+        file_number: u64,
+        file: Option<Result<(FileId, vouch_vfs::Attributes), Error>>,
+    ) -> ControlFlow<()> {
+        let view = match file {
+            None => Ok(bare(walk, file_number)),
+            Some(Ok((id, attributes))) => walk.file_view(&directory.with(id), attributes, self.wanted),
+            // Removed meanwhile: not an entry any more.
+            Some(Err(Error::NotFound | Error::Stale)) => return ControlFlow::Continue(()),
+            Some(Err(error)) => Err(error.into()),
+        };
+        self.push(walk, cookie, name, &view)
+    }
+
+    /// The root of an export stands where the name does (RFC 8881, section 7.7); under a flavour that it does not take only its place is told.
+    fn export_root(&self, walk: &Walk<'_>, handle: crate::filehandle::Named) -> Result<View, Stop> {
+        let object = walk.object(handle)?;
+        match &object {
+            Object::File(file) if !file.grant.flavour_fits => Err(Status::WRONGSEC.into()),
+            _ => walk.view(&object, self.wanted),
+        }
+    }
+
+    /// Appends an entry if it fits. RFC 8881, section 5.8.1.12: a failure ends the operation unless rdattr_error was asked for.
+    fn push(&mut self, walk: &mut Walk<'_>, cookie: u64, name: &[u8], view: &Result<View, Stop>) -> ControlFlow<()> {
+        let start = walk.out.len();
+        walk.out.bool(true);
+        walk.out.u64(cookie);
+        walk.out.opaque(name);
+        let owners = walk.owners();
+        let encoded = match view {
+            Ok(view) => attribute::encode(view, self.wanted, Status::OK, &owners, walk.out),
+            Err(Stop::Blocked) => Err(Stop::Blocked),
+            Err(stop) => match (self.wanted.has(Attr::RDATTR_ERROR.0), stop) {
+                (true, Stop::Status(status) | Stop::Written(status) | Stop::Fault(status, _)) => {
+                    attribute::encode(&bare(walk, 0), Bitmap::of(&[Attr::RDATTR_ERROR.0]), *status, &owners, walk.out)
+                }
+                (false, Stop::Status(status) | Stop::Written(status) | Stop::Fault(status, _)) => Err(Stop::Status(*status)),
+                (_, Stop::Blocked) => Err(Stop::Blocked),
+            },
+        };
+        if let Err(stop) = encoded {
+            walk.out.truncate(start);
+            self.stopped = Some(stop);
+            return ControlFlow::Break(());
+        }
+        if walk.out.len() + TAIL_LEN > self.end_max {
+            walk.out.truncate(start);
+            return ControlFlow::Break(());
+        }
+        self.entries += 1;
+        ControlFlow::Continue(())
+    }
+}
+
+/// A view of which only the file's number is known.
+fn bare(walk: &Walk<'_>, file_number: u64) -> View {
+    let never = Time::default();
+    View {
+        minor: walk.minor,
+        attributes: vouch_vfs::Attributes {
+            file_type: FileType::Regular,
+            mode: 0,
+            links: 0,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            space_used: 0,
+            device: (0, 0),
+            fsid: 0,
+            file_number,
+            accessed: never,
+            modified: never,
+            changed: never,
+            created: None,
+            change: 0,
+        },
+        fsid: PSEUDO_FSID,
+        mounted_on: file_number,
+        traits: PSEUDO_TRAITS,
+        quotas: false,
+        handle: None,
+        space: None,
+        acl: None,
+    }
+}

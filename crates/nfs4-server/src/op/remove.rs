@@ -1,0 +1,34 @@
+//! REMOVE (RFC 8881, section 18.25).
+
+use vouch_nfs4::Status;
+use vouch_nfs4::op::{RemoveArgs, RemoveOk, Results};
+use vouch_vfs::Patience;
+
+use super::delegated;
+use crate::stop::{Outcome, Stop};
+use crate::walk::{Walk, change_info};
+
+/// Files from this size on take their time to go: their blocks are freed one by one.
+const BIG_FILE_LEN: u64 = 256 << 20;
+
+pub(crate) fn remove(walk: &mut Walk<'_>, args: &RemoveArgs<'_>) -> Outcome {
+    let directory = walk.current_file(Status::ROFS)?;
+    super::require_directory(walk, &directory)?;
+    let name = super::name(args.name)?;
+    directory.writable()?;
+    super::not_a_junction(walk, &directory, name)?;
+    let found = directory.files().lookup(&directory.grant.caller, &directory.id, name, walk.patience);
+    let (id, attributes) = found?;
+    if walk.patience == Patience::None && attributes.size >= BIG_FILE_LEN && attributes.links == 1 {
+        return Err(Stop::Blocked);
+    }
+    // RFC 8881, section 10.4: removing a file conflicts with any delegation of it.
+    delegated::recall_for_change(walk, &directory.with(id))?;
+    let (change, gone) = directory.files().remove(&directory.grant.caller, &directory.id, name)?;
+    if gone.is_some() {
+        walk.server.forget_anonymous(&directory.with(id).key());
+    }
+    walk.must_sync(&directory.grant, &[directory.id]);
+    Results::Remove(Ok(RemoveOk { change: change_info(change) })).encode(walk.out);
+    Ok(())
+}

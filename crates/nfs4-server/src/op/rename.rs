@@ -1,0 +1,57 @@
+//! RENAME (RFC 8881, section 18.26).
+
+use vouch_nfs4::op::{RenameArgs, RenameOk, Results};
+use vouch_nfs4::{ChangeId, ChangeInfo, Status};
+use vouch_vfs::Error;
+
+use super::delegated;
+use crate::stop::{Outcome, Stop};
+use crate::walk::{FileRef, Walk, change_info};
+
+pub(crate) fn rename(walk: &mut Walk<'_>, args: &RenameArgs<'_>) -> Outcome {
+    let from = walk.saved_file(Status::ROFS)?;
+    let to = walk.current_file(Status::ROFS)?;
+    super::require_directory(walk, &from)?;
+    super::require_directory(walk, &to)?;
+    let (old, new) = (super::name(args.old)?, super::name(args.new)?);
+    if !from.same_export(&to) {
+        return Err(Status::XDEV.into());
+    }
+    from.writable()?;
+    super::not_a_junction(walk, &from, old)?;
+    super::not_a_junction(walk, &to, new)?;
+    let caller = &to.grant.caller;
+    let (moved, _) = from.files().lookup(caller, &from.id, old, walk.patience)?;
+    let replaced = match to.files().lookup(caller, &to.id, new, walk.patience) {
+        Ok((id, _)) => Some(id),
+        Err(Error::NotFound) => None,
+        Err(error) => return Err(error.into()),
+    };
+    // RFC 8881, section 18.26.3: two names of one file, and so a name and itself: nothing is done, and nothing changes.
+    if replaced == Some(moved) {
+        let (source, target) = (unchanged(walk, &from)?, unchanged(walk, &to)?);
+        Results::Rename(Ok(RenameOk { source, target })).encode(walk.out);
+        return Ok(());
+    }
+    // RFC 8881, section 10.4: renaming, and being replaced, conflict with delegations.
+    delegated::recall_for_change(walk, &from.with(moved))?;
+    if let Some(id) = replaced {
+        delegated::recall_for_change(walk, &to.with(id))?;
+    }
+    let renamed = to.files().rename(caller, &from.id, old, &to.id, new).map_err(|error| match error {
+        // RFC 8881, section 18.26.3: a target of another kind, or a directory that isn't empty, is EXIST.
+        Error::NotDirectory | Error::IsDirectory | Error::NotEmpty => Stop::Status(Status::EXIST),
+        error => error.into(),
+    })?;
+    if let Some(id) = renamed.replaced {
+        walk.server.forget_anonymous(&to.with(id).key());
+    }
+    walk.must_sync(&to.grant, &[from.id, to.id]);
+    Results::Rename(Ok(RenameOk { source: change_info(renamed.from), target: change_info(renamed.to) })).encode(walk.out);
+    Ok(())
+}
+
+fn unchanged(walk: &Walk<'_>, directory: &FileRef) -> Result<ChangeInfo, Stop> {
+    let change = ChangeId(directory.files().attributes(&directory.id, walk.patience)?.change);
+    Ok(ChangeInfo { atomic: true, before: change, after: change })
+}

@@ -1,0 +1,32 @@
+//! SEEK (RFC 7862, section 15.11).
+
+use vouch_nfs4::Status;
+use vouch_nfs4::op::{DataContent, Results, SeekArgs, SeekOk};
+use vouch_vfs::{Error, SeekTarget};
+
+use crate::io::{self, Use};
+use crate::stop::Outcome;
+use crate::walk::Walk;
+
+pub(crate) fn seek(walk: &mut Walk<'_>, args: &SeekArgs) -> Outcome {
+    let file = walk.current_file(Status::ISDIR)?;
+    let open = io::open_for(walk, &file, &args.stateid, Use::Read)?;
+    let size = open.file().attributes()?.size;
+    // RFC 7862, section 15.11.3: a place past the end is NXIO.
+    if args.offset >= size {
+        return Err(Status::NXIO.into());
+    }
+    let target = match args.what {
+        DataContent::Data => SeekTarget::Data,
+        DataContent::Hole => SeekTarget::Hole,
+    };
+    let ok = match open.file().seek(args.offset, target) {
+        // The end counts as a hole; it is at the end of the file.
+        Ok(offset) => SeekOk { eof: offset >= size, offset },
+        // RFC 7862, section 15.11.3: no data after the offset is told by eof and not by an error.
+        Err(Error::NoSuchRegion) => SeekOk { eof: true, offset: size },
+        Err(error) => return Err(error.into()),
+    };
+    Results::Seek(Ok(ok)).encode(walk.out);
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! CREATE_SESSION, DESTROY_SESSION, BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, DESTROY_CLIENTID and RECLAIM_COMPLETE (RFC 8881, sections 18.33, 18.34, 18.36, 18.37,
+//! 18.50 and 18.51): all of it is state.
+
+use vouch_nfs4::Status;
+use vouch_nfs4::op::{
+    BackchannelCtlArgs, BindConnArgs, CreateSessionArgs, DestroyClientidArgs, DestroySessionArgs, ReclaimCompleteArgs, Results,
+};
+
+use crate::state::Credential;
+use crate::stop::Outcome;
+use crate::walk::Walk;
+
+/// Calls `$act` with the state, the connection, the credential and the time.
+macro_rules! in_state {
+    ($walk:ident, |$state:ident, $connection:ident, $credential:ident, $now:ident| $act:expr) => {{
+        let ($now, $connection) = ($walk.now.mono_ms, $walk.connection.id());
+        let (principal, flavour) = ($walk.principal.clone(), $walk.flavour);
+        let $credential = Credential { principal: &principal, flavour };
+        $walk.state(|$state| $act)
+    }};
+}
+
+pub(crate) fn create_session(walk: &mut Walk<'_>, args: &CreateSessionArgs<'_>) -> Outcome {
+    let minor = walk.minor;
+    let ok = in_state!(walk, |state, connection, credential, now| {
+        let made = state.create_session(args, connection, credential, now)?;
+        state.session_speaks(&made.session, minor);
+        Ok::<_, Status>(made)
+    })?;
+    Results::CreateSession(Ok(ok)).encode(walk.out);
+    Ok(())
+}
+
+pub(crate) fn destroy_session(walk: &mut Walk<'_>, args: &DestroySessionArgs) -> Outcome {
+    // RFC 8881, section 18.37.3: a session that ends itself does so last.
+    if walk.turn().is_ok_and(|turn| turn.ok.session == args.session) && walk.next_op.is_some() {
+        return Err(Status::NOT_ONLY_OP.into());
+    }
+    in_state!(walk, |state, connection, credential, _now| state.destroy_session(&args.session, connection, credential))?;
+    Results::DestroySession(Ok(())).encode(walk.out);
+    Ok(())
+}
+
+pub(crate) fn bind_conn(walk: &mut Walk<'_>, args: &BindConnArgs) -> Outcome {
+    let ok = in_state!(walk, |state, connection, credential, _now| state.bind_connection(args, connection, credential))?;
+    Results::BindConnToSession(Ok(ok)).encode(walk.out);
+    Ok(())
+}
+
+pub(crate) fn backchannel_ctl(walk: &mut Walk<'_>, args: &BackchannelCtlArgs<'_>) -> Outcome {
+    let turn = walk.turn()?;
+    in_state!(walk, |state, _connection, credential, _now| state.backchannel_ctl(&turn, args, credential))?;
+    Results::BackchannelCtl(Ok(())).encode(walk.out);
+    Ok(())
+}
+
+pub(crate) fn destroy_clientid(walk: &mut Walk<'_>, args: &DestroyClientidArgs) -> Outcome {
+    in_state!(walk, |state, _connection, credential, _now| state.destroy_client(args.client, credential))?;
+    Results::DestroyClientid(Ok(())).encode(walk.out);
+    Ok(())
+}
+
+pub(crate) fn reclaim_complete(walk: &mut Walk<'_>, args: &ReclaimCompleteArgs) -> Outcome {
+    let turn = walk.turn()?;
+    if args.one_fs {
+        walk.current_object()?;
+    }
+    in_state!(walk, |state, _connection, _credential, _now| state.reclaim_complete(turn.client, args.one_fs))?;
+    Results::ReclaimComplete(Ok(())).encode(walk.out);
+    Ok(())
+}

@@ -1,0 +1,40 @@
+//! VERIFY and NVERIFY (RFC 8881, sections 18.31 and 18.15).
+
+use vouch_nfs4::op::{Results, VerifyArgs};
+use vouch_nfs4::{Fattr, Status, Wire as _};
+use vouch_xdr::{Reader, Writer};
+
+use crate::attribute;
+use crate::stop::{Outcome, Stop};
+use crate::walk::Walk;
+
+pub(crate) fn verify(walk: &mut Walk<'_>, args: &VerifyArgs<'_>) -> Outcome {
+    if !same(walk, &args.attrs)? {
+        return Err(Status::NOT_SAME.into());
+    }
+    Results::Verify(Ok(())).encode(walk.out);
+    Ok(())
+}
+
+pub(crate) fn nverify(walk: &mut Walk<'_>, args: &VerifyArgs<'_>) -> Outcome {
+    if same(walk, &args.attrs)? {
+        return Err(Status::SAME.into());
+    }
+    Results::Nverify(Ok(())).encode(walk.out);
+    Ok(())
+}
+
+fn same(walk: &Walk<'_>, theirs: &Fattr<'_>) -> Result<bool, Stop> {
+    let object = walk.current_object()?;
+    // RFC 8881, section 18.31.3: what is not supported is ATTRNOTSUPP, what can't be compared INVAL.
+    let wanted = theirs.comparison(walk.supported(&object))?;
+    let view = walk.view(&object, theirs.mask)?;
+    let mut ours = Writer::new();
+    attribute::encode(&view, theirs.mask, Status::OK, &walk.owners(), &mut ours)?;
+    let ours = Fattr::decode(&mut Reader::new(ours.as_bytes())).expect("what was just encoded can be read");
+    if ours.values == theirs.values && ours.mask == theirs.mask {
+        return Ok(true);
+    }
+    // The same values may be written in two ways: a bitmap with zero words at its end.
+    Ok(ours.attributes().is_ok_and(|ours| ours == wanted))
+}

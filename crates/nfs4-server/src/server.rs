@@ -1,0 +1,232 @@
+//! The server: what a driver holds and calls.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use vouch_nfs4::{Status, Verifier};
+
+use crate::filehandle::HandleCodec;
+use crate::io::{Anonymous, OpenHandle};
+use crate::replies::Replies;
+use crate::state::{DelegationPolicy, FileKey, RecoveryRecord, State, StateConfig, StateEffect};
+use crate::tree::Tree;
+use crate::walk::{Core, Object};
+use crate::{
+    CallbackId, Compound, Config, Connection, ConnectionId, Effect, ErrorReport, Exports, Identity, Now, Observer, Recovered, Request,
+    StatusReport, Unreachable, callback,
+};
+
+/// An NFSv4 server.
+pub struct Server {
+    config: Config,
+    tree: RwLock<Arc<Tree>>,
+    identity: Arc<dyn Identity>,
+    observer: Arc<dyn Observer>,
+    handles: HandleCodec,
+    state: Mutex<State<OpenHandle>>,
+    replies: Replies,
+    anonymous: Anonymous,
+    connections: AtomicU64,
+    callback_xids: AtomicU32,
+    errors: Mutex<VecDeque<ErrorReport>>,
+    /// The last moment that the driver told, for what has no moment of its own.
+    now: Mutex<Now>,
+}
+
+/// What the passing of time brought.
+pub struct Tick {
+    /// To be carried out.
+    pub effects: Vec<Effect>,
+    /// When to call again at the latest, by the monotonic clock.
+    pub next_due_ms: u64,
+}
+
+/// Errors that are kept for the report.
+const ERRORS_MAX: usize = 64;
+
+impl Server {
+    /// A server that starts now. `recovered` is what the recovery store held, `seed` comes from the system's randomness.
+    pub fn new(
+        config: Config,
+        exports: Exports,
+        identity: Arc<dyn Identity>,
+        observer: Arc<dyn Observer>,
+        recovered: Recovered,
+        seed: [u8; 32],
+        now: Now,
+    ) -> Self {
+        // Records that can't be read are those of another version, or damaged: their clients can't reclaim.
+        let records: Vec<RecoveryRecord> =
+            recovered.records.iter().filter_map(|(key, value)| RecoveryRecord::from_bytes(key, value).ok()).collect();
+        let state = StateConfig {
+            lease_ms: config.lease_ms,
+            grace_ms: config.grace_ms,
+            boot: config.boot,
+            delegations: if config.delegations { DelegationPolicy::OnReuse } else { DelegationPolicy::Never },
+            limits: config.limits.clone(),
+        };
+        Server {
+            tree: RwLock::new(Arc::new(Tree::new(&exports, 0, config.boot, now.wall))),
+            identity,
+            observer,
+            handles: HandleCodec::new(config.filehandle_key),
+            state: Mutex::new(State::new(state, &records, seed, now.mono_ms)),
+            replies: Replies::default(),
+            anonymous: Anonymous::default(),
+            connections: AtomicU64::new(1),
+            callback_xids: AtomicU32::new(1),
+            errors: Mutex::default(),
+            now: Mutex::new(now),
+            config,
+        }
+    }
+
+    /// A client has connected.
+    pub fn connection_opened(&self, peer: SocketAddr) -> Arc<Connection> {
+        Arc::new(Connection::new(ConnectionId(self.connections.fetch_add(1, Ordering::Relaxed)), peer))
+    }
+
+    /// A connection is gone. Its calls that are still running go on; their replies are lost.
+    pub fn connection_closed(&self, connection: &Connection, now: Now) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.with_state(&mut effects, |state| state.connection_closed(connection.id()));
+        *self.now.lock() = now;
+        effects
+    }
+
+    /// A call has come.
+    pub fn begin(&self, request: Request, now: Now) -> Compound {
+        Compound::new(self, request, now)
+    }
+
+    /// From now on these are exported. Open files of exports that are gone stay open until their filehandles are used again, which then are stale. Waits for the file
+    /// systems of the exports.
+    pub fn replace_exports(&self, exports: Exports) {
+        let (generation, change, wall) = {
+            let tree = self.tree.read();
+            (tree.generation + 1, tree.change.wrapping_add(1), self.now.lock().wall)
+        };
+        let tree = Arc::new(Tree::new(&exports, generation, change, wall));
+        *self.tree.write() = tree;
+    }
+
+    /// Time has passed: leases, time-outs of delegations, end of grace.
+    pub fn tick(&self, now: Now) -> Tick {
+        *self.now.lock() = now;
+        self.anonymous.clean(now.mono_ms);
+        let mut effects = Vec::new();
+        let next_due_ms = self.with_state(&mut effects, |state| state.tick(now.mono_ms));
+        Tick { effects, next_due_ms }
+    }
+
+    /// A callback was answered, or can't be.
+    pub fn callback_reply(&self, id: CallbackId, answer: Result<&[u8], Unreachable>, now: Now) -> Vec<Effect> {
+        let answer = match answer {
+            Ok(record) => callback::answer(record),
+            Err(Unreachable) => crate::state::CallbackAnswer::Unreachable,
+        };
+        let mut effects = Vec::new();
+        self.with_state(&mut effects, |state| state.callback_done(id, answer, now.mono_ms));
+        effects
+    }
+
+    /// What there is to tell.
+    pub fn status(&self, now: Now) -> StatusReport {
+        let status = self.state.lock().status(now.mono_ms);
+        let mut report = crate::status_report::of_state(&status);
+        report.grace_left_ms = status.grace_left_ms;
+        report.recent_errors = self.errors.lock().iter().cloned().collect();
+        report
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(crate) fn tree(&self) -> Arc<Tree> {
+        self.tree.read().clone()
+    }
+
+    pub(crate) fn identity(&self) -> &dyn Identity {
+        &*self.identity
+    }
+
+    pub(crate) fn observer(&self) -> &dyn Observer {
+        &*self.observer
+    }
+
+    pub(crate) fn handles(&self) -> &HandleCodec {
+        &self.handles
+    }
+
+    pub(crate) fn replies(&self) -> &Replies {
+        &self.replies
+    }
+
+    pub(crate) fn anonymous(&self) -> &Anonymous {
+        &self.anonymous
+    }
+
+    pub(crate) fn forget_anonymous(&self, file: &FileKey) {
+        self.anonymous.forget(file);
+    }
+
+    /// Whether there can be delegations at all.
+    pub(crate) fn delegates(&self) -> bool {
+        self.config.delegations
+    }
+
+    /// RFC 8881, section 18.32.3: differs at each start.
+    pub(crate) fn write_verifier(&self) -> Verifier {
+        Verifier(self.config.boot.to_be_bytes())
+    }
+
+    /// Does something to the state under its lock. What is to be done outside is encoded after the lock is released; files that are not needed any more are closed then.
+    #[inline]
+    pub(crate) fn with_state<R>(&self, effects: &mut Vec<Effect>, act: impl FnOnce(&mut State<OpenHandle>) -> R) -> R {
+        let (result, taken) = {
+            let mut state = self.state.lock();
+            let result = act(&mut state);
+            let taken = if state.has_effects() { state.take_effects() } else { VecDeque::new() };
+            (result, taken)
+        };
+        for effect in taken {
+            match effect {
+                StateEffect::Callback(outgoing) => {
+                    let xid = self.callback_xids.fetch_add(1, Ordering::Relaxed);
+                    effects.push(callback::encode(&outgoing, xid, &self.handles));
+                }
+                StateEffect::Persist { key, value } => effects.push(Effect::Persist { key, value }),
+                StateEffect::Forget { key } => effects.push(Effect::Forget { key }),
+                StateEffect::GraceEnded => effects.push(Effect::GraceEnded),
+                StateEffect::Release(open) => drop(open),
+            }
+        }
+        result
+    }
+
+    /// Keeps an error that was the environment's fault or ours, for the report.
+    pub(crate) fn note_error(&self, core: &Core, object: Option<&Object>, status: Status, source: &std::io::Error) {
+        let export = match object.or(core.current.as_ref()) {
+            Some(Object::File(file)) => Some(file.grant.site.export.id.0),
+            _ => None,
+        };
+        let report = ErrorReport {
+            at_seconds: core.now.wall.seconds,
+            peer: core.connection.peer(),
+            operation: vouch_nfs4::op::Op(core.op).name().unwrap_or("ILLEGAL"),
+            status: status.0,
+            export,
+            message: source.to_string(),
+        };
+        let mut errors = self.errors.lock();
+        if errors.len() >= ERRORS_MAX {
+            errors.pop_front();
+        }
+        errors.push_back(report);
+    }
+}

@@ -1,0 +1,333 @@
+//! Callbacks: which wait, which are under way on which slot of which session, what their answers mean (RFC 8881, sections 2.10.6 and 20; RFC 7530, section 16.33).
+
+use vouch_nfs4::op::SequenceFlags;
+use vouch_nfs4::{SlotId, SlotSeq, Status};
+
+use super::State;
+use super::client::{Dialect, Path40};
+use super::effect::{CallbackAnswer, CallbackCredential, CallbackOp, CallbackSequence, OutgoingCallback, StateEffect};
+use super::expiry::Timer;
+use super::id::{CallbackKey, ClientKey, SessionKey, StateKey};
+use super::limits::{CALLBACK_RETRY_MS, CALLBACK_TIMEOUT_MS, CALLBACK_TRIES_MAX, CALLBACKS_PER_CLIENT_MAX};
+use super::slab::{Ended, SlabKey};
+use crate::{CallbackId, CallbackTo, ConnectionId};
+
+/// A slot of a back channel, which this side sends on.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct BackSlot {
+    /// The number of the last callback.
+    seq: SlotSeq,
+    busy: bool,
+    /// The last callback was lost: the client may have seen it or not.
+    in_doubt: bool,
+}
+
+/// What a callback is for, so that its answer finds its place and one that is of no use any more is not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    Recall(StateKey),
+    Getattr(StateKey),
+    Copy(StateKey),
+    Probe,
+    Nothing,
+}
+
+/// A callback, queued or under way.
+pub(super) struct Callback {
+    client: ClientKey,
+    op: CallbackOp,
+    subject: Subject,
+    tries: u8,
+    sent: Option<Sent>,
+}
+
+/// Where a callback under way is.
+#[derive(Clone, Copy)]
+struct Sent {
+    session: Option<(SessionKey, SlotId)>,
+    to: CallbackTo,
+}
+
+fn id_of(key: CallbackKey) -> CallbackId {
+    CallbackId(u64::from(key.index()) << 32 | u64::from(key.generation()))
+}
+
+fn key_of(id: CallbackId) -> CallbackKey {
+    CallbackKey::new((id.0 >> 32) as u32, id.0 as u32)
+}
+
+impl<F: Clone> State<F> {
+    /// Queues a callback and sends what can be sent. With too many, it is left out: a recall ends by its time, a waiter asks again.
+    pub(super) fn queue_callback(&mut self, client: ClientKey, op: CallbackOp, subject: Subject) {
+        if self.clients[client].callbacks >= CALLBACKS_PER_CLIENT_MAX {
+            return;
+        }
+        let key = self.callbacks.insert(Callback { client, op, subject, tries: 0, sent: None });
+        let record = &mut self.clients[client];
+        record.callbacks += 1;
+        record.callback_queue.push_back(key);
+        self.pump(client);
+    }
+
+    /// Whether a client of 4.0 can be called back is found out by a CB_NULL.
+    pub(super) fn probe(&mut self, client: ClientKey) {
+        let unknown = self.clients[client].v40().is_some_and(|v40| v40.path == Path40::Unknown && v40.callback.address.is_some());
+        if unknown {
+            self.queue_callback(client, CallbackOp::Null, Subject::Probe);
+        }
+    }
+
+    /// Sends what waits, as long as there are paths and slots.
+    pub(super) fn pump(&mut self, client: ClientKey) {
+        while let Some(&key) = self.clients[client].callback_queue.front() {
+            if !self.is_wanted(key) {
+                self.clients[client].callback_queue.pop_front();
+                self.forget_callback(key);
+                continue;
+            }
+            let probe = self.callbacks[key].subject == Subject::Probe;
+            let Some(mut outgoing) = self.path(client, probe) else { return };
+            self.clients[client].callback_queue.pop_front();
+            let callback = &mut self.callbacks[key];
+            let session = outgoing
+                .sequence
+                .and_then(|sequence| Some((self.sessions.at_mut(super::id::session_index(&sequence.session))?.0, sequence.slot)));
+            callback.sent = Some(Sent { session, to: outgoing.to });
+            callback.tries += 1;
+            outgoing.id = id_of(key);
+            outgoing.op = callback.op.clone();
+            self.effects.push_back(StateEffect::Callback(Box::new(outgoing)));
+        }
+    }
+
+    /// A way to the client, with a slot taken; none if there is none or all slots are taken.
+    fn path(&mut self, client: ClientKey, probe: bool) -> Option<OutgoingCallback> {
+        let blank = OutgoingCallback {
+            id: CallbackId(0),
+            to: CallbackTo::Connection(ConnectionId(0)),
+            minor: 0,
+            program: 0,
+            ident: 0,
+            credential: CallbackCredential::None,
+            sequence: None,
+            op: CallbackOp::Null,
+            timeout_ms: CALLBACK_TIMEOUT_MS,
+        };
+        match &self.clients[client].dialect {
+            Dialect::V40(v40) => {
+                let to = CallbackTo::Address(v40.callback.address.filter(|_| probe || v40.path != Path40::Down)?);
+                Some(OutgoingCallback { to, program: v40.callback.program, ident: v40.callback.ident, ..blank })
+            }
+            Dialect::V41(v41) => {
+                for &key in v41.sessions.iter().rev() {
+                    let session = &mut self.sessions[key];
+                    if session.fault {
+                        continue;
+                    }
+                    // The connection that was bound last is the likeliest to be alive.
+                    let Some(bound) = session.connections.iter().rev().find(|bound| bound.back).copied() else { continue };
+                    let Some((slot, seq, highest_slot)) = session.take_back_slot() else { continue };
+                    let sequence = CallbackSequence { session: session.id, seq, slot, highest_slot };
+                    return Some(OutgoingCallback {
+                        to: CallbackTo::Connection(bound.connection),
+                        minor: session.back.minor,
+                        program: session.back.program,
+                        credential: session.back.credential.clone(),
+                        sequence: Some(sequence),
+                        ..blank
+                    });
+                }
+                None
+            }
+        }
+    }
+
+    /// Whether what a callback is for is still so.
+    fn is_wanted(&self, key: CallbackKey) -> bool {
+        match self.callbacks[key].subject {
+            Subject::Recall(state) => self.is_recalled(state),
+            Subject::Getattr(state) | Subject::Copy(state) => self.states.get(state).is_some(),
+            Subject::Probe | Subject::Nothing => true,
+        }
+    }
+
+    /// Forgets a callback that was taken out of its queue, or answered.
+    pub(super) fn forget_callback(&mut self, key: CallbackKey) {
+        if let Some(callback) = self.callbacks.remove(key, Ended::Freed)
+            && let Some(client) = self.clients.get_mut(callback.client)
+        {
+            client.callbacks -= 1;
+        }
+    }
+
+    /// A callback was answered, or can't be. To be called exactly once for each [`StateEffect::Callback`].
+    pub fn callback_done(&mut self, id: CallbackId, answer: CallbackAnswer, now: u64) {
+        self.latest_ms = now;
+        let key = key_of(id);
+        let Some(callback) = self.callbacks.get_mut(key) else { return };
+        let Some(sent) = callback.sent.take() else { return };
+        let client = callback.client;
+        let again = self.channel_answered(client, sent, &answer);
+        if self.clients.get(client).is_none() {
+            self.callbacks.remove(key, Ended::Freed);
+            return;
+        }
+        self.refresh_paths(client);
+        match answer {
+            CallbackAnswer::Answered { sequence: Status::OK, status, attributes, .. } => {
+                let retry = match status {
+                    Status::DELAY => true,
+                    // The reply that gave the delegation may still be on its way (RFC 8881, section 2.10.6.3).
+                    Status::BAD_STATEID | Status::BADHANDLE => matches!(self.callbacks[key].subject, Subject::Recall(_)),
+                    _ => false,
+                };
+                if retry && self.callbacks[key].tries < CALLBACK_TRIES_MAX {
+                    self.timers.set(now + CALLBACK_RETRY_MS, Timer::Retry(key));
+                } else {
+                    self.subject_answered(client, key, status, attributes, now);
+                }
+            }
+            _ if again && self.callbacks[key].tries < CALLBACK_TRIES_MAX => self.clients[client].callback_queue.push_front(key),
+            _ => self.subject_answered(client, key, Status::CB_PATH_DOWN, None, now),
+        }
+        self.pump(client);
+    }
+
+    /// What the answer says about the channel. Whether the callback is to be sent again.
+    fn channel_answered(&mut self, client: ClientKey, sent: Sent, answer: &CallbackAnswer) -> bool {
+        let Some((session, slot)) = sent.session else {
+            if let Some(v40) = self.clients.get_mut(client).and_then(|client| client.v40()) {
+                v40.path = match answer {
+                    CallbackAnswer::Unreachable => Path40::Down,
+                    CallbackAnswer::Answered { .. } => Path40::Up,
+                };
+            }
+            return false;
+        };
+        let Some(session) = self.sessions.get_mut(session) else { return true };
+        let place = &mut session.back_slots[slot.0 as usize];
+        place.busy = false;
+        match *answer {
+            CallbackAnswer::Unreachable => {
+                place.in_doubt = true;
+                // That connection carries no callbacks any more, until the client binds it again.
+                if let CallbackTo::Connection(lost) = sent.to
+                    && let Some(bound) = session.connections.iter_mut().find(|bound| bound.connection == lost)
+                {
+                    bound.back = false;
+                }
+                true
+            }
+            CallbackAnswer::Answered { sequence: Status::OK, highest_slot, .. } => {
+                place.in_doubt = false;
+                if let Some(highest) = highest_slot {
+                    session.back_slots_max = highest.0.saturating_add(1).min(session.back.attrs.requests_max).max(1);
+                }
+                false
+            }
+            CallbackAnswer::Answered { sequence: Status::DELAY, .. } => {
+                place.seq = SlotSeq(place.seq.0.wrapping_sub(1));
+                true
+            }
+            CallbackAnswer::Answered { sequence: Status::SEQ_MISORDERED, .. } if place.in_doubt => {
+                // It has not seen the one that was lost: its number is still to be used.
+                place.seq = SlotSeq(place.seq.0.wrapping_sub(2));
+                place.in_doubt = false;
+                true
+            }
+            CallbackAnswer::Answered { .. } => {
+                session.fault = true;
+                true
+            }
+        }
+    }
+
+    fn subject_answered(
+        &mut self,
+        client: ClientKey,
+        key: CallbackKey,
+        status: Status,
+        attributes: Option<super::effect::HolderAttributes>,
+        now: u64,
+    ) {
+        let subject = self.callbacks[key].subject;
+        self.forget_callback(key);
+        match subject {
+            Subject::Getattr(state) => self.holder_told(state, attributes.filter(|_| status.is_ok()), now),
+            Subject::Copy(state) if status.is_ok() => self.forget_copy(state),
+            // A recall that was answered is not yet a return: its time runs.
+            Subject::Recall(_) | Subject::Copy(_) | Subject::Probe | Subject::Nothing => {}
+        }
+        debug_assert!(self.clients.get(client).is_some());
+    }
+
+    pub(super) fn retry_due(&mut self, key: CallbackKey) {
+        let Some(callback) = self.callbacks.get(key).filter(|callback| callback.sent.is_none()) else { return };
+        let client = callback.client;
+        match self.clients.get_mut(client) {
+            Some(record) => {
+                record.callback_queue.push_back(key);
+                self.pump(client);
+            }
+            None => {
+                self.callbacks.remove(key, Ended::Freed);
+            }
+        }
+    }
+
+    /// Whether callbacks to the client can be expected to arrive.
+    pub(super) fn callbacks_reach(&self, client: ClientKey) -> bool {
+        match &self.clients[client].dialect {
+            Dialect::V40(v40) => v40.path == Path40::Up,
+            Dialect::V41(v41) => v41.sessions.iter().any(|&key| self.sessions[key].has_back_path()),
+        }
+    }
+
+    /// Sets the flags of SEQUENCE that tell of callbacks (RFC 8881, section 18.46.3).
+    pub(super) fn refresh_paths(&mut self, client: ClientKey) {
+        let Some(record) = self.clients.get_mut(client) else { return };
+        let Dialect::V41(v41) = &record.dialect else { return };
+        let mut any = false;
+        for &key in &v41.sessions {
+            let session = &mut self.sessions[key];
+            let connected = session.connections.iter().any(|bound| bound.back);
+            any |= session.has_back_path();
+            session.flags = match (session.fault, connected) {
+                (true, _) => SequenceFlags::BACKCHANNEL_FAULT,
+                (false, true) => SequenceFlags(0),
+                (false, false) => SequenceFlags::CB_PATH_DOWN_SESSION,
+            };
+        }
+        let down = SequenceFlags::CB_PATH_DOWN;
+        record.flags = if any { SequenceFlags(record.flags.0 & !down.0) } else { record.flags | down };
+    }
+}
+
+impl super::session::Session {
+    fn has_back_path(&self) -> bool {
+        !self.fault && self.back_slots_max > 0 && self.connections.iter().any(|bound| bound.back)
+    }
+
+    /// Takes the lowest free slot for a new callback: slot, number, highest slot in use.
+    fn take_back_slot(&mut self) -> Option<(SlotId, SlotSeq, SlotId)> {
+        let at = match self.back_slots.iter().position(|slot| !slot.busy) {
+            Some(at) => at,
+            None => {
+                self.back_slots.push(BackSlot::default());
+                self.back_slots.len() - 1
+            }
+        };
+        if at >= self.back_slots_max as usize {
+            if self.back_slots.len() > self.back_slots_max as usize && !self.back_slots[at].busy && self.back_slots[at].seq == SlotSeq(0) {
+                self.back_slots.pop();
+            }
+            return None;
+        }
+        let slot = &mut self.back_slots[at];
+        slot.busy = true;
+        slot.seq = slot.seq.next();
+        let seq = slot.seq;
+        let highest = self.back_slots.iter().rposition(|slot| slot.busy).expect("one has just been taken");
+        Some((SlotId(at as u32), seq, SlotId(highest as u32)))
+    }
+}

@@ -1,0 +1,312 @@
+//! Records of clients: who they are, and what hangs on them. How records come and change is in `exchange_id`, `create_session` and `setclientid`, how they go in
+//! `expiry`.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use vouch_nfs4::op::{ChannelAttrs, CreateSessionOk, SequenceFlags};
+use vouch_nfs4::{Bitmap, ClientId, CreateSeq, StateProtectOps, Status, Verifier};
+
+use super::effect::{CallbackCredential, StateEffect};
+use super::hash::{Map, Set};
+use super::id::{CallbackKey, ClientKey, OwnerKey, SessionKey, StateKey};
+use super::{OwnerKind, State};
+use crate::{Flavour, Principal};
+
+/// Who sends a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Credential<'a> {
+    /// Who.
+    pub principal: &'a Principal,
+    /// How that is proven.
+    pub flavour: Flavour,
+}
+
+/// The two worlds of client ids: names of one mean nothing in the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// SETCLIENTID: 4.0.
+    V40,
+    /// EXCHANGE_ID: 4.1 and later.
+    V41,
+}
+
+/// The records of one name: at most one confirmed, and one that may replace it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Named {
+    pub(super) confirmed: Option<ClientKey>,
+    pub(super) unconfirmed: Option<ClientKey>,
+}
+
+/// Whether a client may be relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lease {
+    /// It was heard of within the lease.
+    Active,
+    /// It was not; its state lives until it is in somebody's way.
+    Courtesy { since_ms: u64 },
+}
+
+/// A client.
+pub(super) struct Client {
+    pub(super) id: ClientId,
+    pub(super) owner: Arc<[u8]>,
+    pub(super) verifier: Verifier,
+    pub(super) principal: Principal,
+    pub(super) confirmed: bool,
+    pub(super) lease: Lease,
+    pub(super) renewed_ms: u64,
+    /// Compounds under way: while there are any, the lease does not end.
+    pub(super) running: u32,
+    /// Flags for SEQUENCE that are the client's, not a session's.
+    pub(super) flags: SequenceFlags,
+    pub(super) open_owners: Map<Arc<[u8]>, OwnerKey>,
+    pub(super) lock_owners: Map<Arc<[u8]>, OwnerKey>,
+    pub(super) delegations: Set<StateKey>,
+    /// Delegations that were revoked and not yet freed.
+    pub(super) revoked: Set<StateKey>,
+    pub(super) copies: Vec<StateKey>,
+    pub(super) opens: usize,
+    /// Byte ranges locked.
+    pub(super) locks: usize,
+    pub(super) waiters: usize,
+    /// Callbacks queued or under way.
+    pub(super) callbacks: u32,
+    /// Those that wait for a path or a slot, oldest first.
+    pub(super) callback_queue: VecDeque<CallbackKey>,
+    /// Whether the recovery records let it reclaim.
+    pub(super) may_reclaim: bool,
+    /// Whether it has a recovery record of this life.
+    pub(super) recorded: bool,
+    pub(super) dialect: Dialect,
+}
+
+/// What differs between the worlds.
+pub(super) enum Dialect {
+    V40(V40),
+    V41(Box<V41>),
+}
+
+/// A client of 4.0.
+pub(super) struct V40 {
+    pub(super) confirm: Verifier,
+    pub(super) callback: Callback40,
+    /// A change of callback that waits for its confirmation.
+    pub(super) pending: Option<(Verifier, Callback40)>,
+    pub(super) path: Path40,
+}
+
+/// Where a client of 4.0 wants its callbacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Callback40 {
+    /// Where; none if the address could not be read.
+    pub address: Option<SocketAddr>,
+    /// Network as the client wrote it.
+    pub netid: Box<[u8]>,
+    /// Address as the client wrote it.
+    pub universal_address: Box<[u8]>,
+    /// RPC program.
+    pub program: u32,
+    /// What callbacks carry.
+    pub ident: u32,
+}
+
+/// Whether callbacks of 4.0 get through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Path40 {
+    Unknown,
+    Up,
+    Down,
+}
+
+/// A client of 4.1 or later.
+pub(super) struct V41 {
+    pub(super) sessions: Vec<SessionKey>,
+    /// The number that the next CREATE_SESSION must have.
+    pub(super) next: CreateSeq,
+    /// What the last one was answered (RFC 8881, section 18.36.4: a slot of its own).
+    pub(super) last: Option<CreateSessionOk>,
+    pub(super) protection: Protection,
+    pub(super) reclaim_complete: bool,
+    pub(super) implementation: Option<Box<str>>,
+}
+
+/// State protection in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Protection {
+    None,
+    /// By the credential of the machine, which is the record's principal.
+    Machine(StateProtectOps),
+}
+
+impl Protection {
+    pub(super) fn enforces(&self, op: u32) -> bool {
+        matches!(self, Protection::Machine(ops) if ops.must_enforce.has(op))
+    }
+
+    pub(super) fn allowed(&self) -> Bitmap {
+        match self {
+            Protection::None => Bitmap::EMPTY,
+            Protection::Machine(ops) => ops.must_allow,
+        }
+    }
+}
+
+/// What hangs on a session of the back channel.
+#[derive(Clone, Debug)]
+pub(super) struct BackParms {
+    /// Minor version that the client speaks: callbacks are in the same.
+    pub(super) minor: u32,
+    pub(super) attrs: ChannelAttrs,
+    pub(super) program: u32,
+    pub(super) credential: CallbackCredential,
+}
+
+impl Client {
+    /// Whether anything would be lost with it.
+    pub(super) fn has_state(&self) -> bool {
+        self.opens > 0 || self.locks > 0 || !self.delegations.is_empty() || !self.copies.is_empty()
+    }
+
+    pub(super) fn family(&self) -> Family {
+        match self.dialect {
+            Dialect::V40(_) => Family::V40,
+            Dialect::V41(_) => Family::V41,
+        }
+    }
+
+    pub(super) fn v40(&mut self) -> Option<&mut V40> {
+        match &mut self.dialect {
+            Dialect::V40(v40) => Some(v40),
+            Dialect::V41(_) => None,
+        }
+    }
+
+    pub(super) fn v41(&self) -> Option<&V41> {
+        match &self.dialect {
+            Dialect::V40(_) => None,
+            Dialect::V41(v41) => Some(v41),
+        }
+    }
+
+    pub(super) fn v41_mut(&mut self) -> Option<&mut V41> {
+        match &mut self.dialect {
+            Dialect::V40(_) => None,
+            Dialect::V41(v41) => Some(v41),
+        }
+    }
+
+    pub(super) fn owners(&mut self, kind: OwnerKind) -> &mut Map<Arc<[u8]>, OwnerKey> {
+        match kind {
+            OwnerKind::Open => &mut self.open_owners,
+            OwnerKind::Lock => &mut self.lock_owners,
+        }
+    }
+
+    /// It was heard of.
+    #[inline]
+    pub(super) fn renew(&mut self, now: u64) {
+        self.renewed_ms = now;
+        self.lease = Lease::Active;
+    }
+}
+
+impl<F: Clone> State<F> {
+    pub(super) fn names(&mut self, family: Family) -> &mut Map<Arc<[u8]>, Named> {
+        match family {
+            Family::V40 => &mut self.names_40,
+            Family::V41 => &mut self.names_41,
+        }
+    }
+
+    pub(super) fn named(&mut self, family: Family, owner: &[u8]) -> Named {
+        self.names(family).get(owner).copied().unwrap_or_default()
+    }
+
+    /// Adds an unconfirmed record. DELAY if there are as many clients as may be and none can go.
+    pub(super) fn add_client(
+        &mut self,
+        owner: &[u8],
+        verifier: Verifier,
+        principal: &Principal,
+        dialect: Dialect,
+        now: u64,
+    ) -> Result<ClientKey, Status> {
+        if self.clients.len() >= self.config.limits.clients_max && !self.expire_oldest_courtesy() {
+            return Err(Status::DELAY);
+        }
+        let family = match dialect {
+            Dialect::V40(_) => Family::V40,
+            Dialect::V41(_) => Family::V41,
+        };
+        self.client_count = self.client_count.wrapping_add(1);
+        let id = self.boot.client_id(self.client_count);
+        let owner: Arc<[u8]> = owner.into();
+        let hasher = self.hasher;
+        let client = Client {
+            id,
+            owner: owner.clone(),
+            verifier,
+            principal: principal.clone(),
+            confirmed: false,
+            lease: Lease::Active,
+            renewed_ms: now,
+            running: 0,
+            flags: SequenceFlags(0),
+            open_owners: Map::with_hasher(hasher),
+            lock_owners: Map::with_hasher(hasher),
+            delegations: Set::with_hasher(hasher),
+            revoked: Set::with_hasher(hasher),
+            copies: Vec::new(),
+            opens: 0,
+            locks: 0,
+            waiters: 0,
+            callbacks: 0,
+            callback_queue: Default::default(),
+            may_reclaim: self.grace.may_reclaim(family, &owner, verifier),
+            recorded: false,
+            dialect,
+        };
+        let key = self.clients.insert(client);
+        self.client_ids.insert(id, key);
+        self.names(family).entry(owner).or_default().unconfirmed = Some(key);
+        self.watch_lease(key, now);
+        Ok(key)
+    }
+
+    /// An unconfirmed record becomes the confirmed one of its name.
+    pub(super) fn confirm_record(&mut self, key: ClientKey) {
+        let client = &mut self.clients[key];
+        client.confirmed = true;
+        let (family, owner) = (client.family(), client.owner.clone());
+        let named = self.names(family).entry(owner).or_default();
+        debug_assert!(named.confirmed.is_none(), "the record before has been removed");
+        *named = Named { confirmed: Some(key), unconfirmed: None };
+        // One that has restarted since it held what it could reclaim holds none of it.
+        let client = &self.clients[key];
+        if !client.may_reclaim && self.grace.completed(family, &client.owner.clone()) {
+            self.end_grace();
+        }
+    }
+
+    /// The client with this id, whatever its state.
+    pub(super) fn client_by_id(&self, id: ClientId) -> Option<ClientKey> {
+        self.client_ids.get(&id).copied()
+    }
+
+    /// A client by its key; DEADSESSION or EXPIRED if it went while its compound ran.
+    #[inline]
+    pub(super) fn client(&mut self, key: ClientKey) -> Result<&mut Client, Status> {
+        self.clients.get_mut(key).ok_or(Status::DEADSESSION)
+    }
+
+    /// Writes the recovery record of a client that has acquired or may acquire state (RFC 8881, section 8.4.2.1).
+    pub(super) fn record(&mut self, key: ClientKey, revoked: bool) {
+        let client = &mut self.clients[key];
+        client.recorded = true;
+        let (record_key, value) =
+            super::RecoveryRecord { family: client.family(), owner: client.owner.to_vec(), verifier: client.verifier, revoked }.to_bytes();
+        self.effects.push_back(StateEffect::Persist { key: record_key, value });
+    }
+}

@@ -1,0 +1,160 @@
+//! CREATE_SESSION (RFC 8881, section 18.36): a client is confirmed by its first session, and channels are negotiated.
+
+use vouch_nfs4::op::{ChannelAttrs, CreateSessionArgs, CreateSessionFlags, CreateSessionOk, SequenceFlags};
+use vouch_nfs4::{CallbackSec, SessionId, Status};
+
+use super::client::{BackParms, Credential, Lease, Named};
+use super::effect::CallbackCredential;
+use super::id::ClientKey;
+use super::limits::{BACK_SLOTS_MAX, CALLBACK_LEN_MIN, MESSAGE_LEN_MIN, REPLY_CACHE_LEN_MAX, SLOTS_UNDER_PRESSURE};
+use super::session::{Bound, Session};
+use super::slots::SlotTable;
+use vouch_nfs4::op::Op;
+
+use super::State;
+use crate::ConnectionId;
+
+impl<F: Clone> State<F> {
+    /// CREATE_SESSION. The phases are those of RFC 8881, section 18.36.4.
+    pub fn create_session(
+        &mut self,
+        args: &CreateSessionArgs<'_>,
+        connection: ConnectionId,
+        credential: Credential<'_>,
+        now: u64,
+    ) -> Result<CreateSessionOk, Status> {
+        // Phase 1: the client.
+        let key = self.client_by_id(args.client).ok_or(Status::STALE_CLIENTID)?;
+        let client = &self.clients[key];
+        let v41 = client.v41().ok_or(Status::STALE_CLIENTID)?;
+        // Phase 2: the number. The last one again is a retry; before the first there is nothing to retry.
+        if args.seq.next() == v41.next {
+            return v41.last.ok_or(Status::SEQ_MISORDERED);
+        }
+        if args.seq != v41.next {
+            return Err(Status::SEQ_MISORDERED);
+        }
+        // Phase 3: confirmation, by the principal that introduced the client.
+        if !client.confirmed && !client.principal.same_user(credential.principal) {
+            return Err(Status::CLID_INUSE);
+        }
+        self.enforce(key, Op::CREATE_SESSION, credential)?;
+        // What fails makes nothing, so it takes no number: the client may correct itself and send the same one again.
+        let made = self.make_session(key, args, connection)?;
+        let client = &mut self.clients[key];
+        client.renew(now);
+        let v41 = client.v41_mut().expect("it was one of 4.1 before");
+        v41.next = v41.next.next();
+        v41.last = Some(made);
+        self.refresh_paths(key);
+        self.pump(key);
+        Ok(made)
+    }
+
+    /// The session was made by a compound of this minor version: its callbacks are of the same (RFC 8881, section 2.10.2; Linux finds the session by it).
+    pub fn session_speaks(&mut self, id: &SessionId, minor: u32) {
+        if let Some(key) = self.session_by_id(id) {
+            self.sessions[key].back.minor = minor;
+        }
+    }
+
+    /// Phase 4, and the confirmation that succeeds with it.
+    fn make_session(&mut self, key: ClientKey, args: &CreateSessionArgs<'_>, connection: ConnectionId) -> Result<CreateSessionOk, Status> {
+        if args.flags.0 > 7 {
+            return Err(Status::INVAL);
+        }
+        let fore = self.negotiate_fore(&args.fore)?;
+        let wants_back = args.flags.contains(CreateSessionFlags::CONN_BACK_CHAN);
+        let back = negotiate_back(&args.back, wants_back)?;
+        let client = &self.clients[key];
+        let sessions = client.v41().map_or(0, |v41| v41.sessions.len());
+        if sessions >= self.config.limits.sessions_per_client_max || self.reply_cache_len > REPLY_CACHE_LEN_MAX {
+            return Err(Status::NOSPC);
+        }
+        if !client.confirmed {
+            let (family, owner) = (client.family(), client.owner.clone());
+            if let Named { confirmed: Some(old), .. } = self.named(family, &owner) {
+                self.replace(old);
+            }
+            self.confirm_record(key);
+            self.clients[key].lease = Lease::Active;
+        }
+        let parms = BackParms { minor: 1, attrs: back, program: args.callback_program, credential: callback_credential(&args.sec_parms) };
+        let random = &mut self.random;
+        let session = self.sessions.insert_with(|session| Session {
+            id: random.session_id(session),
+            client: key,
+            fore,
+            back: parms,
+            slots: SlotTable::new(fore.requests_max),
+            connections: Vec::new(),
+            last: ConnectionId(0),
+            back_slots: Vec::new(),
+            back_slots_max: back.requests_max,
+            flags: SequenceFlags(0),
+            fault: false,
+        });
+        self.bind(session, Bound { connection, fore: true, back: wants_back });
+        self.clients[key].v41_mut().expect("it was one of 4.1 before").sessions.push(session);
+        let flags = CreateSessionFlags(args.flags.0 & CreateSessionFlags::CONN_BACK_CHAN.0);
+        Ok(CreateSessionOk { session: self.sessions[session].id, seq: args.seq, flags, fore, back })
+    }
+
+    /// Section 18.36.3: the server may lower each value; what is too small to work with is TOOSMALL.
+    fn negotiate_fore(&self, wanted: &ChannelAttrs) -> Result<ChannelAttrs, Status> {
+        if wanted.request_len_max < MESSAGE_LEN_MIN || wanted.response_len_max < MESSAGE_LEN_MIN {
+            return Err(Status::TOOSMALL);
+        }
+        if wanted.requests_max == 0 || wanted.operations_max == 0 {
+            return Err(Status::INVAL);
+        }
+        let limits = &self.config.limits;
+        let slots_max = match self.reply_cache_len > REPLY_CACHE_LEN_MAX / 2 {
+            true => SLOTS_UNDER_PRESSURE,
+            false => limits.slots_per_session_max,
+        };
+        let response_len_max = wanted.response_len_max.min(limits.message_len_max);
+        Ok(ChannelAttrs {
+            header_pad_size: 0,
+            request_len_max: wanted.request_len_max.min(limits.message_len_max),
+            response_len_max,
+            response_cached_len_max: wanted.response_cached_len_max.min(limits.cached_reply_len_max).min(response_len_max),
+            operations_max: wanted.operations_max.min(limits.operations_max),
+            requests_max: wanted.requests_max.min(slots_max),
+            rdma_ird: None,
+        })
+    }
+}
+
+/// What a session without callbacks may offer.
+const NO_CHANNEL: ChannelAttrs = ChannelAttrs {
+    header_pad_size: 0,
+    request_len_max: 0,
+    response_len_max: 0,
+    response_cached_len_max: 0,
+    operations_max: 0,
+    requests_max: 0,
+    rdma_ird: None,
+};
+
+/// The server is the one that calls here: it keeps within what the client offers, if that is enough for a recall. A session without callbacks may offer nothing.
+fn negotiate_back(wanted: &ChannelAttrs, wants_back: bool) -> Result<ChannelAttrs, Status> {
+    let small = wanted.request_len_max < CALLBACK_LEN_MIN || wanted.response_len_max < CALLBACK_LEN_MIN || wanted.operations_max < 2;
+    let offered = wants_back || *wanted != NO_CHANNEL;
+    if offered && small {
+        return Err(Status::TOOSMALL);
+    }
+    Ok(ChannelAttrs { header_pad_size: 0, requests_max: wanted.requests_max.min(BACK_SLOTS_MAX), rdma_ird: None, ..*wanted })
+}
+
+/// The first of the client's offers that can be met. Section 18.36.3 lets the server choose.
+pub(super) fn callback_credential(offers: &[CallbackSec<'_>]) -> CallbackCredential {
+    offers
+        .iter()
+        .find_map(|offer| match offer {
+            CallbackSec::None => Some(CallbackCredential::None),
+            CallbackSec::Sys(sys) => Some(CallbackCredential::Sys { uid: sys.uid, gid: sys.gid, machine: sys.machine_name.0.into() }),
+            CallbackSec::Gss(_) => None,
+        })
+        .unwrap_or(CallbackCredential::None)
+}

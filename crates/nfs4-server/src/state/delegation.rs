@@ -1,0 +1,339 @@
+//! Delegations of files: when they are given, what recalls them, how they end (RFC 8881, section 10.4).
+
+use vouch_nfs4::op::{DelegationType, NoDelegation, SequenceFlags, ShareAccess};
+use vouch_nfs4::{StateSeq, Stateid, Status};
+
+use super::backchannel::Subject;
+use super::client::Family;
+use super::effect::{CallbackOp, HolderAttributes, StateEffect};
+use super::entry::{Entry, Kind};
+use super::expiry::Timer;
+use super::id::{ClientKey, FileKey, FileRef, StateKey};
+use super::limits::{HOLDER_ATTRIBUTES_MS, REVOKED_PER_CLIENT_MAX};
+use super::open::{Claim, OpenCall};
+use super::share::{READ, Share, WRITE};
+use super::slab::Ended;
+use super::{DelegationPolicy, State};
+
+/// A delegation.
+pub(super) struct Delegation<F> {
+    /// To write, or only to read.
+    pub(super) write: bool,
+    pub(super) file: F,
+    /// When the client was asked to return it.
+    pub(super) recalled_ms: Option<u64>,
+    /// What its holder said last about the file, and when.
+    holder: Option<(HolderAttributes, u64)>,
+    /// Whether the holder is being asked.
+    asking: bool,
+}
+
+/// Which delegation a client would like with an open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// It doesn't say, or can't (4.0).
+    Unstated,
+    /// One to read.
+    Read,
+    /// One to write.
+    Write,
+    /// Any.
+    Any,
+    /// None.
+    No,
+    /// None any more.
+    Cancel,
+}
+
+impl Want {
+    /// From the arguments of OPEN in 4.1. INVAL for a wish that doesn't exist (RFC 8881, section 18.16.3).
+    pub fn new(access: ShareAccess) -> Result<Self, Status> {
+        Ok(match access.0 & ShareAccess::WANT_MASK.0 {
+            0 => Want::Unstated,
+            bits if bits == ShareAccess::WANT_READ_DELEG.0 => Want::Read,
+            bits if bits == ShareAccess::WANT_WRITE_DELEG.0 => Want::Write,
+            bits if bits == ShareAccess::WANT_ANY_DELEG.0 => Want::Any,
+            bits if bits == ShareAccess::WANT_NO_DELEG.0 => Want::No,
+            bits if bits == ShareAccess::WANT_CANCEL.0 => Want::Cancel,
+            _ => return Err(Status::INVAL),
+        })
+    }
+}
+
+/// The delegation that comes with an open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Granted {
+    /// None.
+    None,
+    /// None, and why: only where the client said what it wants.
+    Refused(NoDelegation),
+    /// To read.
+    Read(Stateid),
+    /// To write.
+    Write(Stateid),
+}
+
+/// What is done to a file that others may hold a delegation of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// Its data is read.
+    Read,
+    /// Its data or size is changed.
+    Change,
+    /// Other attributes are changed.
+    Attributes,
+    /// A name of it is removed, changed or made.
+    Name,
+}
+
+impl<F: Clone> State<F> {
+    /// Something is done to a file without an open of its own. Delegations of others that it conflicts with are recalled: DELAY until they are back. `by`: the client,
+    /// which is known in 4.1 (RFC 8881, sections 10.4.2 and 10.4.4).
+    #[inline]
+    pub fn touch(&mut self, file: &FileKey, by: Option<ClientKey>, touch: Touch, now: u64) -> Result<(), Status> {
+        if self.delegation_count == 0 {
+            return Ok(());
+        }
+        self.recall_others(file, by, touch == Touch::Read, false, now)
+    }
+
+    pub(super) fn recall_for_open(&mut self, client: ClientKey, file: &FileKey, share: Share, now: u64) -> Result<(), Status> {
+        if self.delegation_count == 0 {
+            return Ok(());
+        }
+        let reads_only = share.access & WRITE == 0 && share.deny & READ == 0;
+        self.recall_others(file, Some(client), reads_only, false, now)
+    }
+
+    fn recall_others(&mut self, file: &FileKey, by: Option<ClientKey>, reads_only: bool, truncate: bool, now: u64) -> Result<(), Status> {
+        let Some(state) = self.files.find(file) else { return Ok(()) };
+        let in_the_way: Vec<StateKey> = (self.files[state].delegations.iter().copied())
+            .filter(|&key| Some(self.states[key].client) != by && (self.delegation_of(key).write || !reads_only))
+            .collect();
+        let mut outcome = Ok(());
+        for key in in_the_way {
+            // The client of one before this may have gone with all that it had.
+            let Some(client) = self.states.get(key).map(|entry| entry.client) else { continue };
+            if self.is_courtesy(client) {
+                self.expire(client);
+            } else {
+                self.recall(key, truncate, now);
+                outcome = Err(Status::DELAY);
+            }
+        }
+        outcome
+    }
+
+    fn delegation_of(&self, key: StateKey) -> &Delegation<F> {
+        match &self.states[key].kind {
+            Kind::Delegation(delegation) => delegation,
+            _ => unreachable!("lists of delegations name delegations"),
+        }
+    }
+
+    pub(super) fn is_recalled(&self, key: StateKey) -> bool {
+        matches!(self.states.get(key).map(|entry| &entry.kind), Some(Kind::Delegation(delegation)) if delegation.recalled_ms.is_some())
+    }
+
+    /// Asks for a delegation back. Section 10.4.6: its holder has a lease's time, then it is revoked.
+    pub(super) fn recall(&mut self, key: StateKey, truncate: bool, now: u64) {
+        let Some(entry) = self.states.get_mut(key) else { return };
+        let Kind::Delegation(delegation) = &mut entry.kind else { return };
+        if delegation.recalled_ms.is_some() {
+            return;
+        }
+        delegation.recalled_ms = Some(now);
+        let stateid = entry.stateid(self.boot, key);
+        let (client, file) = (entry.client, self.files[entry.file].key);
+        self.files.note_conflict(&file, now);
+        self.timers.set(now + self.config.lease_ms, Timer::Recall(key));
+        self.queue_callback(client, CallbackOp::Recall { stateid, file, truncate }, Subject::Recall(key));
+    }
+
+    pub(super) fn recall_due(&mut self, key: StateKey, now: u64) {
+        let due = self.states.get(key).is_some_and(|entry| match &entry.kind {
+            Kind::Delegation(delegation) => delegation.recalled_ms.is_some_and(|at| now >= at + self.config.lease_ms),
+            _ => false,
+        });
+        if due {
+            self.revoke(key);
+        }
+    }
+
+    /// Takes a delegation away. Section 10.4.6: in 4.1 its stateid says so until it is freed, and SEQUENCE tells that there is such a one.
+    pub(super) fn revoke(&mut self, key: StateKey) {
+        let client = self.states[key].client;
+        if self.clients[client].family() == Family::V40 {
+            return self.drop_delegation(key, Ended::Expired);
+        }
+        let entry = &mut self.states[key];
+        let (file, kind) = (entry.file, std::mem::replace(&mut entry.kind, Kind::Revoked));
+        let Kind::Delegation(delegation) = kind else { unreachable!("what is revoked is a delegation") };
+        self.unlink_delegation(key, client, file, delegation.file);
+        let client = &mut self.clients[client];
+        client.revoked.insert(key);
+        client.flags |= SequenceFlags::RECALLABLE_STATE_REVOKED;
+    }
+
+    fn unlink_delegation(&mut self, key: StateKey, client: ClientKey, file: FileRef, open: F) {
+        self.delegation_count -= 1;
+        self.clients[client].delegations.remove(&key);
+        self.files[file].delegations.retain(|&other| other != key);
+        self.effects.push_back(StateEffect::Release(open));
+        self.settle(file);
+    }
+
+    /// Takes a delegation out, or what is left of one that was revoked.
+    pub(super) fn drop_delegation(&mut self, key: StateKey, ended: Ended) {
+        let Some(entry) = self.states.remove(key, ended) else { return };
+        if let Kind::Delegation(delegation) = entry.kind {
+            self.unlink_delegation(key, entry.client, entry.file, delegation.file);
+        }
+    }
+
+    pub(super) fn free_revoked(&mut self, client: ClientKey, key: StateKey) {
+        self.states.remove(key, Ended::Freed);
+        let client = &mut self.clients[client];
+        client.revoked.remove(&key);
+        if client.revoked.is_empty() {
+            client.flags = SequenceFlags(client.flags.0 & !SequenceFlags::RECALLABLE_STATE_REVOKED.0);
+        }
+    }
+
+    /// DELEGRETURN (RFC 8881, section 18.6).
+    pub fn return_delegation(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<(), Status> {
+        let key = self.resolve(client, stateid, file, now)?;
+        match &self.states[key].kind {
+            Kind::Delegation(_) => {
+                self.drop_delegation(key, Ended::Freed);
+                Ok(())
+            }
+            _ => Err(Status::BAD_STATEID),
+        }
+    }
+
+    /// DELEGPURGE (RFC 8881, section 18.5): delegations don't outlive their client's life here, so there is nothing that could be purged.
+    pub fn purge_delegations(&self) -> Status {
+        Status::NOTSUPP
+    }
+
+    /// WANT_DELEGATION (RFC 8881, section 18.49): delegations come with opens only, because with them comes the open file that they are used with.
+    pub fn want_delegation(&self) -> Status {
+        Status::NOTSUPP
+    }
+
+    /// RFC 8881, section 10.2.1: CLAIM_DELEGATE_CUR needs a delegation of the client and the file that allows what is opened; also one that is recalled.
+    pub(super) fn delegation_allows(&mut self, client: ClientKey, stateid: &Stateid, file: &FileKey, share: Share) -> Result<(), Status> {
+        let now = self.latest_ms;
+        let by = (self.clients[client].family() == Family::V41).then_some(client);
+        let key = self.resolve(by, stateid, file, now)?;
+        let entry = &self.states[key];
+        match &entry.kind {
+            Kind::Delegation(delegation) if entry.client == client => match delegation.write || share.access & WRITE == 0 {
+                true => Ok(()),
+                false => Err(Status::ACCESS),
+            },
+            _ => Err(Status::BAD_STATEID),
+        }
+    }
+
+    /// Decides about a delegation for an open that has just been made.
+    pub(super) fn delegate_with_open(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, now: u64) -> Granted {
+        let again = self.files.note_open(&call.file, call.client, now);
+        let write = match call.claim {
+            Claim::Previous(DelegationType::Read) => return self.grant(call.client, file, open, false),
+            Claim::Previous(DelegationType::Write) => return self.grant(call.client, file, open, true),
+            Claim::Previous(_) | Claim::Delegated(_) | Claim::DelegatedPrevious => return Granted::None,
+            Claim::New => call.share.access == READ | WRITE,
+        };
+        let asked = !matches!(call.want, Want::Unstated);
+        let refused = |why| if asked { Granted::Refused(why) } else { Granted::None };
+        match call.want {
+            Want::No => return refused(NoDelegation::NOT_WANTED),
+            Want::Cancel => return refused(NoDelegation::CANCELLED),
+            // One that nobody asked for pays only where the client comes back to the file.
+            Want::Unstated if !again && self.config.delegations != DelegationPolicy::Always => return Granted::None,
+            Want::Read if write => return refused(NoDelegation::Contention(false)),
+            _ => {}
+        }
+        if !self.may_grant(call.client) || call.share.access == WRITE {
+            return refused(NoDelegation::Resource(false));
+        }
+        let state = &self.files[file];
+        if state.delegations.iter().any(|&key| self.states[key].client == call.client) {
+            return refused(NoDelegation::NOT_SUPP_UPGRADE);
+        }
+        // Section 10.4: a delegation to read while nobody writes; one to write for the only client that has the file open.
+        let free = match write {
+            false => state.shares.writers() == 0 && !state.delegations.iter().any(|&key| self.delegation_of(key).write),
+            true => state.delegations.is_empty() && state.opens.iter().all(|&key| self.states[key].client == call.client),
+        };
+        if !free || self.files.contended(&call.file, now) {
+            return refused(NoDelegation::Contention(false));
+        }
+        self.grant(call.client, file, open, write)
+    }
+
+    fn may_grant(&self, client: ClientKey) -> bool {
+        self.config.delegations != DelegationPolicy::Never
+            && !self.grace.is_active()
+            && self.delegation_count < self.config.limits.delegations_max
+            && self.clients[client].revoked.len() < REVOKED_PER_CLIENT_MAX
+            && self.callbacks_reach(client)
+    }
+
+    fn grant(&mut self, client: ClientKey, file: FileRef, open: StateKey, write: bool) -> Granted {
+        let open_file = match &self.states[open].kind {
+            Kind::Open(open) => open.file.clone(),
+            _ => unreachable!("a delegation comes with an open"),
+        };
+        let delegation = Delegation { write, file: open_file, recalled_ms: None, holder: None, asking: false };
+        let key = self.states.insert(Entry { client, file, seq: StateSeq(1), kind: Kind::Delegation(delegation) });
+        self.clients[client].delegations.insert(key);
+        self.files[file].delegations.push(key);
+        self.delegation_count += 1;
+        let stateid = self.states[key].stateid(self.boot, key);
+        match write {
+            true => Granted::Write(stateid),
+            false => Granted::Read(stateid),
+        }
+    }
+
+    /// What another that holds a write delegation says about size and change of the file, for GETATTR (RFC 8881, section 10.4.3). None if nobody does. DELAY while it
+    /// is being asked, and while the delegation is recalled because it doesn't answer.
+    pub fn delegated_attributes(&mut self, file: &FileKey, by: Option<ClientKey>, now: u64) -> Result<Option<HolderAttributes>, Status> {
+        if self.delegation_count == 0 {
+            return Ok(None);
+        }
+        let Some(state) = self.files.find(file) else { return Ok(None) };
+        let mut others = self.files[state].delegations.iter().copied();
+        let other = others.find(|&key| self.delegation_of(key).write && Some(self.states[key].client) != by);
+        let Some(key) = other else { return Ok(None) };
+        let client = self.states[key].client;
+        if self.is_courtesy(client) {
+            self.expire(client);
+            return Ok(None);
+        }
+        let Kind::Delegation(delegation) = &mut self.states[key].kind else { unreachable!("it has just been seen to be one") };
+        match delegation.holder {
+            Some((attributes, at)) if now < at + HOLDER_ATTRIBUTES_MS => return Ok(Some(attributes)),
+            _ => {}
+        }
+        if delegation.recalled_ms.is_none() && !delegation.asking {
+            delegation.asking = true;
+            self.queue_callback(client, CallbackOp::Getattr { file: *file }, Subject::Getattr(key));
+        }
+        Err(Status::DELAY)
+    }
+
+    /// The holder of a write delegation has answered, or has not.
+    pub(super) fn holder_told(&mut self, key: StateKey, attributes: Option<HolderAttributes>, now: u64) {
+        let Some(entry) = self.states.get_mut(key) else { return };
+        let Kind::Delegation(delegation) = &mut entry.kind else { return };
+        delegation.asking = false;
+        match attributes {
+            Some(attributes) => delegation.holder = Some((attributes, now)),
+            None => self.recall(key, false, now),
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Time: leases, courtesy to silent clients, and the end of clients with all that they hold (RFC 8881, sections 8.3 and 8.4).
+//!
+//! Each timer is one entry of a heap and looked at when it is due: a tick costs O(log n) for each that is. A renewal touches no timer: a lease's timer that finds
+//! the lease renewed sets itself anew, so each client is looked at once a lease.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::State;
+use super::client::{Dialect, Family, Lease};
+use super::effect::StateEffect;
+use super::entry::OwnerKind;
+use super::id::{CallbackKey, ClientKey, FileRef, StateKey};
+use super::limits::COURTESY_MS;
+use super::slab::Ended;
+
+/// What is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// A client may have been silent for a lease.
+    Lease(ClientKey),
+    /// A recalled delegation should be back.
+    Recall(StateKey),
+    /// A callback is to be tried again.
+    Retry(CallbackKey),
+    /// A freed lock was not taken by the first that waited for it.
+    Waiter(FileRef),
+    /// The end of a copy need not be remembered any more.
+    Copy(StateKey),
+    /// The grace period ends.
+    Grace,
+}
+
+/// Timers by time.
+#[derive(Default)]
+pub(super) struct Timers(BinaryHeap<Reverse<(u64, Timer)>>);
+
+impl Timers {
+    pub(super) fn set(&mut self, due_ms: u64, timer: Timer) {
+        self.0.push(Reverse((due_ms, timer)));
+    }
+
+    fn pop(&mut self, now: u64) -> Option<Timer> {
+        if self.0.peek()?.0.0 > now {
+            return None;
+        }
+        self.0.pop().map(|Reverse((_, timer))| timer)
+    }
+
+    fn next_due(&self) -> Option<u64> {
+        self.0.peek().map(|Reverse((due, _))| *due)
+    }
+}
+
+impl<F: Clone> State<F> {
+    /// Time has passed. Returns when to call again at the latest. O(log n) for each timer that is due.
+    pub fn tick(&mut self, now: u64) -> u64 {
+        while let Some(timer) = self.timers.pop(now) {
+            match timer {
+                Timer::Lease(client) => self.lease_due(client, now),
+                Timer::Recall(delegation) => self.recall_due(delegation, now),
+                Timer::Retry(callback) => self.retry_due(callback),
+                Timer::Waiter(file) => self.reservation_due(file, now),
+                Timer::Copy(copy) => self.copy_due(copy),
+                Timer::Grace => {
+                    if self.grace.is_over(now) {
+                        self.end_grace();
+                    }
+                }
+            }
+        }
+        self.timers.next_due().unwrap_or(now + self.config.lease_ms)
+    }
+
+    pub(super) fn watch_lease(&mut self, key: ClientKey, now: u64) {
+        self.timers.set(now + self.config.lease_ms, Timer::Lease(key));
+    }
+
+    fn lease_due(&mut self, key: ClientKey, now: u64) {
+        let lease_ms = self.config.lease_ms;
+        let Some(client) = self.clients.get_mut(key) else { return };
+        if client.running > 0 {
+            client.renewed_ms = now;
+        }
+        let due = client.renewed_ms + lease_ms;
+        if now < due {
+            self.timers.set(due, Timer::Lease(key));
+        } else if !client.confirmed || !client.has_state() {
+            self.expire(key);
+        } else {
+            self.timers.set(now + lease_ms, Timer::Lease(key));
+            match client.lease {
+                // A server may keep what is in nobody's way (RFC 8881, section 8.4.2.4).
+                Lease::Active => {
+                    client.lease = Lease::Courtesy { since_ms: now };
+                    if self.courtesy.len() > 2 * self.clients.len() + 16 {
+                        let clients = &self.clients;
+                        self.courtesy.retain(|&key| clients.get(key).is_some_and(|client| client.lease != Lease::Active));
+                    }
+                    self.courtesy.push_back(key);
+                    self.end_courtesy_in_the_way(key);
+                }
+                Lease::Courtesy { since_ms } if now >= since_ms + COURTESY_MS => self.expire(key),
+                Lease::Courtesy { .. } => {}
+            }
+        }
+    }
+
+    /// A client whose lease runs out while a delegation of its is recalled, or a lock of its is waited for, is in somebody's way already.
+    fn end_courtesy_in_the_way(&mut self, key: ClientKey) {
+        // Of delegations only those that are recalled: the rest is in nobody's way, and the client may come back.
+        let recalled: Vec<StateKey> = self.clients[key].delegations.iter().copied().filter(|&state| self.is_recalled(state)).collect();
+        recalled.into_iter().for_each(|state| self.revoke(state));
+        let client = &self.clients[key];
+        let awaited = client.lock_owners.values().any(|&owner| {
+            let mut files = self.owners[owner].states.keys();
+            files.any(|&file| !self.files[file].waiters.is_empty())
+        });
+        if awaited {
+            self.expire(key);
+        }
+    }
+
+    /// Whether the client's lease has run out, so that its state must not stand in anybody's way.
+    pub(super) fn is_courtesy(&self, key: ClientKey) -> bool {
+        matches!(self.clients[key].lease, Lease::Courtesy { .. })
+    }
+
+    /// Makes room: the client that has been silent for longest goes. False if there is none.
+    pub(super) fn expire_oldest_courtesy(&mut self) -> bool {
+        while let Some(key) = self.courtesy.pop_front() {
+            if self.clients.get(key).is_some_and(|client| client.lease != Lease::Active) {
+                self.expire(key);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A client has restarted: all that it held in its life before goes.
+    pub(super) fn replace(&mut self, key: ClientKey) {
+        // RFC 7530, section 16.34.5: a stateid of the life before is told as expired; in 4.1 it is none of the new client's.
+        let ended = if self.clients.get(key).is_some_and(|client| client.family() == Family::V40) { Ended::Expired } else { Ended::Freed };
+        self.end(key, ended, false);
+    }
+
+    /// The client ends, with all that it holds, and may not reclaim it. RFC 8881, section 8.4.3: the record that says so is durable before anybody is answered
+    /// whom this client's state would have kept out, or after a restart both would have it.
+    pub(super) fn expire(&mut self, key: ClientKey) {
+        let forget = self.clients.get(key).is_some_and(|client| client.confirmed);
+        self.end(key, Ended::Expired, forget);
+    }
+
+    fn end(&mut self, key: ClientKey, ended: Ended, forget: bool) {
+        let Some(client) = self.clients.get(key) else { return };
+        let (had_state, recorded) = (client.has_state(), client.recorded);
+        if forget && recorded {
+            if had_state {
+                self.record(key, true);
+            } else {
+                let record = super::RecoveryRecord::key(self.clients[key].family(), &self.clients[key].owner);
+                self.effects.push_back(StateEffect::Forget { key: record });
+            }
+        }
+        // It waits for nothing any more, before what it holds is freed and those that wait are told.
+        self.drop_waiters_of(key);
+        let sessions = match &self.clients[key].dialect {
+            Dialect::V41(v41) => v41.sessions.clone(),
+            Dialect::V40(_) => Vec::new(),
+        };
+        sessions.into_iter().for_each(|session| self.remove_session(session));
+        let client = &mut self.clients[key];
+        let copies = std::mem::take(&mut client.copies);
+        let delegations: Vec<StateKey> = client.delegations.drain().chain(client.revoked.drain()).collect();
+        let owners: Vec<_> = client.lock_owners.values().chain(client.open_owners.values()).copied().collect();
+        let queue = std::mem::take(&mut client.callback_queue);
+        queue.into_iter().for_each(|callback| self.forget_callback(callback));
+        // Lock owners first: an open goes only without locks.
+        for owner in owners {
+            let states: Vec<StateKey> = self.owners[owner].states.values().copied().collect();
+            for state in states {
+                match self.owners[owner].kind {
+                    OwnerKind::Lock => self.drop_lock(state, ended),
+                    OwnerKind::Open => self.drop_open(state, ended),
+                }
+            }
+            self.drop_owner(owner);
+        }
+        for state in delegations {
+            self.drop_delegation(state, ended);
+        }
+        for state in copies {
+            self.drop_copy(state, ended);
+        }
+        let client = self.clients.remove(key, ended).expect("it was there at the start");
+        self.client_ids.remove(&client.id);
+        let family = client.family();
+        let named = self.names(family).entry(client.owner.clone()).or_default();
+        named.confirmed = named.confirmed.filter(|&other| other != key);
+        named.unconfirmed = named.unconfirmed.filter(|&other| other != key);
+        if named.confirmed.is_none() && named.unconfirmed.is_none() {
+            self.names(family).remove(&client.owner);
+        }
+    }
+
+    /// Ends a client by the administrator's wish. False if there is none with this id.
+    pub fn revoke_client(&mut self, id: vouch_nfs4::ClientId) -> bool {
+        match self.client_by_id(id) {
+            Some(key) => {
+                self.expire(key);
+                true
+            }
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Files that have state, and what is remembered of those that had: the tables by file.
+
+use std::collections::VecDeque;
+
+use super::State;
+use super::hash::Map;
+use super::id::{ClientKey, FileKey, FileRef, StateKey};
+use super::limits::{CONFLICT_MEMORY_MS, RECENT_FILES_MAX, REUSE_MEMORY_MS};
+use super::share::ShareCounts;
+use super::slab::{Ended, Slab};
+use super::wait::Waiter;
+
+/// A file with state.
+pub(super) struct FileState {
+    pub(super) key: FileKey,
+    pub(super) opens: Vec<StateKey>,
+    pub(super) shares: ShareCounts,
+    pub(super) locks: Vec<StateKey>,
+    /// Delegations held or recalled.
+    pub(super) delegations: Vec<StateKey>,
+    /// Blocking locks that wait, oldest first.
+    pub(super) waiters: Vec<Waiter>,
+    /// Copies to this file that are known.
+    pub(super) copies: usize,
+}
+
+impl FileState {
+    fn is_idle(&self) -> bool {
+        self.opens.is_empty() && self.locks.is_empty() && self.delegations.is_empty() && self.waiters.is_empty() && self.copies == 0
+    }
+}
+
+/// Files by key.
+pub(super) struct Files {
+    pub(super) table: Slab<FileRef, FileState>,
+    names: Map<FileKey, FileRef>,
+    recent: Recent,
+}
+
+impl std::ops::Index<FileRef> for Files {
+    type Output = FileState;
+
+    #[inline]
+    fn index(&self, key: FileRef) -> &FileState {
+        &self.table[key]
+    }
+}
+
+impl std::ops::IndexMut<FileRef> for Files {
+    #[inline]
+    fn index_mut(&mut self, key: FileRef) -> &mut FileState {
+        &mut self.table[key]
+    }
+}
+
+impl Files {
+    pub(super) fn new(hasher: super::hash::Seed) -> Self {
+        Files {
+            table: Slab::new(),
+            names: Map::with_hasher(hasher),
+            recent: Recent { files: Map::with_hasher(hasher), order: VecDeque::new() },
+        }
+    }
+
+    /// The file, if it has state.
+    pub(super) fn find(&self, key: &FileKey) -> Option<FileRef> {
+        self.names.get(key).copied()
+    }
+
+    /// The file, with state from now on. Whoever adds none must call [`State::settle`].
+    pub(super) fn enter(&mut self, key: &FileKey) -> FileRef {
+        if let Some(&file) = self.names.get(key) {
+            return file;
+        }
+        let file = self.table.insert(FileState {
+            key: *key,
+            opens: Vec::new(),
+            shares: ShareCounts::default(),
+            locks: Vec::new(),
+            delegations: Vec::new(),
+            waiters: Vec::new(),
+            copies: 0,
+        });
+        self.names.insert(*key, file);
+        file
+    }
+
+    /// Others contend for the file.
+    pub(super) fn note_conflict(&mut self, key: &FileKey, now: u64) {
+        self.recent.note(key, |recent| recent.conflict_ms = Some(now));
+    }
+
+    /// Whether others contended for it a short while ago.
+    pub(super) fn contended(&self, key: &FileKey, now: u64) -> bool {
+        self.recent.files.get(key).and_then(|recent| recent.conflict_ms).is_some_and(|at| now < at + CONFLICT_MEMORY_MS)
+    }
+
+    /// A client opens the file. Whether it did so before a short while ago, and nobody else since.
+    pub(super) fn note_open(&mut self, key: &FileKey, client: ClientKey, now: u64) -> bool {
+        let mut again = false;
+        self.recent.note(key, |recent| {
+            again = recent.opened.is_some_and(|(other, at)| other == client && now < at + REUSE_MEMORY_MS);
+            recent.opened = Some((client, now));
+        });
+        again
+    }
+}
+
+/// What is remembered of a file apart from its state.
+#[derive(Clone, Copy, Default)]
+struct RecentFile {
+    conflict_ms: Option<u64>,
+    opened: Option<(ClientKey, u64)>,
+}
+
+/// The last files that were opened or contended for, by first mention.
+struct Recent {
+    files: Map<FileKey, RecentFile>,
+    order: VecDeque<FileKey>,
+}
+
+impl Recent {
+    fn note(&mut self, key: &FileKey, change: impl FnOnce(&mut RecentFile)) {
+        if let Some(recent) = self.files.get_mut(key) {
+            return change(recent);
+        }
+        if self.order.len() >= RECENT_FILES_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.files.remove(&oldest);
+        }
+        let mut recent = RecentFile::default();
+        change(&mut recent);
+        self.files.insert(*key, recent);
+        self.order.push_back(*key);
+    }
+}
+
+impl<F: Clone> State<F> {
+    /// Forgets the file if it has no state any more.
+    pub(super) fn settle(&mut self, file: FileRef) {
+        if self.files.table.get(file).is_some_and(FileState::is_idle) {
+            let state = self.files.table.remove(file, Ended::Freed).expect("it has just been looked at");
+            self.files.names.remove(&state.key);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Grace: after a start, what clients held before is theirs to reclaim, and nobody gets anything new (RFC 8881, section 8.4.2; RFC 7530, section 9.6.2).
+
+use vouch_nfs4::{Status, Verifier};
+
+use super::State;
+use super::client::Family;
+use super::effect::StateEffect;
+use super::hash::Map;
+use super::id::ClientKey;
+use super::recovery::RecoveryRecord;
+
+/// The grace period and those for whom it is.
+pub(super) struct Grace {
+    /// When it ends; none if it has.
+    until_ms: Option<u64>,
+    /// Those who may reclaim, by the key of their record, and have not said that they are done.
+    waiting: Map<Vec<u8>, Verifier>,
+}
+
+impl Grace {
+    /// Begins. Without anybody who may reclaim there is no grace.
+    pub(super) fn new(records: &[RecoveryRecord], grace_ms: u64, now: u64, hasher: super::hash::Seed) -> Self {
+        let mut waiting = Map::with_hasher(hasher);
+        // Section 8.4.3: those whose state was taken away in the life before must not have it back.
+        for record in records.iter().filter(|record| !record.revoked) {
+            waiting.insert(RecoveryRecord::key(record.family, &record.owner), record.verifier);
+        }
+        Grace { until_ms: (!waiting.is_empty() && grace_ms > 0).then_some(now + grace_ms), waiting }
+    }
+
+    pub(super) fn is_active(&self) -> bool {
+        self.until_ms.is_some()
+    }
+
+    pub(super) fn until_ms(&self) -> Option<u64> {
+        self.until_ms
+    }
+
+    pub(super) fn is_over(&self, now: u64) -> bool {
+        self.until_ms.is_some_and(|until| until <= now)
+    }
+
+    /// Whether this life of this client has something to reclaim.
+    pub(super) fn may_reclaim(&self, family: Family, owner: &[u8], verifier: Verifier) -> bool {
+        self.is_active() && self.waiting.get(&RecoveryRecord::key(family, owner)) == Some(&verifier)
+    }
+
+    /// A client has nothing more to reclaim. Whether grace can end, since nobody has. Clients of 4.0 never say so.
+    pub(super) fn completed(&mut self, family: Family, owner: &[u8]) -> bool {
+        self.waiting.remove(&RecoveryRecord::key(family, owner));
+        self.is_active() && self.waiting.is_empty()
+    }
+
+    /// How many have not said that they are done.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}
+
+impl<F: Clone> State<F> {
+    /// Whether the server is in grace.
+    pub fn in_grace(&self) -> bool {
+        self.grace.is_active()
+    }
+
+    /// Something new is asked for. Section 8.4.2.1: GRACE while others may still reclaim what it conflicts with; section 18.51.3: also for a client of 4.1 that has
+    /// not said that it has nothing to reclaim.
+    pub(super) fn admit_new(&mut self, key: ClientKey) -> Result<(), Status> {
+        if self.grace.is_active() {
+            return Err(Status::GRACE);
+        }
+        match self.client(key)?.v41() {
+            Some(v41) if !v41.reclaim_complete => Err(Status::GRACE),
+            _ => Ok(()),
+        }
+    }
+
+    /// Something is reclaimed. NO_GRACE when grace is over, or the client has said that it is done; RECLAIM_BAD if it had nothing.
+    pub(super) fn admit_reclaim(&mut self, key: ClientKey) -> Result<(), Status> {
+        let active = self.grace.is_active();
+        let client = self.client(key)?;
+        if !active || client.v41().is_some_and(|v41| v41.reclaim_complete) {
+            return Err(Status::NO_GRACE);
+        }
+        match client.may_reclaim {
+            true => Ok(()),
+            false => Err(Status::RECLAIM_BAD),
+        }
+    }
+
+    /// Grace ends. Section 8.4.3: from here on, who has not reclaimed has lost what it held, also if the server restarts again.
+    pub(super) fn end_grace(&mut self) {
+        if self.grace.until_ms.take().is_some() {
+            self.grace.waiting = Map::with_hasher(self.hasher);
+            self.effects.push_back(StateEffect::GraceEnded);
+        }
+    }
+}

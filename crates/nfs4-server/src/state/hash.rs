@@ -1,0 +1,24 @@
+//! How tables are hashed: fast, and by a seed that no client knows, so that none can choose names that collide.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::BuildHasher;
+
+use foldhash::fast::{FixedState, FoldHasher};
+
+/// The seed.
+#[derive(Clone, Copy)]
+pub(super) struct Seed(pub(super) u64);
+
+impl BuildHasher for Seed {
+    type Hasher = FoldHasher<'static>;
+
+    #[inline]
+    fn build_hasher(&self) -> FoldHasher<'static> {
+        FixedState::with_seed(self.0).build_hasher()
+    }
+}
+
+/// A table by key.
+pub(super) type Map<K, V> = HashMap<K, V, Seed>;
+/// A set.
+pub(super) type Set<K> = HashSet<K, Seed>;

@@ -1,0 +1,52 @@
+//! Bounds on state that no administrator needs to turn, each with its reason. Those that one may want to turn are in [`crate::Limits`].
+
+/// Open owners and lock owners of a client, together. Linux makes one open owner a user and a lock owner a process that locks.
+pub(super) const OWNERS_PER_CLIENT_MAX: usize = 200_000;
+/// Blocking locks of a client that wait. More than a machine has processes that do.
+pub(super) const WAITERS_PER_CLIENT_MAX: usize = 4096;
+/// Blocking locks that wait for one file: each release looks at all of them.
+pub(super) const WAITERS_PER_FILE_MAX: usize = 1024;
+/// Connections bound to a session. Linux's `nconnect` ends at 16.
+pub(super) const CONNECTIONS_PER_SESSION_MAX: usize = 64;
+/// Slots of a back channel that are used: each costs nothing until it is. Linux offers 16.
+pub(super) const BACK_SLOTS_MAX: u32 = 16;
+/// Callbacks of a client that are queued or under way. Recalls beyond it are not sent, and end by their time.
+pub(super) const CALLBACKS_PER_CLIENT_MAX: u32 = 1024;
+/// How long a callback may take before it counts as lost, milliseconds.
+pub(super) const CALLBACK_TIMEOUT_MS: u64 = 20_000;
+/// Cached replies in all, bytes. Beyond it there are no new sessions, and none gets more slots.
+pub(super) const REPLY_CACHE_LEN_MAX: usize = 512 << 20;
+/// Slots that a session gets when the cache of replies is more than half full.
+pub(super) const SLOTS_UNDER_PRESSURE: u32 = 8;
+/// Smallest request and reply that a session can work with, bytes: an RPC header with AUTH_SYS, SEQUENCE and one more.
+pub(super) const MESSAGE_LEN_MIN: u32 = 256;
+/// Smallest callback message that a back channel can work with, bytes: CB_SEQUENCE and CB_RECALL with a filehandle.
+pub(super) const CALLBACK_LEN_MIN: u32 = 512;
+/// Files whose recent conflicts and openers are remembered after their state is gone.
+pub(super) const RECENT_FILES_MAX: usize = 8192;
+/// How long a conflict keeps delegations of a file from being given, milliseconds.
+pub(super) const CONFLICT_MEMORY_MS: u64 = 30_000;
+/// How long an open makes the next one by the same client a reuse, which a delegation pays for, milliseconds.
+pub(super) const REUSE_MEMORY_MS: u64 = 60_000;
+/// How long a file's first waiter may take to come for a lock that was freed before the others may have it, milliseconds.
+pub(super) const LOCK_RESERVED_MS: u64 = 2_000;
+/// How long one that waits for a lock, is told of it and does not come is believed to wait still, milliseconds: twice the time after which Linux asks again by itself.
+pub(super) const LOCK_INTEREST_MS: u64 = 60_000;
+/// How long attributes that a delegation's holder has told are used, milliseconds.
+pub(super) const HOLDER_ATTRIBUTES_MS: u64 = 1_000;
+/// How long a silent client whose state is in nobody's way keeps it, milliseconds: a day, so that a laptop may sleep over night.
+pub(super) const COURTESY_MS: u64 = 24 * 3600 * 1000;
+/// How long the end of a copy is remembered that nobody has asked for, milliseconds.
+pub(super) const COPY_MEMORY_MS: u64 = 600_000;
+/// Reply of an operation that an owner of 4.0 keeps for a retry, bytes: an OPEN with a delegation and its ACE is the longest.
+pub(super) const OWNER_REPLY_LEN_MAX: usize = 4096;
+/// Longest name of an implementation that is kept for the report, bytes.
+pub(super) const IMPLEMENTATION_LEN_MAX: usize = 128;
+/// Rows of a kind in one report.
+pub(super) const REPORT_ROWS_MAX: usize = 1000;
+/// Revoked delegations of a client that it has not freed: with more, it gets no new ones.
+pub(super) const REVOKED_PER_CLIENT_MAX: usize = 64;
+/// How often a callback is sent before it is given up.
+pub(super) const CALLBACK_TRIES_MAX: u8 = 5;
+/// How long a client that answers DELAY, or does not know yet what it was given, is left alone, milliseconds.
+pub(super) const CALLBACK_RETRY_MS: u64 = 500;

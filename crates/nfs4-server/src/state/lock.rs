@@ -1,0 +1,302 @@
+//! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER, as far as they are state (RFC 8881, sections 9 and 18.10 to 18.12; RFC 7530, section 16.37).
+//! Deadlocks between owners are not looked for.
+
+use std::sync::Arc;
+
+use vouch_nfs4::{ClientId, OwnerSeq, StateSeq, Stateid, Status};
+
+use super::State;
+use super::client::Family;
+use super::entry::{Entry, Kind, Lock, OwnerKind};
+use super::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
+use super::range::{Mode, Range, Ranges};
+use super::share::{READ, WRITE};
+use super::slab::Ended;
+
+/// Who locks.
+#[derive(Clone, Copy, Debug)]
+pub enum LockBy<'a> {
+    /// An owner that has no locks of the file yet.
+    New {
+        /// The open that it begins with.
+        open: &'a Stateid,
+        /// Its name.
+        owner: &'a [u8],
+        /// Its number (4.0).
+        seq: OwnerSeq,
+    },
+    /// One that has: its locks of the file.
+    Old(&'a Stateid),
+}
+
+/// A LOCK.
+#[derive(Clone, Copy, Debug)]
+pub struct LockCall<'a> {
+    /// The session's client in 4.1, none in 4.0.
+    pub client: Option<ClientKey>,
+    /// The file.
+    pub file: FileKey,
+    /// Who.
+    pub by: LockBy<'a>,
+    /// Which bytes.
+    pub range: Range,
+    /// Shared or exclusive.
+    pub mode: Mode,
+    /// Whether the client will wait (READW, WRITEW): it is put in the queue.
+    pub wait: bool,
+    /// Whether it was held before the server restarted.
+    pub reclaim: bool,
+}
+
+/// The lock in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denied {
+    /// Which bytes.
+    pub range: Range,
+    /// Shared or exclusive.
+    pub mode: Mode,
+    /// Whose: the client.
+    pub client: ClientId,
+    /// And its lock owner.
+    pub owner: Arc<[u8]>,
+}
+
+/// Why there is no lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockError {
+    /// DENIED.
+    Denied(Denied),
+    /// Another status.
+    Status(Status),
+}
+
+impl From<Status> for LockError {
+    fn from(status: Status) -> Self {
+        LockError::Status(status)
+    }
+}
+
+impl<F: Clone> State<F> {
+    /// LOCK.
+    pub fn lock(&mut self, call: &LockCall<'_>, now: u64) -> Result<Stateid, LockError> {
+        self.latest_ms = now;
+        let (open, existing) = self.locker(call, now)?;
+        let entry = &self.states[open];
+        let (client, file) = (entry.client, entry.file);
+        let Kind::Open(state) = &entry.kind else { return Err(Status::BAD_STATEID.into()) };
+        // Section 18.10.3: the open must allow what is locked.
+        let needed = if call.mode == Mode::Exclusive { WRITE } else { READ };
+        if state.access & needed == 0 {
+            return Err(Status::OPENMODE.into());
+        }
+        match call.reclaim {
+            true => self.admit_reclaim(client)?,
+            false => self.admit_new(client)?,
+        }
+        if self.clients[client].locks >= self.config.limits.locks_per_client_max {
+            return Err(no_more(self.clients[client].family()).into());
+        }
+        let (owner_key, name): (Option<OwnerKey>, Arc<[u8]>) = match (existing, call.by) {
+            (Some(lock), _) => {
+                let owner = self.lock_of(lock).owner;
+                (Some(owner), self.owners[owner].name.clone())
+            }
+            (None, LockBy::New { owner, .. }) => (self.find_owner(client, OwnerKind::Lock, owner), owner.into()),
+            (None, LockBy::Old(_)) => unreachable!("an old locker has locks"),
+        };
+        if let Err(denied) = self.clear_way(file, owner_key, call.range, call.mode) {
+            // Section 18.10.3: what conflicts with a reclaim has been given to another.
+            if call.reclaim {
+                return Err(Status::RECLAIM_CONFLICT.into());
+            }
+            if call.wait {
+                self.enqueue(file, client, &name, call.range, call.mode);
+            }
+            return Err(LockError::Denied(denied));
+        }
+        if call.wait
+            && let Some(denied) = self.reserved_for_another(file, client, &name, call.range, call.mode, now)
+        {
+            self.enqueue(file, client, &name, call.range, call.mode);
+            return Err(LockError::Denied(denied));
+        }
+        let lock = match existing {
+            Some(lock) => {
+                self.states[lock].seq = self.states[lock].seq.next();
+                lock
+            }
+            None => self.first_lock(call, client, file, open, &name)?,
+        };
+        self.set_range(lock, call.range, Some(call.mode));
+        self.dequeue(file, client, &name, call.range);
+        Ok(self.states[lock].stateid(self.boot, lock))
+    }
+
+    /// The open behind a locker, and its locks of the file if it has any.
+    fn locker(&mut self, call: &LockCall<'_>, now: u64) -> Result<(StateKey, Option<StateKey>), Status> {
+        match call.by {
+            LockBy::New { open, owner, .. } => {
+                let open = self.resolve_open(call.client, open, &call.file, now)?;
+                let (client, file) = (self.states[open].client, self.states[open].file);
+                let existing =
+                    self.find_owner(client, OwnerKind::Lock, owner).and_then(|owner| self.owners[owner].states.get(&file).copied());
+                Ok((open, existing))
+            }
+            LockBy::Old(lock) => {
+                let lock = self.resolve_lock(call.client, lock, &call.file, now)?;
+                Ok((self.lock_of(lock).open, Some(lock)))
+            }
+        }
+    }
+
+    fn resolve_lock(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<StateKey, Status> {
+        let key = self.resolve(client, stateid, file, now)?;
+        match &self.states[key].kind {
+            Kind::Lock(_) => Ok(key),
+            _ => Err(Status::BAD_STATEID),
+        }
+    }
+
+    pub(super) fn lock_of(&self, key: StateKey) -> &Lock {
+        match &self.states[key].kind {
+            Kind::Lock(lock) => lock,
+            _ => unreachable!("lists of locks name locks"),
+        }
+    }
+
+    /// Whether nobody but `owner` holds what conflicts; silent clients that do are ended. O(m log n): m owners with locks of the file, n ranges of each.
+    fn clear_way(&mut self, file: FileRef, owner: Option<OwnerKey>, range: Range, mode: Mode) -> Result<(), Denied> {
+        let mut silent = Vec::new();
+        for &key in &self.files[file].locks {
+            let lock = self.lock_of(key);
+            if Some(lock.owner) == owner {
+                continue;
+            }
+            let Some((range, mode)) = lock.ranges.conflict(range, mode) else { continue };
+            let client = self.states[key].client;
+            if !self.is_courtesy(client) {
+                let owner = self.owners[lock.owner].name.clone();
+                return Err(Denied { range, mode, client: self.clients[client].id, owner });
+            }
+            silent.push(client);
+        }
+        silent.into_iter().for_each(|client| self.expire(client));
+        Ok(())
+    }
+
+    fn first_lock(
+        &mut self,
+        call: &LockCall<'_>,
+        client: ClientKey,
+        file: FileRef,
+        open: StateKey,
+        name: &[u8],
+    ) -> Result<StateKey, Status> {
+        let owner = self.owner(client, OwnerKind::Lock, name)?;
+        if let (Some(sequencer), LockBy::New { seq, .. }) = (self.owners[owner].sequencer.as_deref_mut(), call.by) {
+            // RFC 7530, section 16.10.5: the lock owner's numbers begin with this call, which is answered under the open owner's.
+            (sequencer.begun, sequencer.confirmed, sequencer.last) = (true, true, seq);
+        }
+        let lock = Lock { owner, open, ranges: Ranges::default() };
+        let key = self.states.insert(Entry { client, file, seq: StateSeq(1), kind: Kind::Lock(lock) });
+        self.owners[owner].states.insert(file, key);
+        self.files[file].locks.push(key);
+        match &mut self.states[open].kind {
+            Kind::Open(open) => open.locks.push(key),
+            _ => unreachable!("a locker's open is an open"),
+        }
+        Ok(key)
+    }
+
+    fn set_range(&mut self, key: StateKey, range: Range, mode: Option<Mode>) {
+        let entry = &mut self.states[key];
+        let Kind::Lock(lock) = &mut entry.kind else { unreachable!("what is locked is a lock") };
+        let before = lock.ranges.len();
+        lock.ranges.set(range, mode);
+        let locks = &mut self.clients[entry.client].locks;
+        *locks = *locks - before + lock.ranges.len();
+    }
+
+    /// LOCKU.
+    pub fn unlock(
+        &mut self,
+        client: Option<ClientKey>,
+        stateid: &Stateid,
+        file: &FileKey,
+        range: Range,
+        now: u64,
+    ) -> Result<Stateid, Status> {
+        self.latest_ms = now;
+        let key = self.resolve_lock(client, stateid, file, now)?;
+        let client = self.states[key].client;
+        // To unlock the middle of a lock makes two of one.
+        if self.clients[client].locks > self.config.limits.locks_per_client_max {
+            return Err(Status::LOCK_RANGE);
+        }
+        self.set_range(key, range, None);
+        self.states[key].seq = self.states[key].seq.next();
+        let file = self.states[key].file;
+        let stateid = self.states[key].stateid(self.boot, key);
+        self.wake(file);
+        Ok(stateid)
+    }
+
+    /// LOCKT (RFC 8881, section 18.11).
+    pub fn test_lock(
+        &mut self,
+        client: ClientKey,
+        owner: &[u8],
+        file: &FileKey,
+        range: Range,
+        mode: Mode,
+        now: u64,
+    ) -> Result<(), LockError> {
+        self.latest_ms = now;
+        self.client(client)?;
+        if self.grace.is_active() {
+            return Err(Status::GRACE.into());
+        }
+        let owner = self.find_owner(client, OwnerKind::Lock, owner);
+        match self.files.find(file) {
+            Some(file) => self.clear_way(file, owner, range, mode).map_err(LockError::Denied),
+            None => Ok(()),
+        }
+    }
+
+    /// RELEASE_LOCKOWNER (4.0). RFC 7530, section 16.37.3: LOCKS_HELD while it holds any.
+    pub fn release_lock_owner(&mut self, client: ClientKey, owner: &[u8]) -> Result<(), Status> {
+        let Some(owner) = self.find_owner(client, OwnerKind::Lock, owner) else { return Ok(()) };
+        let states: Vec<StateKey> = self.owners[owner].states.values().copied().collect();
+        if states.iter().any(|&key| !self.lock_of(key).ranges.is_empty()) {
+            return Err(Status::LOCKS_HELD);
+        }
+        states.into_iter().for_each(|key| self.drop_lock(key, Ended::Freed));
+        self.drop_owner(owner);
+        Ok(())
+    }
+
+    /// Takes an owner's locks of a file out.
+    pub(super) fn drop_lock(&mut self, key: StateKey, ended: Ended) {
+        let Some(entry) = self.states.remove(key, ended) else { return };
+        let Kind::Lock(lock) = entry.kind else { unreachable!("what is dropped as a lock is one") };
+        self.files[entry.file].locks.retain(|&other| other != key);
+        self.owners[lock.owner].states.remove(&entry.file);
+        if let Some(Kind::Open(open)) = self.states.get_mut(lock.open).map(|entry| &mut entry.kind) {
+            open.locks.retain(|&other| other != key);
+        }
+        self.clients[entry.client].locks -= lock.ranges.len();
+        if !lock.ranges.is_empty() {
+            self.wake(entry.file);
+        }
+        self.settle(entry.file);
+    }
+}
+
+/// What a client is told that has as much as it may have.
+fn no_more(family: Family) -> Status {
+    match family {
+        Family::V40 => Status::RESOURCE,
+        // 4.1 has no such status.
+        Family::V41 => Status::SERVERFAULT,
+    }
+}

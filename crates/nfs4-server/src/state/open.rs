@@ -1,0 +1,310 @@
+//! OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE and CLOSE, as far as they are state (RFC 8881, sections 18.16, 18.18, 18.2; RFC 7530, section 16.18).
+
+use vouch_nfs4::op::DelegationType;
+use vouch_nfs4::{StateSeq, Stateid, Status};
+
+use super::State;
+use super::client::Family;
+use super::delegation::{Granted, Want};
+use super::effect::StateEffect;
+use super::entry::{Entry, Kind, Open, OwnerKind};
+use super::id::{ClientKey, FileKey, FileRef, StateKey};
+use super::share::{Share, reachable};
+use super::slab::Ended;
+
+/// On what grounds a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// None: CLAIM_NULL, CLAIM_FH.
+    New,
+    /// It was open before the server restarted, with such a delegation: CLAIM_PREVIOUS.
+    Previous(DelegationType),
+    /// The client holds this delegation of it: CLAIM_DELEGATE_CUR, CLAIM_DELEG_CUR_FH.
+    Delegated(Stateid),
+    /// It held one before it restarted: CLAIM_DELEGATE_PREV, CLAIM_DELEG_PREV_FH. Delegations don't outlive their client here: NOTSUPP.
+    DelegatedPrevious,
+}
+
+/// An OPEN.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenCall<'a> {
+    /// The client.
+    pub client: ClientKey,
+    /// The open owner's name.
+    pub owner: &'a [u8],
+    /// The file.
+    pub file: FileKey,
+    /// What the open allows and denies.
+    pub share: Share,
+    /// On what grounds.
+    pub claim: Claim,
+    /// Which delegation is wanted.
+    pub want: Want,
+}
+
+/// What is to be opened.
+#[derive(Clone, Debug)]
+pub struct OpenPlan<F> {
+    /// What the owner's open of the file will allow and deny: this call and what it had before.
+    pub union: Share,
+    /// The owner's open file, if it has one. It serves if it was opened for what `union` allows.
+    pub existing: Option<F>,
+}
+
+/// An open made or widened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Its stateid.
+    pub stateid: Stateid,
+    /// Whether the owner must confirm it (4.0).
+    pub confirm: bool,
+    /// The delegation that comes with it.
+    pub delegation: Granted,
+}
+
+impl<F: Clone> State<F> {
+    /// Whether this OPEN of a file that exists may go on, before it is opened, created or truncated. Recalls delegations that are in the way (DELAY), ends silent
+    /// clients that are. To be asked again by [`State::open`], because the lock is released between.
+    pub fn check_open(&mut self, call: &OpenCall<'_>, now: u64) -> Result<OpenPlan<F>, Status> {
+        self.client(call.client)?;
+        match call.claim {
+            Claim::New => self.admit_new(call.client)?,
+            Claim::Previous(_) => self.admit_reclaim(call.client)?,
+            Claim::Delegated(stateid) => {
+                self.admit_new(call.client)?;
+                self.delegation_allows(call.client, &stateid, &call.file, call.share)?;
+            }
+            Claim::DelegatedPrevious => return Err(Status::NOTSUPP),
+        }
+        self.check_shares(call)?;
+        self.recall_for_open(call.client, &call.file, call.share, now)?;
+        let existing = self.existing(call);
+        let union = existing.as_ref().map_or(call.share, |(share, _)| share.or(call.share));
+        Ok(OpenPlan { union, existing: existing.map(|(_, file)| file) })
+    }
+
+    fn existing(&mut self, call: &OpenCall<'_>) -> Option<(Share, F)> {
+        let key = self.existing_key(call)?;
+        match &self.states[key].kind {
+            Kind::Open(open) => Some((open.share(), open.file.clone())),
+            _ => None,
+        }
+    }
+
+    fn existing_key(&mut self, call: &OpenCall<'_>) -> Option<StateKey> {
+        let owner = self.find_owner(call.client, OwnerKind::Open, call.owner)?;
+        let file = self.files.find(&call.file)?;
+        self.owners[owner].states.get(&file).copied()
+    }
+
+    /// RFC 8881, section 9.7: SHARE_DENIED if the open wants what another denies, or denies what another has.
+    fn check_shares(&mut self, call: &OpenCall<'_>) -> Result<(), Status> {
+        let Some(file) = self.files.find(&call.file) else { return Ok(()) };
+        // The owner's own opens count as well: section 9.7 compares with the state of the file, whoever made it (RFC 7530, section 9.9).
+        let wanted = call.share;
+        if !self.files[file].shares.conflicts(wanted) {
+            return Ok(());
+        }
+        let in_the_way: Vec<ClientKey> = (self.files[file].opens.iter())
+            .filter(|&&key| {
+                let other = self.open_of(key).share();
+                wanted.access & other.deny != 0 || wanted.deny & other.access != 0
+            })
+            .map(|&key| self.states[key].client)
+            .collect();
+        if in_the_way.iter().any(|&client| client == call.client || !self.is_courtesy(client)) {
+            return Err(Status::SHARE_DENIED);
+        }
+        in_the_way.into_iter().for_each(|client| self.expire(client));
+        Ok(())
+    }
+
+    fn open_of(&self, key: StateKey) -> &Open<F> {
+        match &self.states[key].kind {
+            Kind::Open(open) => open,
+            _ => unreachable!("a file's list of opens names opens"),
+        }
+    }
+
+    /// Makes or widens an open. `opened` is an open file that serves all that `covers` allows; it is dropped by the caller if this fails. DELAY if the owner's open was
+    /// widened meanwhile beyond `covers`.
+    pub fn open(&mut self, call: &OpenCall<'_>, opened: F, covers: Share, now: u64) -> Result<Opened, Status> {
+        let plan = self.check_open(call, now)?;
+        if plan.union.access & !covers.access != 0 {
+            return Err(Status::DELAY);
+        }
+        let family = self.client(call.client)?.family();
+        if self.clients[call.client].opens >= self.config.limits.opens_per_client_max {
+            return Err(if family == Family::V40 { Status::RESOURCE } else { Status::NOSPC });
+        }
+        let owner = self.owner(call.client, OwnerKind::Open, call.owner)?;
+        let file = self.files.enter(&call.file);
+        let key = match self.owners[owner].states.get(&file).copied() {
+            Some(key) => {
+                self.widen(key, file, call.share, opened);
+                key
+            }
+            None => {
+                let open = Open {
+                    owner,
+                    access: call.share.access,
+                    deny: call.share.deny,
+                    history: call.share.bit(),
+                    file: opened,
+                    locks: Vec::new(),
+                };
+                let key = self.states.insert(Entry { client: call.client, file, seq: StateSeq(1), kind: Kind::Open(open) });
+                self.owners[owner].states.insert(file, key);
+                let state = &mut self.files[file];
+                state.opens.push(key);
+                state.shares.add(call.share);
+                self.clients[call.client].opens += 1;
+                key
+            }
+        };
+        if family == Family::V40 && !self.clients[call.client].recorded {
+            self.record(call.client, false);
+        }
+        let confirm = self.needs_confirmation(owner, call.claim);
+        let delegation = match confirm {
+            true => Granted::None,
+            false => self.delegate_with_open(call, file, key, now),
+        };
+        Ok(Opened { stateid: self.states[key].stateid(self.boot, key), confirm, delegation })
+    }
+
+    /// RFC 7530, section 16.18.5: an owner that is new must confirm; not if it reclaims or holds a delegation.
+    fn needs_confirmation(&mut self, owner: super::OwnerKey, claim: Claim) -> bool {
+        let Some(sequencer) = self.owners[owner].sequencer.as_deref_mut() else { return false };
+        sequencer.confirmed |= claim != Claim::New;
+        !sequencer.confirmed
+    }
+
+    /// RFC 8881, section 9.9: an open of what the owner has open already widens it, under the same stateid with the next number.
+    fn widen(&mut self, key: StateKey, file: FileRef, share: Share, opened: F) {
+        let entry = &mut self.states[key];
+        entry.seq = entry.seq.next();
+        let Kind::Open(open) = &mut entry.kind else { unreachable!("an open owner's states are opens") };
+        let before = open.share();
+        let after = before.or(share);
+        (open.access, open.deny) = (after.access, after.deny);
+        open.history |= share.bit();
+        let old = std::mem::replace(&mut open.file, opened);
+        self.files[file].shares.remove(before);
+        self.files[file].shares.add(after);
+        self.effects.push_back(StateEffect::Release(old));
+    }
+
+    /// OPEN_CONFIRM (4.0). BAD_STATEID if the owner is confirmed.
+    pub fn confirm_open(&mut self, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
+        let key = self.resolve(None, stateid, file, now)?;
+        let entry = &mut self.states[key];
+        let Kind::Open(open) = &entry.kind else { return Err(Status::BAD_STATEID) };
+        let owner = open.owner;
+        let sequencer = self.owners[owner].sequencer.as_deref_mut().ok_or(Status::BAD_STATEID)?;
+        if sequencer.confirmed {
+            return Err(Status::BAD_STATEID);
+        }
+        sequencer.confirmed = true;
+        entry.seq = entry.seq.next();
+        Ok(entry.stateid(self.boot, key))
+    }
+
+    /// OPEN_DOWNGRADE. RFC 8881, section 18.18.3: INVAL for a combination that no set of the owner's opens comes to.
+    pub fn downgrade(
+        &mut self,
+        client: Option<ClientKey>,
+        stateid: &Stateid,
+        file: &FileKey,
+        share: Share,
+        now: u64,
+    ) -> Result<Stateid, Status> {
+        let key = self.resolve_open(client, stateid, file, now)?;
+        let entry = &mut self.states[key];
+        let Kind::Open(open) = &mut entry.kind else { return Err(Status::BAD_STATEID) };
+        let before = open.share();
+        if before.or(share) != before {
+            return Err(Status::INVAL);
+        }
+        open.history = reachable(open.history, share).ok_or(Status::INVAL)?;
+        (open.access, open.deny) = (share.access, share.deny);
+        entry.seq = entry.seq.next();
+        let stateid = entry.stateid(self.boot, key);
+        let shares = &mut self.files[entry.file].shares;
+        shares.remove(before);
+        shares.add(share);
+        Ok(stateid)
+    }
+
+    /// CLOSE. RFC 8881, section 18.2.3: LOCKS_HELD while lock owners that began with this open hold locks. What is returned is of no use to the client.
+    pub fn close(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<Stateid, Status> {
+        let key = self.resolve_open(client, stateid, file, now)?;
+        let entry = &self.states[key];
+        let Kind::Open(open) = &entry.kind else { return Err(Status::BAD_STATEID) };
+        let locked = |&lock: &StateKey| matches!(&self.states[lock].kind, Kind::Lock(lock) if !lock.ranges.is_empty());
+        if open.locks.iter().any(locked) {
+            return Err(Status::LOCKS_HELD);
+        }
+        let (owner, client, seq) = (open.owner, entry.client, entry.seq);
+        let (file, other) = (entry.file, stateid.other);
+        self.drop_open(key, Ended::Freed);
+        if self.owners[owner].sequencer.is_none() {
+            self.settle_owner(owner);
+            // Section 18.2.4: the invalid special stateid.
+            return Ok(Stateid::INVALID);
+        }
+        // A retry must find the owner.
+        let closed = Entry { client, file, seq: seq.next(), kind: Kind::Closed(owner) };
+        let revived = self.states.revive(key, closed);
+        let sequencer = self.owners[owner].sequencer.as_deref_mut().expect("it has just been seen");
+        if let Some(old) = sequencer.closed.replace(revived) {
+            self.states.remove(old, Ended::Freed);
+        }
+        Ok(Stateid { seq: seq.next(), other })
+    }
+
+    /// Takes an open out, with its lock owners' locks.
+    pub(super) fn drop_open(&mut self, key: StateKey, ended: Ended) {
+        let Some(Kind::Open(open)) = self.states.get_mut(key).map(|entry| &mut entry.kind) else { return };
+        for lock in std::mem::take(&mut open.locks) {
+            let owner = self.lock_of(lock).owner;
+            self.drop_lock(lock, ended);
+            self.settle_owner(owner);
+        }
+        let entry = self.states.remove(key, ended).expect("it has just been looked at");
+        let Kind::Open(open) = entry.kind else { unreachable!("it has just been seen to be an open") };
+        let share = open.share();
+        let file = &mut self.files[entry.file];
+        file.opens.retain(|&other| other != key);
+        file.shares.remove(share);
+        self.owners[open.owner].states.remove(&entry.file);
+        self.clients[entry.client].opens -= 1;
+        self.effects.push_back(StateEffect::Release(open.file));
+        self.settle(entry.file);
+    }
+
+    /// An open by its stateid, confirmed if its owner must be.
+    pub(super) fn resolve_open(
+        &mut self,
+        client: Option<ClientKey>,
+        stateid: &Stateid,
+        file: &FileKey,
+        now: u64,
+    ) -> Result<StateKey, Status> {
+        let key = self.resolve(client, stateid, file, now)?;
+        match &self.states[key].kind {
+            Kind::Open(open) if self.owner_confirmed(open) => Ok(key),
+            _ => Err(Status::BAD_STATEID),
+        }
+    }
+
+    pub(super) fn owner_confirmed(&self, open: &Open<F>) -> bool {
+        self.owners[open.owner].sequencer.as_deref().is_none_or(|sequencer| sequencer.confirmed)
+    }
+}
+
+impl<F> Open<F> {
+    pub(super) fn share(&self) -> Share {
+        Share { access: self.access, deny: self.deny }
+    }
+}

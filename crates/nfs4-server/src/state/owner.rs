@@ -1,0 +1,183 @@
+//! Open owners and lock owners, and the order of their calls in 4.0 (RFC 7530, section 9.1.7).
+
+use vouch_nfs4::{OwnerSeq, Stateid, Status};
+
+use super::State;
+use super::client::Family;
+use super::entry::{Kind, Owner, OwnerKind, OwnerReply, Sequencer};
+use super::hash::Map;
+use super::id::{ClientKey, OwnerKey, StateKey};
+use super::limits::{OWNER_REPLY_LEN_MAX, OWNERS_PER_CLIENT_MAX};
+use super::slab::Ended;
+
+/// What an owner's call is, in 4.0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnerTurn {
+    /// The next one: execute it, then call [`State::owner_done`], whatever happens.
+    New(OwnerToken),
+    /// The last one again: answer this result.
+    Replay(OwnerReply),
+}
+
+/// An owner whose call is being executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnerToken {
+    owner: OwnerKey,
+    seq: OwnerSeq,
+}
+
+impl<F: Clone> State<F> {
+    /// The owner of this name; made if it isn't there.
+    pub(super) fn owner(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8]) -> Result<OwnerKey, Status> {
+        let hasher = self.hasher;
+        let record = self.client(client)?;
+        if let Some(&owner) = record.owners(kind).get(name) {
+            return Ok(owner);
+        }
+        if record.open_owners.len() + record.lock_owners.len() >= OWNERS_PER_CLIENT_MAX {
+            self.drop_idle_owners(client);
+        }
+        let record = self.client(client)?;
+        if record.open_owners.len() + record.lock_owners.len() >= OWNERS_PER_CLIENT_MAX {
+            return Err(Status::RESOURCE);
+        }
+        let sequencer = (record.family() == Family::V40).then(Box::default);
+        let name: std::sync::Arc<[u8]> = name.into();
+        let owner = self.owners.insert(Owner { client, kind, name: name.clone(), states: Map::with_hasher(hasher), sequencer });
+        self.clients[client].owners(kind).insert(name, owner);
+        Ok(owner)
+    }
+
+    pub(super) fn find_owner(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8]) -> Option<OwnerKey> {
+        self.clients.get_mut(client)?.owners(kind).get(name).copied()
+    }
+
+    /// Forgets an owner without states.
+    pub(super) fn drop_owner(&mut self, key: OwnerKey) {
+        let Some(owner) = self.owners.remove(key, Ended::Freed) else { return };
+        debug_assert!(owner.states.is_empty(), "states go before their owner");
+        if let Some(closed) = owner.sequencer.as_ref().and_then(|sequencer| sequencer.closed) {
+            self.states.remove(closed, Ended::Freed);
+        }
+        if let Some(client) = self.clients.get_mut(owner.client) {
+            client.owners(owner.kind).remove(&owner.name);
+        }
+    }
+
+    /// Forgets an owner of 4.1 as soon as it has no states: its next call makes it anew. One of 4.0 stays for its numbers.
+    pub(super) fn settle_owner(&mut self, key: OwnerKey) {
+        let owner = &self.owners[key];
+        if owner.states.is_empty() && owner.sequencer.is_none() {
+            self.drop_owner(key);
+        }
+    }
+
+    /// RFC 7530, section 9.1.10: owners of 4.0 that hold nothing may be forgotten. O(n) in owners of the client, when it has as many as it may have.
+    fn drop_idle_owners(&mut self, client: ClientKey) {
+        let record = &self.clients[client];
+        let idle = |&owner: &OwnerKey| {
+            let owner = &self.owners[owner];
+            owner.states.is_empty() && owner.sequencer.as_deref().is_none_or(|sequencer| !sequencer.busy)
+        };
+        let owners: Vec<OwnerKey> = record.open_owners.values().chain(record.lock_owners.values()).copied().filter(idle).collect();
+        owners.into_iter().for_each(|owner| self.drop_owner(owner));
+    }
+
+    /// A call of an owner of 4.0 that is named: OPEN. Section 9.1.7: one more than the last is new, the same is a retry, anything else is BAD_SEQID; what a new owner
+    /// sends is its beginning. One that is still under way is told by DELAY.
+    pub fn owner_turn(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8], seq: OwnerSeq) -> Result<OwnerTurn, Status> {
+        let key = self.owner(client, kind, name)?;
+        let sequencer = self.owners[key].sequencer.as_deref().ok_or(Status::SERVERFAULT)?;
+        // RFC 7530, section 16.18.5: an owner that was never confirmed may begin again with any number; what it had opened goes.
+        if sequencer.begun && !sequencer.confirmed && !sequencer.busy && seq != sequencer.last && seq != sequencer.last.next() {
+            self.restart_owner(key);
+        }
+        self.turn(key, seq)
+    }
+
+    /// A call of an owner of 4.0 by a stateid of its: OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE, LOCK, LOCKU.
+    pub fn owner_turn_by_state(&mut self, stateid: &Stateid, seq: OwnerSeq, now: u64) -> Result<OwnerTurn, Status> {
+        let Some(key) = self.boot.key(stateid).filter(|_| !stateid.is_special()) else {
+            return Err(if stateid.is_special() { Status::BAD_STATEID } else { Status::STALE_STATEID });
+        };
+        let entry = match self.states.get(key) {
+            Some(entry) => entry,
+            None => return Err(self.fate(key)),
+        };
+        let owner = match &entry.kind {
+            Kind::Open(open) => open.owner,
+            Kind::Lock(lock) => lock.owner,
+            Kind::Closed(owner) => *owner,
+            Kind::Delegation(_) | Kind::Revoked | Kind::Copy(_) => return Err(Status::BAD_STATEID),
+        };
+        let client = entry.client;
+        let turn = self.turn(owner, seq)?;
+        self.clients[client].renew(now);
+        Ok(turn)
+    }
+
+    fn turn(&mut self, key: OwnerKey, seq: OwnerSeq) -> Result<OwnerTurn, Status> {
+        let sequencer = self.owners[key].sequencer.as_deref_mut().ok_or(Status::BAD_STATEID)?;
+        if sequencer.busy {
+            return Err(Status::DELAY);
+        }
+        if sequencer.begun && seq == sequencer.last {
+            return Ok(OwnerTurn::Replay(sequencer.reply.clone()));
+        }
+        if sequencer.begun && seq != sequencer.last.next() {
+            return Err(Status::BAD_SEQID);
+        }
+        sequencer.busy = true;
+        Ok(OwnerTurn::New(OwnerToken { owner: key, seq }))
+    }
+
+    fn restart_owner(&mut self, key: OwnerKey) {
+        let states: Vec<StateKey> = self.owners[key].states.values().copied().collect();
+        for state in states {
+            self.drop_open(state, Ended::Freed);
+        }
+        if let Some(sequencer) = self.owners[key].sequencer.as_deref_mut() {
+            let closed = sequencer.closed.take();
+            *sequencer = Sequencer::default();
+            if let Some(closed) = closed {
+                self.states.remove(closed, Ended::Freed);
+            }
+        }
+    }
+
+    /// The call of this owner is done, with this status and encoded result. Section 9.1.7: the number moves on unless the status is one of those that say that the
+    /// call was not understood as the owner's.
+    pub fn owner_done(&mut self, token: &OwnerToken, status: Status, reply: OwnerReply) {
+        let Some(owner) = self.owners.get_mut(token.owner) else { return };
+        let Some(sequencer) = owner.sequencer.as_deref_mut() else { return };
+        sequencer.busy = false;
+        let unmoved = [
+            Status::STALE_CLIENTID,
+            Status::STALE_STATEID,
+            Status::BAD_STATEID,
+            Status::BAD_SEQID,
+            Status::BADXDR,
+            Status::RESOURCE,
+            Status::NOFILEHANDLE,
+            Status::MOVED,
+        ];
+        if unmoved.contains(&status) {
+            return;
+        }
+        sequencer.begun = true;
+        sequencer.last = token.seq;
+        sequencer.reply = match reply.bytes.len() <= OWNER_REPLY_LEN_MAX {
+            true => reply,
+            false => OwnerReply::default(),
+        };
+        // The open that was closed by the call before this one need not be known any more.
+        let closed_now = reply_op_closes(&sequencer.reply);
+        if !closed_now && let Some(closed) = sequencer.closed.take() {
+            self.states.remove(closed, Ended::Freed);
+        }
+    }
+}
+
+fn reply_op_closes(reply: &OwnerReply) -> bool {
+    reply.op == vouch_nfs4::op::Op::CLOSE.0
+}

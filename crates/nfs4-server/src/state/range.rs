@@ -1,0 +1,173 @@
+//! Byte ranges and the ranges that one owner has locked in one file. Pure; the ends of 64 bits included.
+
+use vouch_nfs4::Status;
+
+/// Bytes from `first` to `last`, both included; `u64::MAX` as last is the end of the file wherever that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Range {
+    /// First byte.
+    pub(super) first: u64,
+    /// Last byte.
+    pub(super) last: u64,
+}
+
+impl Range {
+    /// From the arguments of LOCK. RFC 8881, section 18.10.3: a length of zero is INVAL; all ones is up to the end; a sum beyond 2^64 - 1 is INVAL.
+    pub fn new(offset: u64, length: u64) -> Result<Self, Status> {
+        let last = match length {
+            0 => return Err(Status::INVAL),
+            u64::MAX => u64::MAX,
+            _ => offset.checked_add(length).ok_or(Status::INVAL)? - 1,
+        };
+        Ok(Range { first: offset, last })
+    }
+
+    /// First byte.
+    pub fn offset(self) -> u64 {
+        self.first
+    }
+
+    /// How many bytes; all ones up to the end.
+    pub fn length(self) -> u64 {
+        match self.last {
+            u64::MAX => u64::MAX,
+            last => last - self.first + 1,
+        }
+    }
+
+    /// Whether they share a byte.
+    pub(super) fn overlaps(self, other: Range) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+}
+
+/// Shared or exclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// READ: others may have it too.
+    Shared,
+    /// WRITE: nobody else may have it.
+    Exclusive,
+}
+
+impl Mode {
+    /// Whether two owners can't have both.
+    pub(super) fn conflicts(self, other: Mode) -> bool {
+        self == Mode::Exclusive || other == Mode::Exclusive
+    }
+}
+
+/// What one owner has locked: disjoint, in order, and neighbours of one mode joined.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ranges(Vec<(Range, Mode)>);
+
+impl Ranges {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &(Range, Mode)> {
+        self.0.iter()
+    }
+
+    /// Those that share a byte with `range`. O(log n) to find the first.
+    fn overlapping(&self, range: Range) -> std::ops::Range<usize> {
+        let from = self.0.partition_point(|(other, _)| other.last < range.first);
+        let until = from + self.0[from..].partition_point(|(other, _)| other.first <= range.last);
+        from..until
+    }
+
+    /// The first range that keeps another owner from locking `range` in `mode`.
+    pub(super) fn conflict(&self, range: Range, mode: Mode) -> Option<(Range, Mode)> {
+        self.0[self.overlapping(range)].iter().find(|(_, held)| held.conflicts(mode)).copied()
+    }
+
+    /// Sets the mode of all bytes of `range`; none unlocks them. What was there in part stays for the rest (RFC 8881, section 18.12: a lock may be unlocked in
+    /// part; section 9.5: up- and downgraded in part).
+    pub(super) fn set(&mut self, range: Range, mode: Option<Mode>) {
+        let hit = self.overlapping(range);
+        let mut new: Vec<(Range, Mode)> = Vec::with_capacity(3);
+        if let Some(&(first, held)) = self.0[hit.clone()].first()
+            && first.first < range.first
+        {
+            new.push((Range { first: first.first, last: range.first - 1 }, held));
+        }
+        if let Some(mode) = mode {
+            new.push((range, mode));
+        }
+        if let Some(&(last, held)) = self.0[hit.clone()].last()
+            && last.last > range.last
+        {
+            new.push((Range { first: range.last + 1, last: last.last }, held));
+        }
+        // Neighbours of the same mode join.
+        let (mut from, mut until) = (hit.start, hit.end);
+        if from > 0 && !new.is_empty() {
+            from -= 1;
+            new.insert(0, self.0[from]);
+        }
+        if until < self.0.len() && !new.is_empty() {
+            new.push(self.0[until]);
+            until += 1;
+        }
+        new.dedup_by(|next, kept| {
+            let joined = kept.1 == next.1 && kept.0.last.checked_add(1) == Some(next.0.first);
+            if joined {
+                kept.0.last = next.0.last;
+            }
+            joined
+        });
+        self.0.splice(from..until, new);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn ends_of_64_bits_are_kept() {
+        // RFC 8881, section 18.10.3.
+        assert_eq!(Range::new(0, 0), Err(Status::INVAL));
+        assert_eq!(Range::new(u64::MAX, u64::MAX), Ok(Range { first: u64::MAX, last: u64::MAX }));
+        assert_eq!(Range::new(1, u64::MAX - 1).map(Range::length), Ok(u64::MAX - 1));
+        assert_eq!(Range::new(2, u64::MAX - 1), Err(Status::INVAL));
+        assert_eq!(Range::new(5, u64::MAX).map(Range::length), Ok(u64::MAX));
+    }
+
+    proptest! {
+        /// Against a model of one mode a byte.
+        #[test]
+        fn ranges_are_a_map_of_bytes(steps in prop::collection::vec((0u64..24, 1u64..10, 0u8..3), 1..40)) {
+            const LEN: usize = 32;
+            // The last byte of the model is all that follows: the end of the file.
+            let mut model = [None; LEN];
+            let mut ranges = Ranges::default();
+            for (first, len, mode) in steps {
+                let to_end = first + len >= LEN as u64;
+                let range = Range { first, last: if to_end { u64::MAX } else { first + len - 1 } };
+                let mode = [None, Some(Mode::Shared), Some(Mode::Exclusive)][usize::from(mode)];
+                ranges.set(range, mode);
+                model.iter_mut().enumerate().filter(|(at, _)| *at as u64 >= first && (*at as u64) <= range.last).for_each(|(_, byte)| *byte = mode);
+                for (at, byte) in model.iter().enumerate() {
+                    let place = match at { 31 => u64::MAX, at => at as u64 };
+                    let one = Range { first: place, last: place };
+                    let held = ranges.iter().find(|(range, _)| range.overlaps(one)).map(|(_, mode)| *mode);
+                    prop_assert_eq!(held, *byte);
+                    prop_assert_eq!(ranges.conflict(one, Mode::Exclusive).is_some(), byte.is_some());
+                    prop_assert_eq!(ranges.conflict(one, Mode::Shared).is_some(), *byte == Some(Mode::Exclusive));
+                }
+                for pair in ranges.0.windows(2) {
+                    prop_assert!(pair[0].0.last < pair[1].0.first, "in order");
+                    prop_assert!(pair[0].1 != pair[1].1 || pair[0].0.last + 1 < pair[1].0.first, "joined");
+                }
+            }
+        }
+    }
+}

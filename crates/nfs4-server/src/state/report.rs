@@ -1,0 +1,234 @@
+//! What there is to tell: clients, sessions, opens, locks, delegations. Plain values.
+
+use vouch_nfs4::{ClientId, SessionId, Stateid};
+
+use super::State;
+use super::client::{Dialect, Family, Lease};
+use super::entry::Kind;
+use super::id::FileKey;
+use super::limits::REPORT_ROWS_MAX;
+use super::range::Mode;
+use crate::{ConnectionId, Principal};
+
+/// One client.
+#[derive(Clone, Debug)]
+pub struct ClientStatus {
+    /// Its id.
+    pub id: ClientId,
+    /// Its own name for itself.
+    pub owner: Vec<u8>,
+    /// Which world it is of.
+    pub family: Family,
+    /// Who introduced it.
+    pub principal: Principal,
+    /// Whether it is confirmed.
+    pub confirmed: bool,
+    /// Implementation that it named.
+    pub implementation: Option<String>,
+    /// Whether its lease has run out.
+    pub courtesy: bool,
+    /// Milliseconds since it was last heard of.
+    pub silent_ms: u64,
+    /// Sessions.
+    pub sessions: usize,
+    /// A connection of its, if it has a session with one.
+    pub connection: Option<ConnectionId>,
+    /// Opens.
+    pub opens: usize,
+    /// Byte ranges locked.
+    pub locks: usize,
+    /// Delegations.
+    pub delegations: usize,
+    /// Whether callbacks reach it.
+    pub callbacks: bool,
+}
+
+/// One session.
+#[derive(Clone, Debug)]
+pub struct SessionStatus {
+    /// Its id.
+    pub id: SessionId,
+    /// Its client.
+    pub client: ClientId,
+    /// Connections.
+    pub connections: usize,
+    /// Slots that the client may use.
+    pub slots: u32,
+    /// Requests under way.
+    pub busy: usize,
+    /// Bytes of replies kept.
+    pub cached_len: usize,
+}
+
+/// One open.
+#[derive(Clone, Debug)]
+pub struct OpenStatus {
+    /// Its stateid.
+    pub stateid: Stateid,
+    /// Its client.
+    pub client: ClientId,
+    /// The file.
+    pub file: FileKey,
+    /// Bits of access: 1 read, 2 write.
+    pub access: u8,
+    /// Bits of denial.
+    pub deny: u8,
+}
+
+/// One locked range.
+#[derive(Clone, Debug)]
+pub struct LockStatus {
+    /// Its client.
+    pub client: ClientId,
+    /// The file.
+    pub file: FileKey,
+    /// First byte.
+    pub offset: u64,
+    /// How many; all ones is up to the end.
+    pub length: u64,
+    /// Whether nobody else may lock.
+    pub exclusive: bool,
+}
+
+/// One delegation.
+#[derive(Clone, Debug)]
+pub struct DelegationStatus {
+    /// Its stateid.
+    pub stateid: Stateid,
+    /// Its client.
+    pub client: ClientId,
+    /// The file.
+    pub file: FileKey,
+    /// To write, or only to read.
+    pub write: bool,
+    /// Whether it was recalled.
+    pub recalled: bool,
+}
+
+/// All of it, each list cut at a thousand rows; the totals are whole.
+#[derive(Clone, Debug, Default)]
+pub struct StateStatus {
+    /// Milliseconds until the grace period ends; 0 if it has.
+    pub grace_left_ms: u64,
+    /// Clients that may still reclaim.
+    pub grace_waiting: usize,
+    /// How many clients, sessions, opens, locked ranges, delegations and copies there are.
+    pub totals: Totals,
+    /// Clients.
+    pub clients: Vec<ClientStatus>,
+    /// Sessions.
+    pub sessions: Vec<SessionStatus>,
+    /// Opens.
+    pub opens: Vec<OpenStatus>,
+    /// Locks.
+    pub locks: Vec<LockStatus>,
+    /// Delegations.
+    pub delegations: Vec<DelegationStatus>,
+}
+
+/// How many there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Clients.
+    pub clients: usize,
+    /// Sessions.
+    pub sessions: usize,
+    /// Opens.
+    pub opens: usize,
+    /// Locked byte ranges.
+    pub locks: usize,
+    /// Delegations.
+    pub delegations: usize,
+    /// Copies under way or just ended.
+    pub copies: usize,
+    /// Bytes of replies kept for retries.
+    pub reply_cache_len: usize,
+}
+
+impl<F: Clone> State<F> {
+    /// The totals alone. O(n) in clients.
+    pub fn totals(&self) -> Totals {
+        let clients = || self.clients.iter().map(|(_, client)| client);
+        Totals {
+            clients: self.clients.len(),
+            sessions: self.sessions.len(),
+            opens: clients().map(|client| client.opens).sum(),
+            locks: clients().map(|client| client.locks).sum(),
+            delegations: self.delegation_count,
+            copies: clients().map(|client| client.copies.len()).sum(),
+            reply_cache_len: self.reply_cache_len,
+        }
+    }
+
+    /// All that there is to tell. O(n) in all state: for a person that asks now and then.
+    pub fn status(&self, now: u64) -> StateStatus {
+        let mut status = StateStatus {
+            grace_left_ms: self.grace.until_ms().map_or(0, |until| until.saturating_sub(now)),
+            grace_waiting: self.grace.waiting(),
+            totals: self.totals(),
+            ..StateStatus::default()
+        };
+        status.clients = self.clients.iter().take(REPORT_ROWS_MAX).map(|(key, _)| self.client_status(key, now)).collect();
+        status.sessions = (self.sessions.iter().take(REPORT_ROWS_MAX))
+            .map(|(_, session)| SessionStatus {
+                id: session.id,
+                client: self.clients[session.client].id,
+                connections: session.connections.len(),
+                slots: session.slots.highest().0 + 1,
+                busy: session.slots.busy(),
+                cached_len: session.slots.cached_len(),
+            })
+            .collect();
+        for (key, entry) in self.states.iter() {
+            let Some(client) = self.clients.get(entry.client).map(|client| client.id) else { continue };
+            let Some(file) = self.files.table.get(entry.file).map(|file| file.key) else { continue };
+            let stateid = entry.stateid(self.boot, key);
+            match &entry.kind {
+                Kind::Open(open) if status.opens.len() < REPORT_ROWS_MAX => {
+                    status.opens.push(OpenStatus { stateid, client, file, access: open.access, deny: open.deny });
+                }
+                Kind::Delegation(delegation) if status.delegations.len() < REPORT_ROWS_MAX => {
+                    let recalled = delegation.recalled_ms.is_some();
+                    status.delegations.push(DelegationStatus { stateid, client, file, write: delegation.write, recalled });
+                }
+                Kind::Lock(lock) => {
+                    let room = REPORT_ROWS_MAX - status.locks.len();
+                    status.locks.extend(lock.ranges.iter().take(room).map(|&(range, mode)| LockStatus {
+                        client,
+                        file,
+                        offset: range.offset(),
+                        length: range.length(),
+                        exclusive: mode == Mode::Exclusive,
+                    }));
+                }
+                _ => {}
+            }
+        }
+        status
+    }
+
+    fn client_status(&self, key: super::ClientKey, now: u64) -> ClientStatus {
+        let client = &self.clients[key];
+        let (implementation, sessions) = match &client.dialect {
+            Dialect::V40(_) => (None, &[][..]),
+            Dialect::V41(v41) => (v41.implementation.as_deref().map(str::to_owned), v41.sessions.as_slice()),
+        };
+        let connection = sessions.iter().find_map(|&session| self.sessions[session].connections.last()).map(|bound| bound.connection);
+        ClientStatus {
+            id: client.id,
+            owner: client.owner.to_vec(),
+            family: client.family(),
+            principal: client.principal.clone(),
+            confirmed: client.confirmed,
+            implementation,
+            courtesy: client.lease != Lease::Active,
+            silent_ms: now.saturating_sub(client.renewed_ms),
+            sessions: sessions.len(),
+            connection,
+            opens: client.opens,
+            locks: client.locks,
+            delegations: client.delegations.len(),
+            callbacks: self.callbacks_reach(key),
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Sessions: the connections that are bound to them, SEQUENCE and the end of its compound (RFC 8881, sections 2.10.3 and 18.46).
+
+use vouch_nfs4::op::{BackchannelCtlArgs, BindConnArgs, BindConnOk, ChannelAttrs, ChannelDirClient, ChannelDirServer, SequenceArgs};
+use vouch_nfs4::op::{SequenceFlags, SequenceOk};
+use vouch_nfs4::{SessionId, SlotId, SlotSeq, Status};
+
+use super::backchannel::BackSlot;
+use super::client::{BackParms, Credential, Protection};
+use super::id::{ClientKey, SessionKey, session_index};
+use super::limits::{CONNECTIONS_PER_SESSION_MAX, REPLY_CACHE_LEN_MAX, SLOTS_UNDER_PRESSURE};
+use super::slots::{Begun, SlotTable};
+use vouch_nfs4::op::Op;
+
+use super::State;
+use crate::ConnectionId;
+
+/// A session.
+pub(super) struct Session {
+    pub(super) id: SessionId,
+    pub(super) client: ClientKey,
+    pub(super) fore: ChannelAttrs,
+    pub(super) back: BackParms,
+    pub(super) slots: SlotTable,
+    pub(super) connections: Vec<Bound>,
+    /// The connection of the last SEQUENCE, known to be bound.
+    pub(super) last: ConnectionId,
+    pub(super) back_slots: Vec<BackSlot>,
+    /// How many slots of the back channel the client takes.
+    pub(super) back_slots_max: u32,
+    /// Flags for SEQUENCE that are this session's.
+    pub(super) flags: SequenceFlags,
+    /// Callbacks went wrong in a way that only a new session heals.
+    pub(super) fault: bool,
+}
+
+/// A connection of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bound {
+    pub(super) connection: ConnectionId,
+    pub(super) fore: bool,
+    pub(super) back: bool,
+}
+
+/// A call that begins with SEQUENCE.
+#[derive(Clone, Copy, Debug)]
+pub struct SequenceCall<'a> {
+    /// The arguments.
+    pub args: &'a SequenceArgs,
+    /// Over which connection it came.
+    pub connection: ConnectionId,
+    /// Bytes of the call, RPC header included.
+    pub request_len: usize,
+    /// Operations in the COMPOUND, SEQUENCE included.
+    pub operations: u32,
+    /// A digest of what makes it this request and no other: principal, number of operations, and as much of the body as is worth the while. A retry with another
+    /// fingerprint is refused (RFC 8881, section 2.10.6.1.3.1).
+    pub fingerprint: u64,
+}
+
+/// What SEQUENCE came to.
+#[derive(Debug)]
+pub enum Sequenced {
+    /// A new request: execute the compound, then call [`State::finish`] with the turn, whatever happens.
+    New(Turn),
+    /// A retry: send these results of the COMPOUND again.
+    Replay(Vec<u8>),
+    /// A retry of a request whose reply was not kept: SEQUENCE answers this, the operation after it RETRY_UNCACHED_REP; nothing is executed.
+    Uncached(SequenceOk),
+}
+
+/// A slot taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// The client.
+    pub client: ClientKey,
+    /// The session.
+    pub session: SessionKey,
+    /// What SEQUENCE answers.
+    pub ok: SequenceOk,
+    /// Longest reply, RPC header included; more is REP_TOO_BIG.
+    pub response_len_max: u32,
+    /// Longest reply if it is to be kept; more is REP_TOO_BIG_TO_CACHE.
+    pub response_cached_len_max: u32,
+    /// Whether the client wants the reply kept.
+    pub cache_this: bool,
+}
+
+impl<F: Clone> State<F> {
+    pub(super) fn session_by_id(&mut self, id: &SessionId) -> Option<SessionKey> {
+        self.sessions.at_mut(session_index(id)).filter(|(_, session)| session.id == *id).map(|(key, _)| key)
+    }
+
+    /// SEQUENCE, first of a compound (RFC 8881, section 18.46). Renews the lease. O(1), without allocation once a slot has been used.
+    pub fn sequence(&mut self, call: &SequenceCall<'_>, now: u64) -> Result<Sequenced, Status> {
+        let args = call.args;
+        let (key, session) = self
+            .sessions
+            .at_mut(session_index(&args.session))
+            .filter(|(_, session)| session.id == args.session)
+            .ok_or(Status::BADSESSION)?;
+        let client_key = session.client;
+        let client = self.clients.get_mut(client_key).expect("sessions go before their client");
+        if session.last != call.connection {
+            // Section 2.10.3.1: without state protection, the first SEQUENCE over a connection binds it to the fore channel.
+            match session.connections.iter_mut().find(|bound| bound.connection == call.connection) {
+                Some(bound) => {
+                    let protected = client.v41().is_some_and(|v41| v41.protection != Protection::None);
+                    if protected && !bound.fore {
+                        return Err(Status::CONN_NOT_BOUND_TO_SESSION);
+                    }
+                    bound.fore = true;
+                }
+                None if client.v41().is_some_and(|v41| v41.protection != Protection::None) => {
+                    return Err(Status::CONN_NOT_BOUND_TO_SESSION);
+                }
+                None => {
+                    if session.connections.len() >= CONNECTIONS_PER_SESSION_MAX {
+                        // The oldest makes way, rather one that carries no callbacks.
+                        let oldest = session.connections.iter().position(|bound| !bound.back).unwrap_or(0);
+                        let old = session.connections.remove(oldest);
+                        if let Some(sessions) = self.connections.get_mut(&old.connection) {
+                            sessions.retain(|&other| other != key);
+                        }
+                    }
+                    session.connections.push(Bound { connection: call.connection, fore: true, back: false });
+                    self.connections.entry(call.connection).or_default().push(key);
+                }
+            }
+            session.last = call.connection;
+        }
+        // Section 18.46.3: what is larger than the channel allows is refused before the slot is looked at.
+        if call.operations > session.fore.operations_max {
+            return Err(Status::TOO_MANY_OPS);
+        }
+        if call.request_len > session.fore.request_len_max as usize {
+            return Err(Status::REQ_TOO_BIG);
+        }
+        let begun = session.slots.begin(args.slot, args.seq, args.highest_slot, call.fingerprint)?;
+        client.renew(now);
+        let limits = &self.config.limits;
+        if args.highest_slot == session.slots.highest() && args.highest_slot.0 + 1 < limits.slots_per_session_max {
+            // It uses all that it has: give more while there is room (section 2.10.6.1, dynamic slots).
+            if self.reply_cache_len < REPLY_CACHE_LEN_MAX / 2 {
+                session.slots.grow((session.slots.highest().0 + 1).saturating_mul(2).min(limits.slots_per_session_max));
+            }
+        }
+        if self.reply_cache_len > REPLY_CACHE_LEN_MAX {
+            session.slots.shrink(SLOTS_UNDER_PRESSURE);
+        }
+        let ok = SequenceOk {
+            session: args.session,
+            seq: args.seq,
+            slot: args.slot,
+            highest_slot: session.slots.highest(),
+            target_highest_slot: session.slots.target(),
+            flags: client.flags | session.flags,
+        };
+        Ok(match begun {
+            Begun::New => {
+                client.running += 1;
+                Sequenced::New(Turn {
+                    client: client_key,
+                    session: key,
+                    ok,
+                    response_len_max: session.fore.response_len_max,
+                    response_cached_len_max: session.fore.response_cached_len_max,
+                    cache_this: args.cache_this,
+                })
+            }
+            Begun::Replay(reply) => Sequenced::Replay(reply),
+            Begun::Uncached => Sequenced::Uncached(ok),
+        })
+    }
+
+    /// The compound of this turn is done. `reply`: its results, if they are to be kept for a retry (`cache_this`, and whenever the reply is short: the caller
+    /// chooses, up to `response_cached_len_max`). A session that has gone meanwhile is no matter.
+    pub fn finish(&mut self, turn: &Turn, reply: Option<&[u8]>, now: u64) {
+        if let Some(client) = self.clients.get_mut(turn.client) {
+            client.running = client.running.saturating_sub(1);
+            client.renewed_ms = client.renewed_ms.max(now);
+        }
+        if let Some(session) = self.sessions.get_mut(turn.session) {
+            let reply = reply.filter(|reply| reply.len() <= session.fore.response_cached_len_max as usize);
+            let grown = session.slots.finish(turn.ok.slot, turn.ok.seq, reply);
+            self.reply_cache_len = self.reply_cache_len.saturating_add_signed(grown);
+        }
+    }
+
+    /// BIND_CONN_TO_SESSION (RFC 8881, section 18.34).
+    pub fn bind_connection(
+        &mut self,
+        args: &BindConnArgs,
+        connection: ConnectionId,
+        credential: Credential<'_>,
+    ) -> Result<BindConnOk, Status> {
+        let key = self.session_by_id(&args.session).ok_or(Status::BADSESSION)?;
+        let client = self.sessions[key].client;
+        self.enforce(client, Op::BIND_CONN_TO_SESSION, credential)?;
+        let (fore, back, dir) = match args.dir {
+            ChannelDirClient::Fore => (true, false, ChannelDirServer::Fore),
+            ChannelDirClient::Back => (false, true, ChannelDirServer::Back),
+            ChannelDirClient::ForeOrBoth | ChannelDirClient::BackOrBoth => (true, true, ChannelDirServer::Both),
+        };
+        self.bind(key, Bound { connection, fore, back });
+        self.refresh_paths(client);
+        self.pump(client);
+        Ok(BindConnOk { session: args.session, dir, rdma: false })
+    }
+
+    /// Adds a connection to a session, or changes what it carries. The oldest goes if there are too many.
+    pub(super) fn bind(&mut self, key: SessionKey, bound: Bound) {
+        let session = &mut self.sessions[key];
+        session.fault &= !bound.back;
+        if let Some(old) = session.connections.iter_mut().find(|old| old.connection == bound.connection) {
+            *old = bound;
+        } else {
+            if session.connections.len() >= CONNECTIONS_PER_SESSION_MAX {
+                let old = session.connections.remove(0);
+                self.forget_binding(old.connection, key);
+            }
+            self.sessions[key].connections.push(bound);
+            self.connections.entry(bound.connection).or_default().push(key);
+        }
+        // What a connection may carry is looked up again.
+        self.sessions[key].last = ConnectionId(0);
+    }
+
+    fn forget_binding(&mut self, connection: ConnectionId, key: SessionKey) {
+        if let Some(sessions) = self.connections.get_mut(&connection) {
+            sessions.retain(|&other| other != key);
+            if sessions.is_empty() {
+                self.connections.remove(&connection);
+            }
+        }
+    }
+
+    /// BACKCHANNEL_CTL for the session of the compound (RFC 8881, section 18.33).
+    pub fn backchannel_ctl(&mut self, turn: &Turn, args: &BackchannelCtlArgs<'_>, credential: Credential<'_>) -> Result<(), Status> {
+        self.enforce(turn.client, Op::BACKCHANNEL_CTL, credential)?;
+        let session = self.sessions.get_mut(turn.session).ok_or(Status::DEADSESSION)?;
+        session.back.program = args.program;
+        session.back.credential = super::create_session::callback_credential(&args.sec_parms);
+        Ok(())
+    }
+
+    /// A connection is gone.
+    pub fn connection_closed(&mut self, connection: ConnectionId) {
+        for key in self.connections.remove(&connection).unwrap_or_default() {
+            let session = &mut self.sessions[key];
+            session.connections.retain(|bound| bound.connection != connection);
+            if session.last == connection {
+                session.last = ConnectionId(0);
+            }
+            let client = session.client;
+            self.refresh_paths(client);
+        }
+    }
+
+    /// DESTROY_SESSION (RFC 8881, section 18.37). Requests that are under way go on and are not answered from the cache any more.
+    pub fn destroy_session(&mut self, id: &SessionId, connection: ConnectionId, credential: Credential<'_>) -> Result<(), Status> {
+        let key = self.session_by_id(id).ok_or(Status::BADSESSION)?;
+        let session = &self.sessions[key];
+        let client = session.client;
+        // Section 18.37.3: the connection must be one of the session's; and under SP4_MACH_CRED, the machine must ask.
+        if !session.connections.iter().any(|bound| bound.connection == connection) {
+            return Err(Status::CONN_NOT_BOUND_TO_SESSION);
+        }
+        self.enforce(client, Op::DESTROY_SESSION, credential)?;
+        self.remove_session(key);
+        self.refresh_paths(client);
+        self.pump(client);
+        Ok(())
+    }
+
+    /// Takes a session out; its callbacks under way go back into their client's queue when they are answered.
+    pub(super) fn remove_session(&mut self, key: SessionKey) {
+        let Some(session) = self.sessions.remove(key, super::slab::Ended::Freed) else { return };
+        self.reply_cache_len = self.reply_cache_len.saturating_sub(session.slots.cached_len());
+        for bound in session.connections {
+            self.forget_binding(bound.connection, key);
+        }
+        if let Some(v41) = self.clients.get_mut(session.client).and_then(|client| client.v41_mut()) {
+            v41.sessions.retain(|&other| other != key);
+        }
+    }
+}
+
+/// The slot that a turn holds, for logs.
+impl Turn {
+    /// Slot and number.
+    pub fn slot(&self) -> (SlotId, SlotSeq) {
+        (self.ok.slot, self.ok.seq)
+    }
+}

@@ -1,0 +1,208 @@
+//! Tables whose entries are named by place and generation: a lookup is an index and a comparison, and a name is never valid twice.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+
+/// Places that stay empty before one is used again, so that the fate of what was there last can still be told.
+const VACANT_COUNT_MIN: usize = 256;
+
+/// A name in a table.
+pub(super) trait SlabKey: Copy {
+    /// The name of this place and generation.
+    fn new(index: u32, generation: u32) -> Self;
+    /// The place.
+    fn index(self) -> u32;
+    /// The generation.
+    fn generation(self) -> u32;
+}
+
+/// Makes types of names.
+macro_rules! slab_key {
+    ($( $(#[$meta:meta])* $vis:vis struct $name:ident; )*) => { $(
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        $vis struct $name {
+            index: u32,
+            generation: u32,
+        }
+
+        impl $crate::state::slab::SlabKey for $name {
+            #[inline]
+            fn new(index: u32, generation: u32) -> Self {
+                Self { index, generation }
+            }
+
+            #[inline]
+            fn index(self) -> u32 {
+                self.index
+            }
+
+            #[inline]
+            fn generation(self) -> u32 {
+                self.generation
+            }
+        }
+    )* };
+}
+pub(super) use slab_key;
+
+/// How an entry ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// As its user wished.
+    Freed,
+    /// Its lease ran out.
+    Expired,
+}
+
+struct Place<T> {
+    generation: u32,
+    ended: Ended,
+    value: Option<T>,
+}
+
+/// A table.
+pub(super) struct Slab<K, T> {
+    places: Vec<Place<T>>,
+    vacant: VecDeque<u32>,
+    key: PhantomData<K>,
+}
+
+impl<K: SlabKey, T> Slab<K, T> {
+    pub(super) fn new() -> Self {
+        Slab { places: Vec::new(), vacant: VecDeque::new(), key: PhantomData }
+    }
+
+    /// How many entries there are.
+    pub(super) fn len(&self) -> usize {
+        self.places.len() - self.vacant.len()
+    }
+
+    /// Adds what `make` yields for the name that it will have.
+    pub(super) fn insert_with(&mut self, make: impl FnOnce(K) -> T) -> K {
+        if self.vacant.len() > VACANT_COUNT_MIN {
+            let index = self.vacant.pop_front().expect("the queue has just been found longer than that");
+            let place = &mut self.places[index as usize];
+            let key = K::new(index, place.generation);
+            place.value = Some(make(key));
+            return key;
+        }
+        let index = u32::try_from(self.places.len()).expect("limits keep tables far below 2^32 entries");
+        let key = K::new(index, 1);
+        self.places.push(Place { generation: 1, ended: Ended::Freed, value: Some(make(key)) });
+        key
+    }
+
+    /// Adds an entry.
+    pub(super) fn insert(&mut self, value: T) -> K {
+        self.insert_with(|_| value)
+    }
+
+    #[inline]
+    pub(super) fn get(&self, key: K) -> Option<&T> {
+        let place = self.places.get(key.index() as usize)?;
+        if place.generation != key.generation() {
+            return None;
+        }
+        place.value.as_ref()
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, key: K) -> Option<&mut T> {
+        let place = self.places.get_mut(key.index() as usize)?;
+        if place.generation != key.generation() {
+            return None;
+        }
+        place.value.as_mut()
+    }
+
+    /// The entry at a place, with its whole name.
+    #[inline]
+    pub(super) fn at_mut(&mut self, index: u32) -> Option<(K, &mut T)> {
+        let place = self.places.get_mut(index as usize)?;
+        let key = K::new(index, place.generation);
+        place.value.as_mut().map(|value| (key, value))
+    }
+
+    /// Takes an entry out.
+    pub(super) fn remove(&mut self, key: K, ended: Ended) -> Option<T> {
+        let place = self.places.get_mut(key.index() as usize)?;
+        if place.generation != key.generation() {
+            return None;
+        }
+        let value = place.value.take()?;
+        place.generation = place.generation.checked_add(1).unwrap_or(1);
+        place.ended = ended;
+        self.vacant.push_back(key.index());
+        Some(value)
+    }
+
+    /// Puts another value where `key` was taken out just now, under the same name.
+    ///
+    /// # Panics
+    /// If the place has been used since.
+    pub(super) fn revive(&mut self, key: K, value: T) -> K {
+        assert_eq!(self.vacant.pop_back(), Some(key.index()), "the entry has just been taken out");
+        let place = &mut self.places[key.index() as usize];
+        place.generation = key.generation();
+        place.value = Some(value);
+        key
+    }
+
+    /// How the entry ended that had this name, if that is still known.
+    pub(super) fn fate(&self, key: K) -> Option<Ended> {
+        let place = self.places.get(key.index() as usize)?;
+        let last = key.generation().checked_add(1).unwrap_or(1);
+        (place.value.is_none() && place.generation == last).then_some(place.ended)
+    }
+
+    /// All entries, in order of places. O(n) in all places ever used at once.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (K, &T)> {
+        self.places.iter().enumerate().filter_map(|(index, place)| {
+            let value = place.value.as_ref()?;
+            Some((K::new(index as u32, place.generation), value))
+        })
+    }
+}
+
+impl<K: SlabKey, T> std::ops::Index<K> for Slab<K, T> {
+    type Output = T;
+
+    /// For names that are held by another entry, and so valid.
+    #[inline]
+    fn index(&self, key: K) -> &T {
+        self.get(key).expect("entries that are referred to by others are there")
+    }
+}
+
+impl<K: SlabKey, T> std::ops::IndexMut<K> for Slab<K, T> {
+    #[inline]
+    fn index_mut(&mut self, key: K) -> &mut T {
+        self.get_mut(key).expect("entries that are referred to by others are there")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    slab_key! {
+        struct Name;
+    }
+
+    #[test]
+    fn a_name_is_never_valid_twice_and_its_end_is_remembered() {
+        let mut slab = Slab::<Name, u32>::new();
+        let first = slab.insert(1);
+        assert_eq!(slab.remove(first, Ended::Expired), Some(1));
+        assert_eq!((slab.get(first), slab.fate(first)), (None, Some(Ended::Expired)));
+        for round in 0..2000 {
+            let key = slab.insert(round);
+            assert_ne!(key, first);
+            assert_eq!(slab.get(first), None);
+            slab.remove(key, Ended::Freed);
+        }
+        assert_eq!((slab.len(), slab.fate(first)), (0, None));
+        assert!(slab.places.len() <= VACANT_COUNT_MIN + 2);
+    }
+}

@@ -1,0 +1,233 @@
+//! Tests of state as a whole: a world of clients that call, with the time in the test's hands.
+
+mod callbacks;
+mod clients;
+mod delegations;
+mod grace;
+mod locks;
+mod model;
+mod opens;
+mod sessions;
+mod v40;
+
+use std::sync::Arc;
+
+use vouch_nfs4::op::{
+    ChannelAttrs, CreateSessionArgs, CreateSessionFlags, ExchangeIdArgs, ExchangeIdFlags, SequenceArgs, ShareAccess, ShareDeny,
+};
+use vouch_nfs4::{Bytes, ClientId, ClientOwner, CreateSeq, List, SessionId, SlotId, SlotSeq, StateProtect, Stateid, Status, Verifier};
+
+use super::*;
+use crate::{ExportId, Flavour, Principal};
+
+pub(super) const LEASE_MS: u64 = 90_000;
+
+/// An open file that can be counted.
+pub(super) type Handle = Arc<()>;
+
+pub(super) struct World {
+    pub(super) state: State<Handle>,
+    pub(super) now: u64,
+    /// Shared by all open files: how many there are is its count less one.
+    pub(super) handle: Handle,
+    pub(super) effects: Vec<StateEffect<Handle>>,
+    connections: u64,
+}
+
+/// A client of 4.1 with one session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    pub(super) client: ClientKey,
+    pub(super) id: ClientId,
+    pub(super) session: SessionId,
+    pub(super) connection: ConnectionId,
+    pub(super) seq: SlotSeq,
+}
+
+pub(super) fn config() -> StateConfig {
+    StateConfig { lease_ms: LEASE_MS, grace_ms: LEASE_MS, boot: 1, delegations: DelegationPolicy::OnReuse, limits: Limits::default() }
+}
+
+pub(super) fn user(uid: u32) -> Principal {
+    Principal::Sys { uid, gid: uid, gids: Arc::from([]) }
+}
+
+pub(super) fn sys(principal: &Principal) -> Credential<'_> {
+    Credential { principal, flavour: Flavour::Sys }
+}
+
+pub(super) fn file(number: u8) -> FileKey {
+    FileKey { export: ExportId(1), file: vouch_vfs::FileId::new(&[number]).unwrap() }
+}
+
+pub(super) fn share(access: u32, deny: u32) -> Share {
+    Share::new(ShareAccess(access), ShareDeny(deny)).unwrap()
+}
+
+pub(super) fn channel() -> ChannelAttrs {
+    ChannelAttrs {
+        header_pad_size: 0,
+        request_len_max: 65_536,
+        response_len_max: 65_536,
+        response_cached_len_max: 4096,
+        operations_max: 16,
+        requests_max: 8,
+        rdma_ird: None,
+    }
+}
+
+pub(super) fn introduction(name: &'static str, life: u8) -> ExchangeIdArgs<'static> {
+    ExchangeIdArgs {
+        owner: ClientOwner { verifier: Verifier([life; 8]), id: Bytes(name.as_bytes()) },
+        flags: ExchangeIdFlags(0),
+        state_protect: StateProtect::None,
+        impl_id: None,
+    }
+}
+
+pub(super) fn session_args(client: ClientId, seq: CreateSeq) -> CreateSessionArgs<'static> {
+    CreateSessionArgs {
+        client,
+        seq,
+        flags: CreateSessionFlags::CONN_BACK_CHAN,
+        fore: channel(),
+        back: channel(),
+        callback_program: 0x4000_0000,
+        sec_parms: List(vec![]),
+    }
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        Self::with(config(), &[])
+    }
+
+    pub(super) fn with(config: StateConfig, records: &[RecoveryRecord]) -> Self {
+        let state = State::new(config, records, [7; 32], 0);
+        World { state, now: 0, handle: Arc::new(()), effects: Vec::new(), connections: 0 }
+    }
+
+    pub(super) fn connection(&mut self) -> ConnectionId {
+        self.connections += 1;
+        ConnectionId(self.connections)
+    }
+
+    pub(super) fn introduce(&mut self, name: &'static str, life: u8, uid: u32) -> Result<Introduced, Status> {
+        self.state.exchange_id(&introduction(name, life), sys(&user(uid)), self.now)
+    }
+
+    /// A client with a session that has not said RECLAIM_COMPLETE.
+    pub(super) fn returning(&mut self, name: &'static str, life: u8) -> Peer {
+        let introduced = self.introduce(name, life, 0).unwrap();
+        let connection = self.connection();
+        let args = session_args(introduced.client, introduced.seq);
+        let ok = self.state.create_session(&args, connection, sys(&user(0)), self.now).unwrap();
+        let client = self.state.client_by_id(introduced.client).unwrap();
+        Peer { client, id: introduced.client, session: ok.session, connection, seq: SlotSeq(0) }
+    }
+
+    /// A client that may hold state.
+    pub(super) fn peer(&mut self, name: &'static str) -> Peer {
+        let peer = self.returning(name, 1);
+        self.state.reclaim_complete(peer.client, false).unwrap();
+        peer
+    }
+
+    pub(super) fn sequence_on(&mut self, peer: &Peer, slot: u32, seq: SlotSeq, cache_this: bool) -> Result<Sequenced, Status> {
+        let args = SequenceArgs { session: peer.session, seq, slot: SlotId(slot), highest_slot: SlotId(slot), cache_this };
+        let call = SequenceCall { args: &args, connection: peer.connection, request_len: 100, operations: 2, fingerprint: 1 };
+        self.state.sequence(&call, self.now)
+    }
+
+    /// A compound of nothing but SEQUENCE, which renews the lease and tells flags.
+    pub(super) fn beat(&mut self, peer: &mut Peer) -> Result<vouch_nfs4::op::SequenceFlags, Status> {
+        let seq = peer.seq.next();
+        match self.sequence_on(peer, 0, seq, false)? {
+            Sequenced::New(turn) => {
+                peer.seq = seq;
+                self.state.finish(&turn, None, self.now);
+                Ok(turn.ok.flags)
+            }
+            other => panic!("a new request is new: {other:?}"),
+        }
+    }
+
+    /// Time passes.
+    pub(super) fn pass(&mut self, ms: u64) {
+        self.now += ms;
+        self.state.tick(self.now);
+    }
+
+    pub(super) fn open_as(
+        &mut self,
+        peer: &Peer,
+        owner: &str,
+        number: u8,
+        share: Share,
+        claim: Claim,
+        want: Want,
+    ) -> Result<Opened, Status> {
+        let call = OpenCall { client: peer.client, owner: owner.as_bytes(), file: file(number), share, claim, want };
+        let plan = self.state.check_open(&call, self.now)?;
+        self.state.open(&call, self.handle.clone(), plan.union, self.now)
+    }
+
+    pub(super) fn open(&mut self, peer: &Peer, number: u8, access: u32, deny: u32) -> Result<Stateid, Status> {
+        self.open_as(peer, "owner", number, share(access, deny), Claim::New, Want::Unstated).map(|opened| opened.stateid)
+    }
+
+    pub(super) fn lock(
+        &mut self,
+        peer: &Peer,
+        open: &Stateid,
+        owner: &str,
+        number: u8,
+        range: (u64, u64),
+        mode: Mode,
+    ) -> Result<Stateid, LockError> {
+        self.lock_call(peer, open, owner, number, range, mode, false, false)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a LOCK has as many")]
+    pub(super) fn lock_call(
+        &mut self,
+        peer: &Peer,
+        open: &Stateid,
+        owner: &str,
+        number: u8,
+        range: (u64, u64),
+        mode: Mode,
+        wait: bool,
+        reclaim: bool,
+    ) -> Result<Stateid, LockError> {
+        let by = LockBy::New { open, owner: owner.as_bytes(), seq: vouch_nfs4::OwnerSeq(0) };
+        let range = Range::new(range.0, range.1)?;
+        let call = LockCall { client: Some(peer.client), file: file(number), by, range, mode, wait, reclaim };
+        self.state.lock(&call, self.now)
+    }
+
+    /// Takes the effects; the callbacks among them.
+    pub(super) fn callbacks(&mut self) -> Vec<OutgoingCallback> {
+        let effects = self.state.take_effects();
+        let callbacks = effects.iter().filter_map(|effect| match effect {
+            StateEffect::Callback(callback) => Some((**callback).clone()),
+            _ => None,
+        });
+        let callbacks = callbacks.collect();
+        self.effects.extend(effects);
+        callbacks
+    }
+
+    /// The client answers a callback with this status.
+    pub(super) fn answer(&mut self, callback: &OutgoingCallback, status: Status) {
+        let answer = CallbackAnswer::Answered { sequence: Status::OK, highest_slot: None, status, attributes: None };
+        self.state.callback_done(callback.id, answer, self.now);
+    }
+
+    /// How many open files state keeps, once what it has let go is closed.
+    pub(super) fn open_files(&mut self) -> usize {
+        self.effects.clear();
+        self.state.take_effects();
+        Arc::strong_count(&self.handle) - 1
+    }
+}

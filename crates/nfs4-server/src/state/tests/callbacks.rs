@@ -1,0 +1,98 @@
+//! The back channel (RFC 8881, sections 2.10.6 and 20).
+
+use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, SequenceFlags};
+
+use super::*;
+use crate::CallbackTo;
+
+/// Two clients; the first holds a delegation that the second has recalled.
+fn recalled(world: &mut World) -> (Peer, OutgoingCallback) {
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    world.open_as(&a, "o", 1, share(1, 0), Claim::New, Want::Read).unwrap();
+    assert_eq!(world.open(&b, 1, 2, 0), Err(Status::DELAY));
+    let callback = world.callbacks().remove(0);
+    (a, callback)
+}
+
+#[test]
+fn callbacks_take_slots_in_order_and_give_them_back() {
+    let mut world = World::new();
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    for number in 1..=20 {
+        world.open_as(&a, "o", number, share(1, 0), Claim::New, Want::Read).unwrap();
+        assert_eq!(world.open(&b, number, 2, 0), Err(Status::DELAY));
+    }
+    let callbacks = world.callbacks();
+    let slots: Vec<u32> = callbacks.iter().map(|callback| callback.sequence.unwrap().slot.0).collect();
+    assert_eq!(slots, (0..8).collect::<Vec<_>>(), "as many as the client offered");
+    world.answer(&callbacks[3], Status::OK);
+    let next = world.callbacks();
+    let sequence = next[0].sequence.unwrap();
+    assert_eq!((next.len(), sequence.slot, sequence.seq), (1, SlotId(3), SlotSeq(2)));
+}
+
+#[test]
+fn a_lost_callback_is_sent_again_over_the_next_connection() {
+    let mut world = World::new();
+    let (mut a, callback) = recalled(&mut world);
+    world.state.callback_done(callback.id, CallbackAnswer::Unreachable, 0);
+    assert!(world.callbacks().is_empty());
+    assert!(world.beat(&mut a).unwrap().contains(SequenceFlags::CB_PATH_DOWN | SequenceFlags::CB_PATH_DOWN_SESSION));
+    let connection = world.connection();
+    let args = BindConnArgs { session: a.session, dir: ChannelDirClient::BackOrBoth, rdma: false };
+    world.state.bind_connection(&args, connection, sys(&user(0))).unwrap();
+    let again = world.callbacks();
+    assert_eq!(again[0].op, callback.op);
+    assert_eq!((again[0].to, again[0].sequence.unwrap().seq), (CallbackTo::Connection(connection), SlotSeq(2)));
+    // The first was never seen: its number is the one that the client waits for.
+    let misordered =
+        CallbackAnswer::Answered { sequence: Status::SEQ_MISORDERED, highest_slot: None, status: Status::OK, attributes: None };
+    world.state.callback_done(again[0].id, misordered, 0);
+    let third = world.callbacks();
+    assert_eq!(third[0].sequence.unwrap().seq, SlotSeq(1));
+    world.answer(&third[0], Status::OK);
+    assert_eq!(world.beat(&mut a), Ok(SequenceFlags(0)));
+}
+
+#[test]
+fn a_fault_of_the_back_channel_is_told() {
+    let mut world = World::new();
+    let (mut a, callback) = recalled(&mut world);
+    let bad = CallbackAnswer::Answered { sequence: Status::BADSESSION, highest_slot: None, status: Status::OK, attributes: None };
+    world.state.callback_done(callback.id, bad, 0);
+    assert!(world.beat(&mut a).unwrap().contains(SequenceFlags::BACKCHANNEL_FAULT | SequenceFlags::CB_PATH_DOWN));
+}
+
+#[test]
+fn a_recall_that_overtook_its_grant_is_repeated() {
+    // Section 2.10.6.3.
+    let mut world = World::new();
+    let (_, callback) = recalled(&mut world);
+    world.answer(&callback, Status::BAD_STATEID);
+    assert!(world.callbacks().is_empty());
+    world.pass(1000);
+    assert_eq!(world.callbacks()[0].op, callback.op);
+}
+
+#[test]
+fn what_is_no_longer_wanted_is_not_sent() {
+    let mut world = World::new();
+    let (a, callback) = recalled(&mut world);
+    let CallbackOp::Recall { stateid, .. } = callback.op else { panic!("it is a recall") };
+    world.state.callback_done(callback.id, CallbackAnswer::Unreachable, 0);
+    world.state.return_delegation(Some(a.client), &stateid, &file(1), 0).unwrap();
+    let connection = world.connection();
+    let args = BindConnArgs { session: a.session, dir: ChannelDirClient::Back, rdma: false };
+    world.state.bind_connection(&args, connection, sys(&user(0))).unwrap();
+    assert!(world.callbacks().is_empty());
+}
+
+#[test]
+fn answers_after_the_client_is_gone_are_no_matter() {
+    let mut world = World::new();
+    let (a, callback) = recalled(&mut world);
+    world.state.revoke_client(a.id);
+    world.state.callback_done(callback.id, CallbackAnswer::Unreachable, 0);
+    world.state.callback_done(callback.id, CallbackAnswer::Unreachable, 0);
+    assert_eq!(world.state.callbacks.len(), 0);
+}

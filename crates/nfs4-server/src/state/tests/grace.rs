@@ -1,0 +1,161 @@
+//! Grace and reclaim over restarts (RFC 8881, section 8.4).
+
+use vouch_nfs4::op::DelegationType;
+
+use super::*;
+
+/// What a store would hold after these effects.
+#[derive(Default, Clone)]
+struct Store {
+    records: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Keys that were persisted in this life.
+    fresh: Vec<Vec<u8>>,
+}
+
+impl Store {
+    fn carry_out(&mut self, world: &mut World) {
+        world.callbacks();
+        for effect in world.effects.drain(..) {
+            match effect {
+                StateEffect::Persist { key, value } => {
+                    self.records.retain(|(other, _)| *other != key);
+                    self.fresh.push(key.clone());
+                    self.records.push((key, value));
+                }
+                StateEffect::Forget { key } => self.records.retain(|(other, _)| *other != key),
+                StateEffect::GraceEnded => self.records.retain(|(key, _)| self.fresh.contains(key)),
+                StateEffect::Callback(_) | StateEffect::Release(_) => {}
+            }
+        }
+    }
+
+    /// The server restarts.
+    fn restart(&mut self, boot: u64) -> World {
+        self.fresh.clear();
+        let records: Vec<_> = self.records.iter().map(|(key, value)| RecoveryRecord::from_bytes(key, value).unwrap()).collect();
+        World::with(StateConfig { boot, ..config() }, &records)
+    }
+}
+
+fn reclaim(world: &mut World, peer: &Peer) -> Result<Opened, Status> {
+    world.open_as(peer, "o", 1, share(3, 0), Claim::Previous(DelegationType::None), Want::Unstated)
+}
+
+#[test]
+fn opens_and_locks_are_reclaimed_and_nothing_else_gets_in() {
+    let (mut store, mut world) = (Store::default(), World::new());
+    let a = world.peer("a");
+    let old = world.open(&a, 1, 3, 0).unwrap();
+    store.carry_out(&mut world);
+    let mut world = store.restart(2);
+    assert!(world.state.in_grace());
+    // The old life is told.
+    assert!(matches!(world.sequence_on(&a, 0, SlotSeq(1), false), Err(Status::BADSESSION)));
+    let (a, b) = (world.returning("a", 1), world.returning("b", 1));
+    assert_eq!(world.state.test_stateid(a.client, &old), Status::BAD_STATEID);
+    assert_eq!(world.open(&a, 2, 1, 0), Err(Status::GRACE));
+    assert_eq!(world.open(&b, 2, 1, 0), Err(Status::GRACE));
+    assert_eq!(world.state.io(Some(b.client), &Stateid::ANONYMOUS, &file(1), Io::Read, 0), Err(Status::GRACE));
+    assert_eq!(reclaim(&mut world, &b), Err(Status::RECLAIM_BAD));
+    let open = reclaim(&mut world, &a).unwrap().stateid;
+    assert_eq!(world.lock(&a, &open, "x", 1, (0, 10), Mode::Exclusive), Err(Status::GRACE.into()));
+    assert!(world.lock_call(&a, &open, "x", 1, (0, 10), Mode::Exclusive, false, true).is_ok());
+    // Section 18.51.3: when all are done, grace is over.
+    world.state.reclaim_complete(a.client, false).unwrap();
+    assert!(!world.state.in_grace());
+    assert_eq!(reclaim(&mut world, &a), Err(Status::NO_GRACE));
+    world.state.reclaim_complete(b.client, false).unwrap();
+    assert!(world.open(&b, 2, 1, 0).is_ok());
+}
+
+#[test]
+fn grace_ends_by_its_time() {
+    let (mut store, mut world) = (Store::default(), World::new());
+    world.peer("a");
+    store.carry_out(&mut world);
+    let mut world = store.restart(2);
+    let mut b = world.returning("b", 1);
+    world.state.reclaim_complete(b.client, false).unwrap();
+    assert_eq!(world.open(&b, 1, 1, 0), Err(Status::GRACE));
+    world.pass(LEASE_MS - 1);
+    world.beat(&mut b).unwrap();
+    assert_eq!(world.open(&b, 1, 1, 0), Err(Status::GRACE));
+    world.pass(1);
+    assert!(world.open(&b, 1, 1, 0).is_ok());
+    let a = world.returning("a", 1);
+    assert_eq!(reclaim(&mut world, &a), Err(Status::NO_GRACE));
+}
+
+#[test]
+fn first_edge_what_was_given_to_another_is_not_reclaimed() {
+    // Section 8.4.3: the lease runs out, another gets the lock and gives it back, the server restarts.
+    let (mut store, mut world) = (Store::default(), World::new());
+    let a = world.peer("a");
+    world.open(&a, 1, 2, 3).unwrap();
+    world.pass(LEASE_MS + 1);
+    let b = world.peer("b");
+    let open = world.open(&b, 1, 2, 3).unwrap();
+    world.state.close(Some(b.client), &open, &file(1), world.now).unwrap();
+    store.carry_out(&mut world);
+    let mut world = store.restart(2);
+    let a = world.returning("a", 1);
+    assert_eq!(reclaim(&mut world, &a), Err(Status::RECLAIM_BAD));
+    // And it does not keep grace open.
+    let b = world.returning("b", 1);
+    world.state.reclaim_complete(b.client, false).unwrap();
+    assert!(!world.state.in_grace());
+}
+
+#[test]
+fn second_edge_what_was_not_reclaimed_before_is_not_reclaimed_later() {
+    // Section 8.4.3: the server restarts twice, and between another had the lock.
+    let (mut store, mut world) = (Store::default(), World::new());
+    let a = world.peer("a");
+    world.open(&a, 1, 2, 3).unwrap();
+    store.carry_out(&mut world);
+    let mut world = store.restart(2);
+    world.pass(LEASE_MS);
+    let b = world.peer("b");
+    world.open(&b, 1, 2, 3).unwrap();
+    store.carry_out(&mut world);
+    let mut world = store.restart(3);
+    let a = world.returning("a", 1);
+    assert_eq!(reclaim(&mut world, &a), Err(Status::RECLAIM_BAD));
+}
+
+#[test]
+fn a_restart_within_grace_loses_nothing() {
+    let (mut store, mut world) = (Store::default(), World::new());
+    let a = world.peer("a");
+    world.open(&a, 1, 2, 3).unwrap();
+    store.carry_out(&mut world);
+    let mut world = store.restart(2);
+    let a = world.returning("a", 1);
+    reclaim(&mut world, &a).unwrap();
+    store.carry_out(&mut world);
+    let mut world = store.restart(3);
+    let a = world.returning("a", 1);
+    assert!(reclaim(&mut world, &a).is_ok());
+}
+
+#[test]
+fn a_client_that_restarted_too_has_nothing_to_reclaim() {
+    let (mut store, mut world) = (Store::default(), World::new());
+    world.peer("a");
+    store.carry_out(&mut world);
+    let mut world = store.restart(2);
+    let a = world.returning("a", 2);
+    assert!(!world.state.in_grace(), "nobody is waited for");
+    assert_eq!(reclaim(&mut world, &a), Err(Status::NO_GRACE));
+}
+
+#[test]
+fn delegations_are_reclaimed_with_their_opens() {
+    let (mut store, mut world) = (Store::default(), World::new());
+    world.peer("a");
+    store.carry_out(&mut world);
+    let mut world = store.restart(2);
+    let a = world.returning("a", 1);
+    let opened = world.open_as(&a, "o", 1, share(1, 0), Claim::Previous(DelegationType::Read), Want::Unstated).unwrap();
+    assert!(matches!(opened.delegation, Granted::Read(_)));
+}

@@ -1,0 +1,169 @@
+//! LOCK, LOCKT, LOCKU (RFC 8881, sections 9 and 18.10 to 18.12).
+
+use super::*;
+use crate::CallbackTo;
+
+fn denied<T: std::fmt::Debug>(result: Result<T, LockError>) -> Denied {
+    match result {
+        Err(LockError::Denied(denied)) => denied,
+        other => panic!("it is denied: {other:?}"),
+    }
+}
+
+#[test]
+fn a_lock_keeps_others_out_and_tells_whose_it_is() {
+    // Section 18.10.4.
+    let mut world = World::new();
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    let (open_a, open_b) = (world.open(&a, 1, 3, 0).unwrap(), world.open(&b, 1, 3, 0).unwrap());
+    world.lock(&a, &open_a, "x", 1, (10, 10), Mode::Exclusive).unwrap();
+    let told = denied(world.lock(&b, &open_b, "y", 1, (0, u64::MAX), Mode::Shared));
+    assert_eq!(
+        (told.range.offset(), told.range.length(), told.mode, told.client, &*told.owner),
+        (10, 10, Mode::Exclusive, a.id, &b"x"[..])
+    );
+    assert!(world.lock(&b, &open_b, "y", 1, (0, 10), Mode::Exclusive).is_ok());
+    let range = Range::new(15, 1).unwrap();
+    let test = |world: &mut World, peer: &Peer, owner: &str| {
+        world.state.test_lock(peer.client, owner.as_bytes(), &file(1), range, Mode::Shared, 0)
+    };
+    assert_eq!(test(&mut world, &a, "x"), Ok(()));
+    denied(test(&mut world, &a, "y"));
+    denied(test(&mut world, &b, "x"));
+}
+
+#[test]
+fn an_owner_may_change_its_own_locks_in_part() {
+    // Sections 9.5 and 18.12.
+    let mut world = World::new();
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    let (open_a, open_b) = (world.open(&a, 1, 3, 0).unwrap(), world.open(&b, 1, 3, 0).unwrap());
+    world.lock(&a, &open_a, "x", 1, (0, 100), Mode::Exclusive).unwrap();
+    let lock = world.lock(&a, &open_a, "x", 1, (0, 50), Mode::Shared).unwrap();
+    assert_eq!(lock.seq, vouch_nfs4::StateSeq(2));
+    assert!(world.lock(&b, &open_b, "y", 1, (0, 50), Mode::Shared).is_ok());
+    denied(world.lock(&a, &open_a, "x", 1, (0, 100), Mode::Exclusive));
+    world.state.unlock(Some(a.client), &lock, &file(1), Range::new(60, 10).unwrap(), 0).unwrap();
+    assert_eq!(world.state.totals().locks, 4);
+    assert!(world.lock(&b, &open_b, "y", 1, (60, 10), Mode::Exclusive).is_ok());
+}
+
+#[test]
+fn the_open_must_allow_what_is_locked() {
+    // Section 18.10.3.
+    let mut world = World::new();
+    let peer = world.peer("a");
+    let open = world.open(&peer, 1, 1, 0).unwrap();
+    assert_eq!(world.lock(&peer, &open, "x", 1, (0, 1), Mode::Exclusive), Err(Status::OPENMODE.into()));
+    assert!(world.lock(&peer, &open, "x", 1, (0, 1), Mode::Shared).is_ok());
+    assert_eq!(world.lock(&peer, &open, "x", 1, (0, 0), Mode::Shared), Err(Status::INVAL.into()));
+}
+
+#[test]
+fn the_first_that_waits_is_told_and_comes_first() {
+    // Sections 9.6 and 20.11.
+    let mut world = World::new();
+    let peers = [world.peer("a"), world.peer("b"), world.peer("c")];
+    let opens = peers.map(|peer| world.open(&peer, 1, 3, 0).unwrap());
+    let wait = |world: &mut World, at: usize| world.lock_call(&peers[at], &opens[at], "x", 1, (0, 10), Mode::Exclusive, true, false);
+    let lock = wait(&mut world, 0).unwrap();
+    denied(wait(&mut world, 1));
+    denied(wait(&mut world, 2));
+    world.callbacks();
+    world.state.unlock(Some(peers[0].client), &lock, &file(1), Range::new(0, 10).unwrap(), 0).unwrap();
+    let callbacks = world.callbacks();
+    assert_eq!(callbacks.len(), 1);
+    assert!(matches!(&callbacks[0].op, CallbackOp::NotifyLock { owner, .. } if **owner == *b"x"));
+    assert_eq!(callbacks[0].to, crate::CallbackTo::Connection(peers[1].connection));
+    // The second may not overtake, and the first gets it.
+    denied(wait(&mut world, 2));
+    let lock = wait(&mut world, 1).unwrap();
+    denied(wait(&mut world, 2));
+    world.state.unlock(Some(peers[1].client), &lock, &file(1), Range::new(0, 10).unwrap(), 0).unwrap();
+    assert_eq!(world.callbacks()[0].to, crate::CallbackTo::Connection(peers[2].connection));
+}
+
+#[test]
+fn one_that_was_told_and_does_not_come_loses_its_place() {
+    // Section 9.6.
+    let mut world = World::new();
+    let peers = [world.peer("a"), world.peer("b"), world.peer("c")];
+    let opens = peers.map(|peer| world.open(&peer, 1, 3, 0).unwrap());
+    let wait = |world: &mut World, at: usize| world.lock_call(&peers[at], &opens[at], "x", 1, (0, 10), Mode::Exclusive, true, false);
+    wait(&mut world, 0).unwrap();
+    denied(wait(&mut world, 1));
+    denied(wait(&mut world, 2));
+    world.state.revoke_client(peers[0].id);
+    assert_eq!(world.callbacks().len(), 1);
+    world.pass(3000);
+    assert_eq!(world.callbacks()[0].to, crate::CallbackTo::Connection(peers[2].connection));
+    assert!(wait(&mut world, 2).is_ok());
+}
+
+#[test]
+fn one_that_was_told_and_is_slow_is_told_again() {
+    // Section 20.11: a callback that is lost must not cost the waiter the time after which it asks by itself.
+    let mut world = World::new();
+    let peers = [world.peer("a"), world.peer("b"), world.peer("c")];
+    let opens = peers.map(|peer| world.open(&peer, 1, 3, 0).unwrap());
+    let wait = |world: &mut World, at: usize| world.lock_call(&peers[at], &opens[at], "x", 1, (0, 10), Mode::Exclusive, true, false);
+    wait(&mut world, 0).unwrap();
+    denied(wait(&mut world, 1));
+    denied(wait(&mut world, 2));
+    world.state.revoke_client(peers[0].id);
+    let told: Vec<CallbackTo> = (0..4)
+        .map(|_| {
+            let callbacks = world.callbacks();
+            world.pass(2500);
+            assert_eq!(callbacks.len(), 1);
+            callbacks[0].to
+        })
+        .collect();
+    let [b, c] = [peers[1], peers[2]].map(|peer| CallbackTo::Connection(peer.connection));
+    assert_eq!(told, [b, c, b, c]);
+    assert!(wait(&mut world, 1).is_ok());
+}
+
+#[test]
+fn a_silent_clients_lock_gives_way() {
+    // Section 8.4.
+    let mut world = World::new();
+    let a = world.peer("a");
+    let open = world.open(&a, 1, 3, 0).unwrap();
+    world.lock(&a, &open, "x", 1, (0, 10), Mode::Exclusive).unwrap();
+    world.pass(LEASE_MS + 1);
+    let b = world.peer("b");
+    let open = world.open(&b, 1, 3, 0).unwrap();
+    assert_eq!(world.state.totals().locks, 1);
+    assert!(world.lock(&b, &open, "x", 1, (0, 10), Mode::Exclusive).is_ok());
+    // It may not have it back after a restart: the record that says so came before the reply.
+    world.callbacks();
+    let revoked = world.effects.iter().any(|effect| match effect {
+        StateEffect::Persist { key, value } => {
+            let record = RecoveryRecord::from_bytes(key, value).unwrap();
+            record.owner == b"a" && record.revoked
+        }
+        _ => false,
+    });
+    assert!(revoked);
+}
+
+#[test]
+fn ranges_of_a_client_are_bounded() {
+    let mut config = config();
+    config.limits.locks_per_client_max = 10;
+    let mut world = World::with(config, &[]);
+    let peer = world.peer("a");
+    let open = world.open(&peer, 1, 3, 0).unwrap();
+    let mut lock = world.lock(&peer, &open, "x", 1, (0, 1000), Mode::Exclusive).unwrap();
+    let outcome =
+        (0..100).find_map(|at| match world.state.unlock(Some(peer.client), &lock, &file(1), Range::new(at * 3 + 1, 1).unwrap(), 0) {
+            Ok(next) => {
+                lock = next;
+                None
+            }
+            Err(status) => Some(status),
+        });
+    assert_eq!(outcome, Some(Status::LOCK_RANGE));
+    assert!(world.lock(&peer, &open, "y", 1, (5000, 1), Mode::Exclusive).is_err());
+}

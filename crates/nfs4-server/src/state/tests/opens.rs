@@ -1,0 +1,142 @@
+//! OPEN, OPEN_DOWNGRADE, CLOSE, I/O by stateids, TEST_STATEID, FREE_STATEID (RFC 8881, sections 8.2, 9.7, 18.2, 18.16, 18.18, 18.38, 18.48).
+
+use vouch_nfs4::StateSeq;
+
+use super::*;
+
+fn io(world: &mut World, peer: &Peer, stateid: &Stateid, number: u8, io: Io) -> Result<IoGrant<Handle>, Status> {
+    world.state.io(Some(peer.client), stateid, &file(number), io, world.now)
+}
+
+#[test]
+fn a_second_open_widens_the_first() {
+    // Section 9.9.
+    let mut world = World::new();
+    let peer = world.peer("a");
+    let first = world.open(&peer, 1, 1, 0).unwrap();
+    assert_eq!(io(&mut world, &peer, &first, 1, Io::Write), Err(Status::OPENMODE));
+    let second = world.open(&peer, 1, 2, 0).unwrap();
+    assert_eq!((second.other, second.seq), (first.other, StateSeq(2)));
+    assert!(io(&mut world, &peer, &second, 1, Io::Write).is_ok());
+    // Section 8.2.2.
+    assert_eq!(io(&mut world, &peer, &first, 1, Io::Read), Err(Status::OLD_STATEID));
+    assert_eq!(io(&mut world, &peer, &Stateid { seq: StateSeq(3), ..first }, 1, Io::Read), Err(Status::BAD_STATEID));
+    assert!(io(&mut world, &peer, &Stateid { seq: StateSeq(0), ..first }, 1, Io::Read).is_ok());
+    // Of another file.
+    assert_eq!(io(&mut world, &peer, &second, 2, Io::Read), Err(Status::BAD_STATEID));
+    assert_eq!(world.open_files(), 1);
+    assert_eq!(world.state.close(Some(peer.client), &second, &file(1), 0), Ok(Stateid::INVALID));
+    assert_eq!(io(&mut world, &peer, &second, 1, Io::Read), Err(Status::BAD_STATEID));
+    assert_eq!(world.open_files(), 0);
+}
+
+#[test]
+fn what_another_denies_is_denied() {
+    // Section 9.7.
+    let mut world = World::new();
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    let open = world.open(&a, 1, 1, 2).unwrap();
+    assert_eq!(world.open(&b, 1, 2, 0), Err(Status::SHARE_DENIED));
+    assert_eq!(world.open(&b, 1, 1, 1), Err(Status::SHARE_DENIED));
+    assert!(world.open(&b, 1, 1, 0).is_ok());
+    // Its own denial stands in the owner's way, too: what counts is the state of the file. So does it in that of another owner of the same client.
+    assert_eq!(world.open(&a, 1, 3, 2), Err(Status::SHARE_DENIED));
+    assert!(world.open(&a, 1, 1, 2).is_ok());
+    assert_eq!(world.open_as(&a, "other", 1, share(2, 0), Claim::New, Want::Unstated).unwrap_err(), Status::SHARE_DENIED);
+    // Section 9.1.2: nor may writes pass without an open.
+    assert_eq!(io(&mut world, &b, &Stateid::ANONYMOUS, 1, Io::Write), Err(Status::LOCKED));
+    assert_eq!(io(&mut world, &b, &Stateid::ANONYMOUS, 1, Io::Read), Ok(IoGrant::Anonymous));
+    assert_eq!(io(&mut world, &b, &Stateid::CURRENT, 1, Io::Read), Err(Status::BAD_STATEID));
+    assert!(io(&mut world, &b, &open, 1, Io::Read).is_err(), "of another client");
+}
+
+#[test]
+fn a_downgrade_goes_back_to_what_was_opened() {
+    // Section 18.18.3.
+    let mut world = World::new();
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    world.open(&a, 1, 1, 0).unwrap();
+    let open = world.open(&a, 1, 2, 2).unwrap();
+    let mut down = |stateid: &Stateid, to| world.state.downgrade(Some(a.client), stateid, &file(1), to, 0);
+    assert_eq!(down(&open, share(2, 0)), Err(Status::INVAL));
+    assert_eq!(down(&open, share(3, 3)), Err(Status::INVAL));
+    let open = down(&open, share(1, 0)).unwrap();
+    assert_eq!(open.seq, StateSeq(3));
+    assert_eq!(io(&mut world, &a, &open, 1, Io::Write), Err(Status::OPENMODE));
+    assert!(world.open(&b, 1, 3, 0).is_ok());
+}
+
+#[test]
+fn locks_held_keep_an_open() {
+    // Sections 18.2.3, 18.38.3 and 18.48.3.
+    let mut world = World::new();
+    let peer = world.peer("a");
+    let open = world.open(&peer, 1, 3, 0).unwrap();
+    let lock = world.lock(&peer, &open, "l", 1, (0, 10), Mode::Exclusive).unwrap();
+    let client = Some(peer.client);
+    assert_eq!(world.state.close(client, &open, &file(1), 0), Err(Status::LOCKS_HELD));
+    assert_eq!(world.state.free_stateid(peer.client, &lock), Err(Status::LOCKS_HELD));
+    assert_eq!(world.state.free_stateid(peer.client, &open), Err(Status::LOCKS_HELD));
+    assert!(io(&mut world, &peer, &lock, 1, Io::Write).is_ok());
+    let lock = world.state.unlock(client, &lock, &file(1), Range::new(0, u64::MAX).unwrap(), 0).unwrap();
+    assert_eq!(world.state.test_stateid(peer.client, &lock), Status::OK);
+    assert_eq!(world.state.free_stateid(peer.client, &lock), Ok(()));
+    assert_eq!(world.state.test_stateid(peer.client, &lock), Status::BAD_STATEID);
+    assert_eq!(world.state.test_stateid(peer.client, &Stateid::ANONYMOUS), Status::BAD_STATEID);
+    assert!(world.state.close(client, &open, &file(1), 0).is_ok());
+    let totals = world.state.totals();
+    assert_eq!((totals.opens, totals.locks), (0, 0));
+}
+
+#[test]
+fn a_client_that_opens_too_much_is_stopped() {
+    let mut config = config();
+    config.limits.opens_per_client_max = 3;
+    let mut world = World::with(config, &[]);
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    (1..=3).for_each(|number| assert!(world.open(&a, number, 1, 0).is_ok()));
+    assert_eq!(world.open(&a, 4, 1, 0), Err(Status::NOSPC));
+    assert!(world.open(&b, 4, 1, 0).is_ok());
+    assert_eq!(world.open_files(), 4);
+}
+
+#[test]
+fn claims_are_judged() {
+    // Section 18.16.3.
+    let mut world = World::new();
+    let peer = world.peer("a");
+    let mut open = |claim| world.open_as(&peer, "o", 1, share(1, 0), claim, Want::Unstated).map(|opened| opened.stateid);
+    assert_eq!(open(Claim::DelegatedPrevious), Err(Status::NOTSUPP));
+    assert_eq!(open(Claim::Previous(vouch_nfs4::op::DelegationType::None)), Err(Status::NO_GRACE));
+    assert_eq!(open(Claim::Delegated(Stateid::ANONYMOUS)), Err(Status::BAD_STATEID));
+    // Section 18.51.3: before RECLAIM_COMPLETE nothing new is given.
+    let early = world.returning("b", 1);
+    assert_eq!(world.open(&early, 1, 1, 0), Err(Status::GRACE));
+    world.state.reclaim_complete(early.client, true).unwrap();
+    assert_eq!(world.open(&early, 1, 1, 0), Err(Status::GRACE));
+    world.state.reclaim_complete(early.client, false).unwrap();
+    assert!(world.open(&early, 1, 1, 0).is_ok());
+    assert_eq!(world.state.reclaim_complete(early.client, false), Err(Status::COMPLETE_ALREADY));
+}
+
+#[test]
+fn copies_are_followed_and_cancelled() {
+    // RFC 7862, sections 15.8 and 15.9.
+    let mut world = World::new();
+    let peer = world.peer("a");
+    let (key, stateid) = world.state.copy_begin(peer.client, &file(1)).unwrap();
+    assert!(world.state.copy_goes_on(key, 10));
+    let progress = world.state.copy_status(peer.client, &stateid, &file(1), 0).unwrap();
+    assert_eq!(progress, CopyProgress { copied: 10, end: None });
+    world.state.copy_cancel(peer.client, &stateid, &file(1), 0).unwrap();
+    assert!(!world.state.copy_goes_on(key, 20));
+    let (key, stateid) = world.state.copy_begin(peer.client, &file(1)).unwrap();
+    world.state.copy_done(key, vouch_nfs4::cb::OffloadInfo::Failed(Status::NOSPC, 5), 0);
+    let progress = world.state.copy_status(peer.client, &stateid, &file(1), 0).unwrap();
+    assert_eq!(progress, CopyProgress { copied: 5, end: Some(Status::NOSPC) });
+    let callbacks = world.callbacks();
+    assert!(matches!(callbacks[0].op, CallbackOp::Offload { stateid: told, .. } if told == stateid));
+    world.answer(&callbacks[0], Status::OK);
+    assert_eq!(world.state.test_stateid(peer.client, &stateid), Status::BAD_STATEID);
+    assert_eq!(world.state.totals().copies, 0);
+}

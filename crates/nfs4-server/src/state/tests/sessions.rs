@@ -1,0 +1,103 @@
+//! SEQUENCE, binding of connections, DESTROY_SESSION (RFC 8881, sections 2.10, 18.34, 18.37, 18.46).
+
+use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, ChannelDirServer, SequenceFlags};
+
+use super::*;
+
+#[test]
+fn a_retry_is_answered_from_the_cache_over_any_connection() {
+    // Section 2.10.6.1; trunking, section 2.10.5.
+    let mut world = World::new();
+    let mut peer = world.peer("a");
+    let Ok(Sequenced::New(turn)) = world.sequence_on(&peer, 3, SlotSeq(1), true) else { panic!("it is new") };
+    assert!(matches!(world.sequence_on(&peer, 3, SlotSeq(1), true), Err(Status::DELAY)));
+    world.state.finish(&turn, Some(b"reply"), world.now);
+    peer.connection = world.connection();
+    assert!(matches!(world.sequence_on(&peer, 3, SlotSeq(1), true), Ok(Sequenced::Replay(reply)) if reply == b"reply"));
+    assert!((5..64).contains(&world.state.totals().reply_cache_len));
+    let Ok(Sequenced::New(turn)) = world.sequence_on(&peer, 3, SlotSeq(2), false) else { panic!("it is new") };
+    world.state.finish(&turn, None, world.now);
+    assert!(matches!(world.sequence_on(&peer, 3, SlotSeq(2), false), Ok(Sequenced::Uncached(_))));
+}
+
+#[test]
+fn what_is_larger_than_the_channel_is_refused_before_the_slot_is_used() {
+    // Section 18.46.3.
+    let mut world = World::new();
+    let peer = world.peer("a");
+    let args = SequenceArgs { session: peer.session, seq: SlotSeq(1), slot: SlotId(0), highest_slot: SlotId(0), cache_this: false };
+    let call = SequenceCall { args: &args, connection: peer.connection, request_len: 100, operations: 17, fingerprint: 1 };
+    assert!(matches!(world.state.sequence(&call, 0), Err(Status::TOO_MANY_OPS)));
+    let call = SequenceCall { request_len: 70_000, operations: 2, ..call };
+    assert!(matches!(world.state.sequence(&call, 0), Err(Status::REQ_TOO_BIG)));
+    assert!(matches!(world.sequence_on(&peer, 0, SlotSeq(1), false), Ok(Sequenced::New(_))));
+    assert!(matches!(world.sequence_on(&peer, 64, SlotSeq(1), false), Err(Status::BADSLOT)));
+}
+
+#[test]
+fn a_session_that_uses_all_its_slots_gets_more() {
+    // Section 2.10.6.1.
+    let mut world = World::new();
+    let peer = world.peer("a");
+    let Ok(Sequenced::New(turn)) = world.sequence_on(&peer, 7, SlotSeq(1), false) else { panic!("it is new") };
+    assert_eq!((turn.ok.highest_slot, turn.ok.target_highest_slot), (SlotId(15), SlotId(15)));
+    let Ok(Sequenced::New(turn)) = world.sequence_on(&peer, 14, SlotSeq(1), false) else { panic!("it is new") };
+    assert_eq!(turn.ok.highest_slot, SlotId(15));
+    for highest in [15, 31, 63, 127, 255] {
+        world.sequence_on(&peer, highest, SlotSeq(1), false).unwrap();
+    }
+    assert!(matches!(world.sequence_on(&peer, 256, SlotSeq(1), false), Err(Status::BADSLOT)));
+}
+
+#[test]
+fn a_lost_back_channel_is_told_until_another_is_bound() {
+    // Section 18.46.3.
+    let mut world = World::new();
+    let mut peer = world.peer("a");
+    assert_eq!(world.beat(&mut peer), Ok(SequenceFlags(0)));
+    world.state.connection_closed(peer.connection);
+    peer.connection = world.connection();
+    assert_eq!(world.beat(&mut peer), Ok(SequenceFlags::CB_PATH_DOWN | SequenceFlags::CB_PATH_DOWN_SESSION));
+    let args = BindConnArgs { session: peer.session, dir: ChannelDirClient::BackOrBoth, rdma: true };
+    let ok = world.state.bind_connection(&args, peer.connection, sys(&user(0))).unwrap();
+    assert_eq!((ok.dir, ok.rdma), (ChannelDirServer::Both, false));
+    assert_eq!(world.beat(&mut peer), Ok(SequenceFlags(0)));
+}
+
+#[test]
+fn a_session_is_destroyed_over_a_connection_of_its_own() {
+    // Section 18.37.3.
+    let mut world = World::new();
+    let mut peer = world.peer("a");
+    let stranger = world.connection();
+    assert_eq!(world.state.destroy_session(&peer.session, stranger, sys(&user(0))), Err(Status::CONN_NOT_BOUND_TO_SESSION));
+    let Ok(Sequenced::New(turn)) = world.sequence_on(&peer, 1, SlotSeq(1), true) else { panic!("it is new") };
+    assert_eq!(world.state.destroy_session(&peer.session, peer.connection, sys(&user(0))), Ok(()));
+    world.state.finish(&turn, Some(b"late"), 0);
+    assert_eq!(world.beat(&mut peer), Err(Status::BADSESSION));
+    assert_eq!(world.state.destroy_session(&peer.session, peer.connection, sys(&user(0))), Err(Status::BADSESSION));
+    assert_eq!(world.state.totals().reply_cache_len, 0);
+}
+
+#[test]
+fn a_flood_of_connections_and_sessions_stays_bounded() {
+    let mut world = World::new();
+    let mut peer = world.peer("a");
+    for _ in 0..500 {
+        peer.connection = world.connection();
+        world.beat(&mut peer).unwrap();
+    }
+    assert_eq!(world.state.status(0).sessions[0].connections, 64);
+    assert_eq!(world.state.destroy_session(&peer.session, peer.connection, sys(&user(0))), Ok(()), "the newest is bound");
+    let mut introduced = world.introduce("b", 1, 0).unwrap();
+    let mut made = 0;
+    loop {
+        let connection = world.connection();
+        match world.state.create_session(&session_args(introduced.client, introduced.seq), connection, sys(&user(0)), 0) {
+            Ok(_) => made += 1,
+            Err(status) => break assert_eq!(status, Status::NOSPC),
+        }
+        introduced.seq = introduced.seq.next();
+    }
+    assert_eq!(made, Limits::default().sessions_per_client_max);
+}

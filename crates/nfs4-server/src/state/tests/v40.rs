@@ -1,0 +1,199 @@
+//! 4.0: SETCLIENTID, owners with their numbers, OPEN_CONFIRM, RELEASE_LOCKOWNER (RFC 7530).
+
+use vouch_nfs4::{OwnerSeq, StateSeq};
+
+use super::*;
+
+fn callback(port: u16) -> Callback40 {
+    Callback40 {
+        address: Some(([192, 0, 2, 1], port).into()),
+        netid: (*b"tcp").into(),
+        universal_address: (*b"192.0.2.1.0.9").into(),
+        program: 0x4000_0000,
+        ident: 3,
+    }
+}
+
+fn set(world: &mut World, name: &'static str, life: u8, uid: u32) -> Result<(ClientId, Verifier), SetClientError> {
+    let owner = ClientOwner { verifier: Verifier([life; 8]), id: Bytes(name.as_bytes()) };
+    world.state.set_client(&owner, callback(9), sys(&user(uid)), world.now)
+}
+
+fn client(world: &mut World, name: &'static str) -> Peer {
+    let (id, confirm) = set(world, name, 1, 0).unwrap();
+    world.state.confirm_client(id, confirm, sys(&user(0)), world.now).unwrap();
+    let client = world.state.client_of_40(id, world.now).unwrap();
+    Peer { client, id, session: SessionId([0; 16]), connection: ConnectionId(0), seq: SlotSeq(0) }
+}
+
+fn turn(world: &mut World, peer: &Peer, seq: u32) -> Result<OwnerTurn, Status> {
+    world.state.owner_turn(peer.client, OwnerKind::Open, b"owner", OwnerSeq(seq))
+}
+
+fn done(world: &mut World, turn: OwnerTurn, status: Status, op: u32) {
+    let OwnerTurn::New(token) = turn else { panic!("it is new: {turn:?}") };
+    world.state.owner_done(&token, status, OwnerReply { op, bytes: vec![op as u8], file: None });
+}
+
+/// An open that is confirmed; the owner's next number is 3.
+fn open(world: &mut World, peer: &Peer) -> Stateid {
+    let first = turn(world, peer, 1).unwrap();
+    let opened = world.open_as(peer, "owner", 1, share(3, 0), Claim::New, Want::Unstated).unwrap();
+    assert!(opened.confirm);
+    done(world, first, Status::OK, 18);
+    // Not before it is confirmed.
+    assert_eq!(world.state.io(None, &opened.stateid, &file(1), Io::Read, 0), Err(Status::BAD_STATEID));
+    let second = world.state.owner_turn_by_state(&opened.stateid, OwnerSeq(2), 0).unwrap();
+    let stateid = world.state.confirm_open(&opened.stateid, &file(1), 0).unwrap();
+    done(world, second, Status::OK, 20);
+    assert_eq!(stateid.seq, StateSeq(2));
+    stateid
+}
+
+#[test]
+fn a_client_is_confirmed_by_the_verifier_it_was_given() {
+    // Sections 16.33.5 and 16.34.5.
+    let mut world = World::new();
+    let (id, confirm) = set(&mut world, "a", 1, 0).unwrap();
+    assert_eq!(world.state.client_of_40(id, 0), Err(Status::STALE_CLIENTID));
+    assert_eq!(world.state.confirm_client(id, Verifier([0; 8]), sys(&user(0)), 0), Err(Status::STALE_CLIENTID));
+    assert_eq!(world.state.confirm_client(id, confirm, sys(&user(5)), 0), Err(Status::CLID_INUSE));
+    // A retry replaces the unconfirmed record.
+    let (next, confirm_next) = set(&mut world, "a", 1, 0).unwrap();
+    assert_ne!(next, id);
+    assert_eq!(world.state.confirm_client(id, confirm, sys(&user(0)), 0), Err(Status::STALE_CLIENTID));
+    for _ in 0..2 {
+        assert_eq!(world.state.confirm_client(next, confirm_next, sys(&user(0)), 0), Ok(()));
+    }
+    // The same client again: a change of callback, under the same id.
+    let (same, change) = set(&mut world, "a", 1, 0).unwrap();
+    assert_eq!(same, next);
+    assert_eq!(world.state.confirm_client(same, change, sys(&user(0)), 0), Ok(()));
+    assert_eq!(world.state.renew(next, 0), Ok(()));
+}
+
+#[test]
+fn a_restart_takes_the_state_of_the_life_before() {
+    let mut world = World::new();
+    let peer = client(&mut world, "a");
+    open(&mut world, &peer);
+    assert!(matches!(set(&mut world, "a", 1, 5), Err(SetClientError::InUse(at)) if at == callback(9)));
+    let (id, confirm) = set(&mut world, "a", 2, 0).unwrap();
+    assert_eq!(world.state.totals().opens, 1);
+    world.state.confirm_client(id, confirm, sys(&user(0)), 0).unwrap();
+    assert_eq!((world.state.totals().opens, world.open_files()), (0, 0));
+}
+
+#[test]
+fn the_last_reply_of_an_owner_is_replayed() {
+    // Section 9.1.7.
+    let mut world = World::new();
+    let peer = client(&mut world, "a");
+    let stateid = open(&mut world, &peer);
+    assert_eq!(turn(&mut world, &peer, 2), Ok(OwnerTurn::Replay(OwnerReply { op: 20, bytes: vec![20], file: None })));
+    assert_eq!(turn(&mut world, &peer, 1), Err(Status::BAD_SEQID));
+    assert_eq!(turn(&mut world, &peer, 4), Err(Status::BAD_SEQID));
+    let third = turn(&mut world, &peer, 3).unwrap();
+    assert_eq!(turn(&mut world, &peer, 3), Err(Status::DELAY));
+    done(&mut world, third, Status::BAD_STATEID, 18);
+    // What was not understood did not count.
+    let third = world.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0).unwrap();
+    let closed = world.state.close(None, &stateid, &file(1), 0).unwrap();
+    assert_eq!(closed.seq, StateSeq(3));
+    done(&mut world, third, Status::OK, 4);
+    // A retry of the CLOSE finds its owner by the stateid that is no more.
+    assert!(matches!(world.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0), Ok(OwnerTurn::Replay(OwnerReply { op: 4, .. }))));
+    assert_eq!(world.state.io(None, &closed, &file(1), Io::Read, 0), Err(Status::BAD_STATEID));
+    let fourth = turn(&mut world, &peer, 4).unwrap();
+    done(&mut world, fourth, Status::NOENT, 18);
+    assert_eq!(world.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0), Err(Status::BAD_STATEID));
+}
+
+#[test]
+fn an_owner_that_never_confirmed_may_begin_again() {
+    // Section 16.18.5.
+    let mut world = World::new();
+    let peer = client(&mut world, "a");
+    let first = turn(&mut world, &peer, 1).unwrap();
+    world.open_as(&peer, "owner", 1, share(3, 0), Claim::New, Want::Unstated).unwrap();
+    done(&mut world, first, Status::OK, 18);
+    let again = turn(&mut world, &peer, 77).unwrap();
+    assert_eq!(world.state.totals().opens, 0);
+    assert!(world.open_as(&peer, "owner", 1, share(1, 0), Claim::New, Want::Unstated).unwrap().confirm);
+    done(&mut world, again, Status::OK, 18);
+}
+
+#[test]
+fn lock_owners_have_numbers_of_their_own_and_are_released() {
+    // Sections 16.10.5 and 16.37.3.
+    let mut world = World::new();
+    let peer = client(&mut world, "a");
+    let stateid = open(&mut world, &peer);
+    let third = world.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0).unwrap();
+    let by = LockBy::New { open: &stateid, owner: b"l", seq: OwnerSeq(50) };
+    let range = Range::new(0, 10).unwrap();
+    let call = LockCall { client: None, file: file(1), by, range, mode: Mode::Exclusive, wait: true, reclaim: false };
+    let lock = world.state.lock(&call, 0).unwrap();
+    done(&mut world, third, Status::OK, 12);
+    assert_eq!(world.state.owner_turn_by_state(&lock, OwnerSeq(52), 0), Err(Status::BAD_SEQID));
+    assert_eq!(world.state.release_lock_owner(peer.client, b"l"), Err(Status::LOCKS_HELD));
+    let next = world.state.owner_turn_by_state(&lock, OwnerSeq(51), 0).unwrap();
+    world.state.unlock(None, &lock, &file(1), range, 0).unwrap();
+    done(&mut world, next, Status::OK, 14);
+    assert_eq!(world.state.release_lock_owner(peer.client, b"l"), Ok(()));
+    assert_eq!(world.state.owner_turn_by_state(&lock, OwnerSeq(52), 0), Err(Status::BAD_STATEID));
+}
+
+#[test]
+fn what_expired_is_told_from_what_never_was() {
+    // Sections 9.1.4.2 and 13.1.5.
+    let mut world = World::new();
+    let peer = client(&mut world, "a");
+    let stateid = open(&mut world, &peer);
+    world.pass(LEASE_MS + 1);
+    let other = world.peer("b");
+    world.open(&other, 1, 1, 2).unwrap();
+    assert_eq!(world.state.io(None, &stateid, &file(1), Io::Read, 0), Err(Status::EXPIRED));
+    assert_eq!(world.state.renew(peer.id, 0), Err(Status::EXPIRED));
+    let foreign = Stateid { other: [9; 12], ..stateid };
+    assert_eq!(world.state.io(None, &foreign, &file(1), Io::Read, 0), Err(Status::STALE_STATEID));
+    assert_eq!(world.state.renew(ClientId(9), 0), Err(Status::STALE_CLIENTID));
+}
+
+#[test]
+fn delegations_wait_for_a_callback_that_arrives() {
+    let mut world = World::new();
+    let peer = client(&mut world, "a");
+    open(&mut world, &peer);
+    let again = |world: &mut World| world.open_as(&peer, "owner", 2, share(1, 0), Claim::New, Want::Unstated).unwrap().delegation;
+    again(&mut world);
+    assert_eq!(again(&mut world), Granted::None);
+    let probe = world.callbacks().remove(0);
+    assert_eq!((probe.op.clone(), probe.ident, probe.sequence), (CallbackOp::Null, 3, None));
+    world.answer(&probe, Status::OK);
+    assert!(matches!(again(&mut world), Granted::Read(_)));
+    let other = world.peer("b");
+    assert_eq!(world.open(&other, 2, 2, 0), Err(Status::DELAY));
+    let recall = world.callbacks().remove(0);
+    world.state.callback_done(recall.id, CallbackAnswer::Unreachable, 0);
+    // Section 16.29.4.
+    assert_eq!(world.state.renew(peer.id, 0), Err(Status::CB_PATH_DOWN));
+    world.pass(LEASE_MS - 1);
+    let _ = world.state.renew(peer.id, world.now);
+    world.pass(1);
+    assert_eq!(world.state.totals().delegations, 0);
+}
+
+#[test]
+fn owners_that_hold_nothing_make_room() {
+    // Section 9.1.10.
+    let mut world = World::new();
+    let peer = client(&mut world, "a");
+    let kept = open(&mut world, &peer);
+    for number in 0..limits::OWNERS_PER_CLIENT_MAX as u32 {
+        let turn = world.state.owner_turn(peer.client, OwnerKind::Open, &number.to_be_bytes(), OwnerSeq(1)).unwrap();
+        done(&mut world, turn, Status::NOENT, 18);
+    }
+    assert!(world.state.owners.len() < 100);
+    assert!(world.state.io(None, &kept, &file(1), Io::Read, 0).is_ok());
+}

@@ -1,0 +1,179 @@
+//! Blocking locks: who waits for which bytes of a file, in which order, and who is told when they are free (RFC 8881, sections 9.6 and 20.11).
+//!
+//! Nobody waits on the server: a client asks again. The order is kept by holding what was freed for the first that waits, for a short time, against others that
+//! are ready to wait.
+
+use std::sync::Arc;
+
+use super::State;
+use super::client::Family;
+use super::effect::CallbackOp;
+use super::expiry::Timer;
+use super::id::{ClientKey, FileRef};
+use super::limits::{LOCK_INTEREST_MS, LOCK_RESERVED_MS, WAITERS_PER_CLIENT_MAX, WAITERS_PER_FILE_MAX};
+use super::lock::Denied;
+use super::range::{Mode, Range};
+
+/// One that waits.
+pub(super) struct Waiter {
+    pub(super) client: ClientKey,
+    owner: Arc<[u8]>,
+    range: Range,
+    mode: Mode,
+    /// It may come for the lock until then, before others that wait.
+    reserved_ms: Option<u64>,
+    /// When it asked last.
+    asked_ms: u64,
+}
+
+impl Waiter {
+    fn is(&self, client: ClientKey, owner: &[u8]) -> bool {
+        self.client == client && *self.owner == *owner
+    }
+
+    fn collides(&self, range: Range, mode: Mode) -> bool {
+        self.range.overlaps(range) && self.mode.conflicts(mode)
+    }
+}
+
+impl<F: Clone> State<F> {
+    /// Puts a lock owner in the queue, unless it is there for these bytes already. If the queue is full it is left out: it will ask again anyway.
+    pub(super) fn enqueue(&mut self, file: FileRef, client: ClientKey, owner: &Arc<[u8]>, range: Range, mode: Mode) {
+        let waiters = &mut self.files[file].waiters;
+        if let Some(waiter) = waiters.iter_mut().find(|waiter| waiter.is(client, owner) && waiter.range == range) {
+            waiter.mode = mode;
+            waiter.reserved_ms = None;
+            waiter.asked_ms = self.latest_ms;
+            return;
+        }
+        let count = &mut self.clients[client].waiters;
+        if waiters.len() >= WAITERS_PER_FILE_MAX || *count >= WAITERS_PER_CLIENT_MAX {
+            return;
+        }
+        *count += 1;
+        waiters.push(Waiter { client, owner: owner.clone(), range, mode, reserved_ms: None, asked_ms: self.latest_ms });
+    }
+
+    /// The lock owner has what it waited for.
+    pub(super) fn dequeue(&mut self, file: FileRef, client: ClientKey, owner: &[u8], range: Range) {
+        let waiters = &mut self.files[file].waiters;
+        if let Some(at) = waiters.iter().position(|waiter| waiter.is(client, owner) && waiter.range == range) {
+            waiters.remove(at);
+            self.clients[client].waiters -= 1;
+        }
+    }
+
+    /// Whether another that waited longer has been told to come for these bytes.
+    pub(super) fn reserved_for_another(
+        &self,
+        file: FileRef,
+        client: ClientKey,
+        owner: &[u8],
+        range: Range,
+        mode: Mode,
+        now: u64,
+    ) -> Option<Denied> {
+        let mut waiters = self.files[file].waiters.iter().take_while(|waiter| !(waiter.is(client, owner) && waiter.range == range));
+        let first = waiters.find(|waiter| {
+            waiter.reserved_ms.is_some_and(|until| now < until) && !waiter.is(client, owner) && waiter.collides(range, mode)
+        })?;
+        let client = self.clients[first.client].id;
+        Some(Denied { range: first.range, mode: first.mode, client, owner: first.owner.clone() })
+    }
+
+    /// Locks of the file were freed: those that can have theirs now are told, in order.
+    pub(super) fn wake(&mut self, file: FileRef) {
+        if self.files[file].waiters.is_empty() {
+            return;
+        }
+        let now = self.latest_ms;
+        self.forget_lost_interest(file, now);
+        let mut told = Vec::new();
+        let mut ahead: Vec<(Range, Mode)> = Vec::new();
+        for at in 0..self.files[file].waiters.len() {
+            let waiter = &self.files[file].waiters[at];
+            let (range, mode) = (waiter.range, waiter.mode);
+            let free = !ahead.iter().any(|&(other, held)| other.overlaps(range) && held.conflicts(mode)) && self.is_free(file, waiter);
+            if free {
+                ahead.push((range, mode));
+                let waiter = &mut self.files[file].waiters[at];
+                if waiter.reserved_ms.is_none_or(|until| until <= now) {
+                    waiter.reserved_ms = Some(now + LOCK_RESERVED_MS);
+                    told.push((waiter.client, waiter.owner.clone()));
+                }
+            }
+        }
+        if told.is_empty() {
+            return;
+        }
+        self.timers.set(now + LOCK_RESERVED_MS, Timer::Waiter(file));
+        let key = self.files[file].key;
+        for (client, owner) in told {
+            // 4.0 has no such callback: its clients ask again by themselves.
+            if self.clients[client].family() == Family::V41 {
+                self.queue_callback(client, CallbackOp::NotifyLock { file: key, owner }, super::backchannel::Subject::Nothing);
+            }
+        }
+    }
+
+    /// RFC 7530, section 9.4: a client of 4.0 asks again for the lock that it waits for; one that hasn't for a lease's time waits no more.
+    fn forget_lost_interest(&mut self, file: FileRef, now: u64) {
+        let (clients, lease_ms) = (&mut self.clients, self.config.lease_ms);
+        self.files[file].waiters.retain(|waiter| {
+            let lost = clients[waiter.client].family() == Family::V40 && now >= waiter.asked_ms + lease_ms;
+            if lost {
+                clients[waiter.client].waiters -= 1;
+            }
+            !lost
+        });
+    }
+
+    fn is_free(&self, file: FileRef, waiter: &Waiter) -> bool {
+        !self.files[file].locks.iter().any(|&key| {
+            let lock = self.lock_of(key);
+            let own = self.states[key].client == waiter.client && self.owners[lock.owner].name == waiter.owner;
+            !own && lock.ranges.conflict(waiter.range, waiter.mode).is_some()
+        })
+    }
+
+    /// Those that were told and did not come go to the end of the queue, and the next are told; who has not asked for long waits no more. One that is told
+    /// again had its first callback lost, or is slow: by itself it would ask only after its own time-out, which is half a minute with Linux.
+    pub(super) fn reservation_due(&mut self, file: FileRef, now: u64) {
+        self.latest_ms = now;
+        let Some(state) = self.files.table.get_mut(file) else { return };
+        let clients = &mut self.clients;
+        let late = |waiter: &Waiter| waiter.reserved_ms.is_some_and(|until| until <= now);
+        state.waiters.retain(|waiter| {
+            let lost = late(waiter) && now >= waiter.asked_ms + LOCK_INTEREST_MS;
+            if lost {
+                clients[waiter.client].waiters -= 1;
+            }
+            !lost
+        });
+        state.waiters.sort_by_key(|waiter| late(waiter));
+        for waiter in state.waiters.iter_mut().filter(|waiter| late(waiter)) {
+            waiter.reserved_ms = None;
+        }
+        self.wake(file);
+        self.settle(file);
+    }
+
+    /// A client goes: it waits no more. O(n) in files with state, if it waits at all.
+    pub(super) fn drop_waiters_of(&mut self, client: ClientKey) {
+        if self.clients[client].waiters == 0 {
+            return;
+        }
+        let files: Vec<FileRef> = self
+            .files
+            .table
+            .iter()
+            .filter(|(_, state)| state.waiters.iter().any(|waiter| waiter.client == client))
+            .map(|(key, _)| key)
+            .collect();
+        for file in files {
+            self.files[file].waiters.retain(|waiter| waiter.client != client);
+            self.settle(file);
+        }
+        self.clients[client].waiters = 0;
+    }
+}

@@ -1,0 +1,267 @@
+//! What an operation works with: the current and the saved file, who calls, and where the result goes.
+
+use std::sync::Arc;
+
+use vouch_nfs4::{ChangeId, ChangeInfo, Stateid, Status};
+use vouch_vfs::{Attributes, DirectoryChange, FileId, FileSpan, FileSystem, FileType, Patience};
+use vouch_xdr::Writer;
+
+use crate::filehandle::{Named, PseudoId};
+use crate::grant::{Asker, Grant};
+use crate::owner::Owners;
+use crate::replies::ReplyKey;
+use crate::state::{ClientKey, FileKey, OwnerToken, State};
+use crate::stop::Stop;
+use crate::tree::Tree;
+use crate::{Connection, Effect, Flavour, Now, Principal, Server};
+
+/// A file of an export, and the right to use it.
+#[derive(Clone)]
+pub(crate) struct FileRef {
+    pub(crate) grant: Arc<Grant>,
+    pub(crate) id: FileId,
+}
+
+/// What a filehandle stands for in a compound.
+#[derive(Clone)]
+pub(crate) enum Object {
+    Pseudo(PseudoId),
+    File(FileRef),
+}
+
+/// Metadata that must be durable before the reply is sent.
+pub(crate) struct Unsynced {
+    pub(crate) files: Arc<Grant>,
+    pub(crate) ids: Vec<FileId>,
+    /// Where the result of the first operation stands that depends on it, and how many stand before it.
+    pub(crate) result_at: usize,
+    pub(crate) results_before: u32,
+    pub(crate) op: u32,
+}
+
+/// A compound's working state; the arguments are read elsewhere.
+pub(crate) struct Walk<'s> {
+    pub(crate) server: &'s Server,
+    pub(crate) patience: Patience,
+    pub(crate) core: &'s mut Core,
+    pub(crate) out: &'s mut Writer,
+}
+
+/// What outlives a stop.
+pub(crate) struct Core {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) principal: Principal,
+    pub(crate) flavour: Flavour,
+    pub(crate) xid: u32,
+    pub(crate) now: Now,
+    pub(crate) tree: Arc<Tree>,
+    pub(crate) minor: u32,
+    pub(crate) current: Option<Object>,
+    pub(crate) saved: Option<Object>,
+    /// The current stateid (RFC 8881, section 16.2.3.1.2) and the saved one.
+    pub(crate) current_stateid: Option<Stateid>,
+    pub(crate) saved_stateid: Option<Stateid>,
+    pub(crate) session: Option<crate::session::Running>,
+    /// The owner of 4.0 whose call is being done.
+    pub(crate) owner: Option<OwnerToken>,
+    /// The call of 4.0 as the cache of replies will know it, and as it does.
+    pub(crate) candidate: Option<ReplyKey>,
+    pub(crate) replay: Option<ReplyKey>,
+    pub(crate) spans_allowed: bool,
+    pub(crate) spans: Vec<(usize, FileSpan)>,
+    pub(crate) spans_len: usize,
+    pub(crate) effects: Vec<Effect>,
+    pub(crate) unsynced: Vec<Unsynced>,
+    /// Number of the operation after this one, if there is one: WRONGSEC depends on it.
+    pub(crate) next_op: Option<u32>,
+    /// Operation that is being done, its place among the results, and where its result starts.
+    pub(crate) op: u32,
+    pub(crate) index: u32,
+    pub(crate) result_at: usize,
+    /// Most bytes that the results may have, counted from the start of the buffer.
+    pub(crate) end_max: usize,
+    /// What is answered when they would have more.
+    pub(crate) end_status: Status,
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_written: u64,
+}
+
+impl std::ops::Deref for Walk<'_> {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        self.core
+    }
+}
+
+impl std::ops::DerefMut for Walk<'_> {
+    fn deref_mut(&mut self) -> &mut Core {
+        self.core
+    }
+}
+
+impl FileRef {
+    pub(crate) fn files(&self) -> &dyn FileSystem {
+        &*self.grant.site.export.file_system
+    }
+
+    pub(crate) fn named(&self) -> Named {
+        Named::File(self.grant.site.export.id, self.id)
+    }
+
+    pub(crate) fn key(&self) -> FileKey {
+        FileKey { export: self.grant.site.export.id, file: self.id }
+    }
+
+    /// Another file of the same export.
+    pub(crate) fn with(&self, id: FileId) -> FileRef {
+        FileRef { grant: self.grant.clone(), id }
+    }
+
+    pub(crate) fn same_export(&self, other: &FileRef) -> bool {
+        self.grant.site.export.id == other.grant.site.export.id
+    }
+
+    /// RFC 8881, section 15.1.2.7 (ROFS): before anything is changed.
+    pub(crate) fn writable(&self) -> Result<(), Status> {
+        if self.grant.read_only() { Err(Status::ROFS) } else { Ok(()) }
+    }
+}
+
+impl Object {
+    pub(crate) fn named(&self) -> Named {
+        match self {
+            Object::Pseudo(id) => Named::Pseudo(*id),
+            Object::File(file) => file.named(),
+        }
+    }
+}
+
+impl<'s> Walk<'s> {
+    /// The current object, under whatever flavour. RFC 8881, section 15.1.2.5: NOFILEHANDLE if there is none.
+    pub(crate) fn current_any(&self) -> Result<&Object, Stop> {
+        self.current.as_ref().ok_or_else(|| Status::NOFILEHANDLE.into())
+    }
+
+    /// The current object, for an operation to which the export's flavours apply (RFC 8881, section 2.6.3.1).
+    pub(crate) fn current_object(&self) -> Result<Object, Stop> {
+        checked(self.current_any()?)
+    }
+
+    /// The saved object, likewise.
+    pub(crate) fn saved_object(&self) -> Result<Object, Stop> {
+        // RFC 8881, section 15.1.2.5: NOFILEHANDLE for the saved one too.
+        checked(self.saved.as_ref().ok_or(Status::NOFILEHANDLE)?)
+    }
+
+    /// The current file of an export; `otherwise` is what a directory of the pseudo file system answers.
+    pub(crate) fn current_file(&self, otherwise: Status) -> Result<FileRef, Stop> {
+        file_of(self.current_object()?, otherwise)
+    }
+
+    /// The saved file of an export.
+    pub(crate) fn saved_file(&self, otherwise: Status) -> Result<FileRef, Stop> {
+        file_of(self.saved_object()?, otherwise)
+    }
+
+    /// Makes an object the current one. RFC 8881, section 16.2.3.1.2: the current stateid goes with a new filehandle.
+    pub(crate) fn set_current(&mut self, object: Object) {
+        self.current = Some(object);
+        self.current_stateid = None;
+    }
+
+    /// The object that a filehandle or a path has led to.
+    pub(crate) fn object(&self, named: Named) -> Result<Object, Stop> {
+        match named {
+            Named::Pseudo(id) => {
+                self.tree.node(id).ok_or(Status::STALE)?;
+                Ok(Object::Pseudo(id))
+            }
+            Named::File(export, id) => Ok(Object::File(FileRef { grant: self.grant(export)?, id })),
+        }
+    }
+
+    pub(crate) fn grant(&self, export: crate::ExportId) -> Result<Arc<Grant>, Stop> {
+        let asker = Asker {
+            connection: &self.connection,
+            principal: &self.principal,
+            flavour: self.flavour,
+            now_ms: self.now.mono_ms,
+            patience: self.patience,
+        };
+        Grant::resolve(&asker, &self.tree, self.server.identity(), export)
+    }
+
+    pub(crate) fn owners(&self) -> Owners<'s> {
+        Owners { identity: self.server.identity(), config: self.server.config(), flavour: self.flavour, patience: self.patience }
+    }
+
+    /// Does something to the state of the server, under its lock, and notes what is to be done outside.
+    #[inline]
+    pub(crate) fn state<R>(&mut self, act: impl FnOnce(&mut State<crate::OpenHandle>) -> R) -> R {
+        self.server.with_state(&mut self.core.effects, act)
+    }
+
+    /// The client of the session, in 4.1; state finds it by the stateid in 4.0.
+    pub(crate) fn client_of_session(&self) -> Option<ClientKey> {
+        self.session.as_ref().map(|running| running.turn.client)
+    }
+
+    /// The stateid that is meant. RFC 8881, section 16.2.3.1.2: a special one stands for the current one.
+    pub(crate) fn substituted(&self, stateid: &Stateid) -> Result<Stateid, Status> {
+        if self.minor == 0 || *stateid != Stateid::CURRENT {
+            return Ok(*stateid);
+        }
+        self.current_stateid.ok_or(Status::BAD_STATEID)
+    }
+
+    /// An operation's stateid becomes the current one.
+    pub(crate) fn result_stateid(&mut self, stateid: Stateid) {
+        self.current_stateid = Some(stateid);
+    }
+
+    /// Bytes that the result being written may still have.
+    pub(crate) fn room(&self) -> usize {
+        self.end_max.saturating_sub(self.out.len() + self.spans_len)
+    }
+
+    /// Notes that metadata of these files must be durable before the reply goes.
+    pub(crate) fn must_sync(&mut self, grant: &Arc<Grant>, ids: &[FileId]) {
+        let known = self.unsynced.iter_mut().find(|one| one.files.site.export.id == grant.site.export.id);
+        if let Some(known) = known {
+            known.ids.extend_from_slice(ids);
+            return;
+        }
+        let (result_at, results_before, op) = (self.result_at, self.index, self.op);
+        self.unsynced.push(Unsynced { files: grant.clone(), ids: ids.to_vec(), result_at, results_before, op });
+    }
+
+    /// Attributes of a file that must be a directory.
+    pub(crate) fn require_directory(&self, attributes: &Attributes) -> Result<(), Status> {
+        match attributes.file_type {
+            FileType::Directory => Ok(()),
+            // RFC 8881, section 15.1.2.8: a link where a directory is wanted is told apart.
+            FileType::Symlink => Err(Status::SYMLINK),
+            _ => Err(Status::NOTDIR),
+        }
+    }
+}
+
+fn checked(object: &Object) -> Result<Object, Stop> {
+    match object {
+        Object::File(file) if !file.grant.flavour_fits => Err(Status::WRONGSEC.into()),
+        object => Ok(object.clone()),
+    }
+}
+
+fn file_of(object: Object, otherwise: Status) -> Result<FileRef, Stop> {
+    match object {
+        Object::File(file) => Ok(file),
+        Object::Pseudo(_) => Err(otherwise.into()),
+    }
+}
+
+/// What a change did to a directory, in the protocol's words.
+pub(crate) fn change_info(change: DirectoryChange) -> ChangeInfo {
+    ChangeInfo { atomic: change.atomic, before: ChangeId(change.before), after: ChangeId(change.after) }
+}

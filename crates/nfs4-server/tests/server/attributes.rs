@@ -1,0 +1,116 @@
+//! Attributes: asked for, set, compared.
+
+use vouch_nfs4::op::{self, Args, Results};
+use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, SetTime, Stateid, Status, Time};
+
+use crate::world::{Client, Packed, World, attributes, getattr};
+
+fn setattr(packed: &Packed) -> Args<'_> {
+    Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: packed.fattr() })
+}
+
+// RFC 8881, section 5.6: REQUIRED attributes; and all that are said to be supported have a value.
+#[test]
+fn every_supported_attribute_can_be_read() {
+    let world = World::new();
+    for minor in 1..=2 {
+        let mut client = Client::new(&world, ["", "one", "two"][minor as usize], 0);
+        client.minor = minor;
+        client.create("f");
+        for path in [&[][..], &["export"], &["export", "f"]] {
+            let (_, list) = client.at(path, &[getattr(&[0])]);
+            let supported = attributes(&list[0]).supported_attrs.unwrap();
+            assert!(Attributes::REQUIRED.minus(supported).is_empty(), "{path:?}");
+            let wanted = supported.minus(Attributes::WRITE_ONLY);
+            let (status, list) = client.at(path, &[Args::Getattr(op::GetattrArgs { wanted })]);
+            assert_eq!(status, Status::OK);
+            let values = attributes(&list[0]);
+            // The file system need not know times of creation.
+            let missing = wanted.minus(values.present(wanted)).without(50);
+            assert!(missing.is_empty(), "{path:?} {missing:?}");
+        }
+    }
+}
+
+// RFC 8881, section 18.30.
+#[test]
+fn what_was_set_is_read() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    client.create("f");
+    let time = Time { seconds: 12_345, nanoseconds: 6 };
+    let wanted = Attributes {
+        size: Some(1000),
+        mode: Some(0o2751),
+        owner: Some(Bytes(b"alice@EXAMPLE.ORG")),
+        owner_group: Some(Bytes(b"42")),
+        time_modify_set: Some(SetTime::Client(time)),
+        ..Attributes::default()
+    };
+    let packed = Packed::new(&[4, 33, 36, 37, 54], &wanted);
+    let (status, list) = client.at(&["export", "f"], &[setattr(&packed), getattr(&[4, 33, 36, 37, 53])]);
+    assert_eq!(status, Status::OK, "{list:?}");
+    let got = attributes(&list[1]);
+    assert_eq!((got.size, got.owner, got.owner_group, got.time_modify), (Some(1000), Some(Bytes(b"1000")), Some(Bytes(b"42")), Some(time)));
+    assert_eq!(got.mode.unwrap() & 0o777, 0o751);
+}
+
+// RFC 8881, sections 5.5, 5.9, 6.2.4, 3.3.1.
+#[test]
+fn what_can_not_be_set_is_refused() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    client.create("f");
+    let bad_time = SetTime::Client(Time { seconds: 0, nanoseconds: 1_000_000_000 });
+    let cases = [
+        (Packed::new(&[33], &Attributes { mode: Some(0o10000), ..Attributes::default() }), Status::INVAL),
+        (Packed::new(&[36], &Attributes { owner: Some(Bytes(b"bob@example.org")), ..Attributes::default() }), Status::BADOWNER),
+        (Packed::new(&[36], &Attributes { owner: Some(Bytes(b"alice@elsewhere")), ..Attributes::default() }), Status::BADOWNER),
+        (Packed::new(&[20], &Attributes { fileid: Some(5), ..Attributes::default() }), Status::INVAL),
+        (Packed::new(&[14], &Attributes { archive: Some(true), ..Attributes::default() }), Status::ATTRNOTSUPP),
+        (Packed::new(&[48], &Attributes { time_access_set: Some(bad_time), ..Attributes::default() }), Status::INVAL),
+    ];
+    for (packed, expected) in &cases {
+        assert_eq!(client.status(&["export", "f"], &[setattr(packed)]), *expected);
+    }
+    assert_eq!(client.status(&["export", "f"], &[getattr(&[48])]), Status::INVAL);
+}
+
+// RFC 8881, sections 18.31 and 18.15.
+#[test]
+fn comparisons_go_on_or_stop() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    client.create("f");
+    let same = Packed::new(&[4, 33], &Attributes { size: Some(0), mode: Some(0o644), ..Attributes::default() });
+    let other = Packed::new(&[4], &Attributes { size: Some(1), ..Attributes::default() });
+    let verify = |packed| Args::Verify(op::VerifyArgs { attrs: Packed::fattr(packed) });
+    let nverify = |packed| Args::Nverify(op::VerifyArgs { attrs: Packed::fattr(packed) });
+    let path = &["export", "f"];
+    assert_eq!(client.status(path, &[verify(&same)]), Status::OK);
+    assert_eq!(client.status(path, &[verify(&other)]), Status::NOT_SAME);
+    assert_eq!(client.status(path, &[nverify(&same)]), Status::SAME);
+    assert_eq!(client.status(path, &[nverify(&other)]), Status::OK);
+}
+
+// RFC 8881, section 6.
+#[test]
+fn an_acl_that_was_set_is_read_and_shows_in_the_mode() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    client.create("f");
+    let ace = |kind, mask, who| Ace { kind, flags: AceFlags(0), mask: AceMask(mask), who: Bytes(who) };
+    let list =
+        vec![ace(AceType::ALLOW, 0x1601ff & 0x7, &b"OWNER@"[..]), ace(AceType::ALLOW, 1, b"1000"), ace(AceType::ALLOW, 1, b"EVERYONE@")];
+    let packed = Packed::new(&[12], &Attributes { acl: Some(Acl(list.into())), ..Attributes::default() });
+    let (status, results) = client.at(&["export", "f"], &[setattr(&packed), getattr(&[12, 33])]);
+    assert_eq!(status, Status::OK, "{results:?}");
+    let got = attributes(&results[1]);
+    assert_eq!(got.mode.unwrap() & 0o707, 0o604);
+    let acl = got.acl.unwrap();
+    assert!(acl.0.iter().any(|ace| ace.who.0 == b"1000" && ace.mask.contains(AceMask::READ_DATA)), "{acl:?}");
+    let bad = vec![ace(AceType::AUDIT, 1, &b"EVERYONE@"[..])];
+    let packed = Packed::new(&[12], &Attributes { acl: Some(Acl(bad.into())), ..Attributes::default() });
+    let (status, results) = client.at(&["export", "f"], &[setattr(&packed)]);
+    assert!(matches!(&results[0], Results::Setattr(Err(_))) && status == Status::ATTRNOTSUPP, "{results:?}");
+}

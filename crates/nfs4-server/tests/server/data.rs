@@ -1,0 +1,185 @@
+//! Data and what goes with it: holes, copies, xattrs, locks; and who may.
+
+use std::sync::Arc;
+
+use vouch_nfs4::op::{self, Args, Results};
+use vouch_nfs4::{Bytes, ClientId, Cookie, Name, OwnerSeq, StateOwner, Stateid, Status};
+use vouch_nfs4_server::{ClientAccess, Flavour, Squash, SquashWho};
+
+use crate::world::{Client, MemoryFs, World, access, attributes, export, getattr, lookup, mode, open_args};
+
+const FILE: &[&str] = &["export", "f"];
+
+fn write(stateid: Stateid, offset: u64, data: &'static [u8]) -> Args<'static> {
+    Args::Write(op::WriteArgs { stateid, offset, stable: op::StableHow::Unstable, data: Bytes(data) })
+}
+
+// RFC 7862, sections 15.1, 15.4, 15.10 and 15.11.
+#[test]
+fn holes_are_made_found_and_read_as_such() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    let stateid = client.create("f");
+    let seek = |offset, what| Args::Seek(op::SeekArgs { stateid, offset, what });
+    assert_eq!(client.status(FILE, &[Args::Allocate(op::AllocateArgs { stateid, offset: 0, length: 40_960 })]), Status::OK);
+    assert_eq!(client.status(FILE, &[write(stateid, 32_768, b"data")]), Status::OK);
+    assert_eq!(client.status(FILE, &[Args::Deallocate(op::DeallocateArgs { stateid, offset: 0, length: 32_768 })]), Status::OK);
+    let (status, list) = client.at(FILE, &[seek(0, op::DataContent::Data), seek(0, op::DataContent::Hole)]);
+    assert_eq!(status, Status::OK);
+    assert!(matches!(list[0], Results::Seek(Ok(op::SeekOk { eof: false, offset: 32_768 }))), "{list:?}");
+    assert!(matches!(list[1], Results::Seek(Ok(op::SeekOk { offset: 0, .. }))), "{list:?}");
+    assert_eq!(client.status(FILE, &[seek(50_000, op::DataContent::Data)]), Status::NXIO);
+    let (_, list) = client.at(FILE, &[Args::ReadPlus(op::ReadPlusArgs { stateid, offset: 0, count: 40_000 })]);
+    let Results::ReadPlus(Ok(ok)) = &list[0] else { panic!("{list:?}") };
+    let mut at = 0;
+    for content in ok.contents.iter() {
+        let (offset, length) = match content {
+            op::Content::Data(data) => (data.offset, data.data.0.len() as u64),
+            op::Content::Hole(hole) => (hole.offset, hole.length),
+        };
+        assert_eq!(offset, at, "segments follow one another");
+        at += length;
+    }
+    assert_eq!(at, 40_000);
+    assert_eq!(
+        client.status(&["export"], &[Args::Seek(op::SeekArgs { stateid, offset: 0, what: op::DataContent::Data })]),
+        Status::BAD_STATEID
+    );
+}
+
+// RFC 7862, section 15.2.
+#[test]
+fn a_copy_is_the_same_data() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    let (source, destination) = (client.create("f"), client.create("g"));
+    assert_eq!(client.status(FILE, &[write(source, 0, b"0123456789")]), Status::OK);
+    let copy = |source_offset, count, from: Stateid, to: Stateid| {
+        Args::Copy(op::CopyArgs {
+            source: from,
+            destination: to,
+            source_offset,
+            destination_offset: 0,
+            count,
+            consecutive: true,
+            synchronous: true,
+            source_server: Default::default(),
+        })
+    };
+    let across = |one: Args<'static>| {
+        vec![Args::Putrootfh, lookup("export"), lookup("f"), Args::Savefh, Args::Putrootfh, lookup("export"), lookup("g"), one]
+    };
+    let mut ops = across(copy(2, 5, source, destination));
+    ops.push(Args::Read(op::ReadArgs { stateid: destination, offset: 0, count: 99 }));
+    let (status, list) = client.run(&ops);
+    assert_eq!(status, Status::OK, "{list:?}");
+    assert!(matches!(&list[8], Results::Read(Ok(ok)) if ok.data.0 == b"23456"));
+    assert_eq!(client.run(&across(copy(11, 1, source, destination))).0, Status::INVAL);
+    assert_eq!(client.run(&across(copy(0, 1, destination, source))).0, Status::BAD_STATEID);
+}
+
+// RFC 8276, section 8.4.
+#[test]
+fn extended_attributes_come_and_go() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    client.create("f");
+    let set = |option, name: &'static [u8], value| Args::Setxattr(op::SetxattrArgs { option, name: Name(name), value: Bytes(value) });
+    let get = Args::Getxattr(op::GetxattrArgs { name: Name(b"a") });
+    let list = |cookie, max_count| Args::Listxattrs(op::ListxattrsArgs { cookie: Cookie(cookie), max_count });
+    use op::SetxattrOption::{Create, Either, Replace};
+    assert_eq!(client.status(FILE, std::slice::from_ref(&get)), Status::NOXATTR);
+    assert_eq!(client.status(FILE, &[set(Replace, b"a", b"1")]), Status::NOXATTR);
+    assert_eq!(client.status(FILE, &[set(Create, b"a", b"1"), set(Either, b"b", b"2")]), Status::OK);
+    assert_eq!(client.status(FILE, &[set(Create, b"a", b"1")]), Status::EXIST);
+    let (_, results) = client.at(FILE, &[get, list(0, 1000), list(0, 8), list(9, 1000)]);
+    assert!(matches!(&results[0], Results::Getxattr(Ok(ok)) if ok.value.0 == b"1"));
+    assert!(matches!(&results[1], Results::Listxattrs(Ok(ok)) if ok.eof && ok.names.len() == 2));
+    assert!(matches!(&results[2], Results::Listxattrs(Err(Status::TOOSMALL))));
+    assert_eq!(client.status(FILE, &[Args::Removexattr(op::RemovexattrArgs { name: Name(b"a") })]), Status::OK);
+    assert_eq!(client.status(FILE, &[Args::Removexattr(op::RemovexattrArgs { name: Name(b"a") })]), Status::NOXATTR);
+}
+
+// RFC 8881, sections 18.10 to 18.12.
+#[test]
+fn locks_of_one_owner_are_in_the_way_of_another() {
+    let world = World::new();
+    let (mut one, mut two) = (Client::new(&world, "one", 0), Client::new(&world, "two", 0));
+    let open = one.create("f");
+    let (_, list) = two.at(&["export"], &[open_args("f", None)]);
+    let Results::Open(Ok(ok)) = &list[0] else { panic!("{list:?}") };
+    let other = ok.stateid;
+    let owner = StateOwner { client: ClientId(0), owner: Bytes(b"locker") };
+    let lock = |open, length| {
+        Args::Lock(op::LockArgs {
+            kind: op::LockType::Write,
+            reclaim: false,
+            offset: 10,
+            length,
+            locker: op::Locker::New(op::NewLockOwner { open_seq: OwnerSeq(0), open, lock_seq: OwnerSeq(0), owner }),
+        })
+    };
+    let (status, list) = one.at(FILE, &[lock(open, 10)]);
+    assert_eq!(status, Status::OK);
+    let Results::Lock(Ok(held)) = &list[0] else { panic!("{list:?}") };
+    let (status, list) = two.at(FILE, &[lock(other, 5)]);
+    assert_eq!(status, Status::DENIED);
+    let Results::Lock(Err(op::LockFailure::Denied(denied))) = &list[0] else { panic!("{list:?}") };
+    assert_eq!((denied.offset, denied.length, denied.owner.owner.0), (10, 10, &b"locker"[..]));
+    assert_eq!(two.status(FILE, &[lock(other, 0)]), Status::INVAL);
+    let test = |offset| Args::Lockt(op::LocktArgs { kind: op::LockType::Read, offset, length: 1, owner });
+    assert_eq!((two.status(FILE, &[test(15)]), two.status(FILE, &[test(20)])), (Status::DENIED, Status::OK));
+    let close = Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid: open });
+    assert_eq!(one.status(FILE, &[close]), Status::LOCKS_HELD);
+    let unlock =
+        Args::Locku(op::LockuArgs { kind: op::LockType::Write, seq: OwnerSeq(0), stateid: held.stateid, offset: 0, length: u64::MAX });
+    assert_eq!(one.status(FILE, &[unlock]), Status::OK);
+    assert_eq!(two.status(FILE, &[lock(other, 5)]), Status::OK);
+    assert_eq!(two.status(&["export"], &[test(0)]), Status::ISDIR);
+}
+
+// exports(5): ro and root_squash.
+#[test]
+fn what_an_export_does_not_allow_is_refused() {
+    let files = Arc::new(MemoryFs::new());
+    let read_only = ClientAccess { read_only: true, ..access() };
+    let squash = Squash { who: SquashWho::Root, anonymous_uid: 65534, anonymous_gid: 65534 };
+    let squashed = ClientAccess { squash, ..access() };
+    let secure = ClientAccess { flavours: vec![Flavour::Krb5], ..access() };
+    let exports = vec![
+        export(1, &["rw"], &files, access()),
+        export(2, &["ro"], &files, read_only),
+        export(3, &["squashed"], &files, squashed),
+        export(4, &["secure"], &files, secure),
+    ];
+    let world = World::with(files, exports);
+    let mut client = Client::new(&world, "one", 0);
+    let attrs = mode(0o644);
+    assert_eq!(client.status(&["rw"], &[open_args("f", Some(&attrs))]), Status::OK);
+    // RFC 8881, section 15.1.2.7.
+    for one in [open_args("g", Some(&attrs)), open_args("f", None), Args::Remove(op::RemoveArgs { name: Name(b"f") })] {
+        assert_eq!(client.status(&["ro"], &[one]), Status::ROFS);
+    }
+    let asked = op::Access(0x1f);
+    let (_, list) = client.at(&["ro"], &[Args::Access(op::AccessArgs { access: asked })]);
+    assert!(matches!(&list[0], Results::Access(Ok(ok)) if ok.access.0 & 0x1c == 0), "{list:?}");
+    assert_eq!(client.status(&["squashed"], &[open_args("g", Some(&attrs))]), Status::ACCESS);
+    // RFC 8881, section 2.6.3.1: the lookup says that the flavour is wrong, and SECINFO which one is right.
+    assert_eq!(client.status(&[], &[lookup("secure")]), Status::WRONGSEC);
+    let (status, list) = client.at(&[], &[Args::Secinfo(op::SecinfoArgs { name: Name(b"secure") }), Args::Getfh]);
+    assert!(matches!(&list[0], Results::Secinfo(Ok(ok)) if ok.flavors.len() == 1) && status == Status::NOFILEHANDLE, "{list:?}");
+}
+
+// RFC 8881, section 18.32.3: a stateid is no key.
+#[test]
+fn another_users_open_does_not_let_write() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    let stateid = client.create("f");
+    assert_eq!(client.status(FILE, &[write(stateid, 0, b"mine")]), Status::OK);
+    client.principal = crate::world::user(1000);
+    assert_eq!(client.status(FILE, &[write(stateid, 0, b"his")]), Status::ACCESS);
+    let (_, list) = client.at(FILE, &[Args::Read(op::ReadArgs { stateid, offset: 0, count: 9 }), getattr(&[4])]);
+    assert!(matches!(&list[0], Results::Read(Ok(_))), "the mode lets everybody read: {list:?}");
+    assert_eq!(attributes(&list[1]).size, Some(4));
+}

@@ -1,0 +1,7 @@
+//! The server in process, over the file system in memory: calls as bytes in, replies as bytes out.
+
+mod attributes;
+mod data;
+mod garbage;
+mod namespace;
+mod world;

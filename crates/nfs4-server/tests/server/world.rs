@@ -1,0 +1,349 @@
+//! A server over a file system in memory, and a client that speaks to it in structures.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use bytes::Bytes as Buffer;
+use vouch_nfs4::op::{self, Args, Op, Results};
+use vouch_nfs4::{
+    Attributes, Bitmap, Bytes, CallbackSec, ClientId, ClientOwner, CompoundHead, CreateSeq, Fattr, List, Name, OwnerSeq, ReplyHead,
+    SessionId, SlotId, SlotSeq, StateOwner, StateProtect, Stateid, Status, Verifier, Wire as _,
+};
+use vouch_nfs4_server::{
+    ClientAccess, ClientMatcher, Config, Connection, Effect, Export, ExportId, Exports, Flavour, Identity, Limits, NoObserver, Now,
+    Principal, Progress, Recovered, Request, Server, Squash, SquashWho, WouldWait,
+};
+use vouch_vfs::{Caller, Patience, Time};
+use vouch_xdr::{Reader, Writer};
+
+pub(crate) use vouch_vfs::memory::MemoryFs;
+
+/// Users are their numbers; user 1000 is alice.
+pub(crate) struct Names;
+
+impl Identity for Names {
+    fn caller(&self, principal: &Principal, squash: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, WouldWait> {
+        let anonymous = Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
+        Ok(Some(Arc::new(match principal {
+            Principal::Sys { uid: 0, .. } if squash.who == SquashWho::Root => anonymous,
+            Principal::Sys { uid, gid, gids } if squash.who != SquashWho::All => Caller::new(*uid, *gid, gids.iter().copied()),
+            _ => anonymous,
+        })))
+    }
+
+    fn user_name(&self, uid: u32, _: Patience) -> Result<Option<Arc<str>>, WouldWait> {
+        Ok((uid == 1000).then(|| "alice".into()))
+    }
+
+    fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, WouldWait> {
+        self.user_name(gid, patience)
+    }
+
+    fn uid(&self, name: &str, _: Patience) -> Result<Option<u32>, WouldWait> {
+        Ok((name == "alice").then_some(1000))
+    }
+
+    fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, WouldWait> {
+        self.uid(name, patience)
+    }
+}
+
+/// Everybody gets the same access.
+pub(crate) struct Everybody(pub(crate) Arc<ClientAccess>);
+
+impl ClientMatcher for Everybody {
+    fn access_for(&self, _: SocketAddr) -> Option<Arc<ClientAccess>> {
+        Some(self.0.clone())
+    }
+}
+
+pub(crate) fn access() -> ClientAccess {
+    ClientAccess {
+        read_only: false,
+        flavours: vec![Flavour::Sys],
+        squash: Squash { who: SquashWho::Nobody, anonymous_uid: 65534, anonymous_gid: 65534 },
+        secure_port: false,
+    }
+}
+
+pub(crate) fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAccess) -> Export {
+    Export {
+        id: ExportId(id),
+        pseudo_path: path.iter().map(|part| part.as_bytes().to_vec()).collect(),
+        fsid: None,
+        source: format!("memory {id}").into(),
+        file_system: files.clone(),
+        clients: Arc::new(Everybody(Arc::new(access))),
+    }
+}
+
+/// A server with its clock.
+pub(crate) struct World {
+    pub(crate) server: Server,
+    pub(crate) files: Arc<MemoryFs>,
+    pub(crate) now_ms: AtomicU64,
+    ports: AtomicU32,
+}
+
+impl World {
+    /// One export at /export.
+    pub(crate) fn new() -> Self {
+        let files = Arc::new(MemoryFs::new());
+        Self::with(files.clone(), vec![export(7, &["export"], &files, access())])
+    }
+
+    pub(crate) fn with(files: Arc<MemoryFs>, exports: Vec<Export>) -> Self {
+        let config = Config {
+            lease_ms: 10_000,
+            grace_ms: 10_000,
+            minor_versions: 0..=2,
+            delegations: true,
+            domain: "example.org".into(),
+            numeric_owners: true,
+            server_owner: b"server".to_vec(),
+            boot: 77,
+            filehandle_key: [5; 32],
+            implementation: None,
+            limits: Limits::default(),
+        };
+        let server = Server::new(
+            config,
+            Exports::new(exports).expect("the exports fit together"),
+            Arc::new(Names),
+            Arc::new(NoObserver),
+            Recovered::default(),
+            [9; 32],
+            at(1_000),
+        );
+        World { server, files, now_ms: AtomicU64::new(1_000), ports: AtomicU32::new(700) }
+    }
+
+    pub(crate) fn connect(&self) -> Arc<Connection> {
+        let port = self.ports.fetch_add(1, Ordering::Relaxed) as u16;
+        self.server.connection_opened(SocketAddr::from(([127, 0, 0, 1], port)))
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        at(self.now_ms.load(Ordering::Relaxed))
+    }
+
+    /// Sends the bytes of a call; the reply's bytes, spans filled in with nothing.
+    pub(crate) fn call(&self, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> (Vec<u8>, Vec<Effect>) {
+        let request = Request {
+            connection: connection.clone(),
+            xid: 1,
+            principal: principal.clone(),
+            flavour: Flavour::Sys,
+            body: Buffer::from(body),
+            reply: vec![0; 28],
+            spans_allowed: false,
+        };
+        let mut compound = self.server.begin(request, self.now());
+        let mut effects = Vec::new();
+        let mut patience = Patience::None;
+        loop {
+            let progress = compound.run(&self.server, patience);
+            effects.extend(compound.take_effects());
+            match progress {
+                Progress::Done(reply) => {
+                    let reply = reply.expect("only duplicates go unanswered");
+                    return (reply.bytes[28..].to_vec(), effects);
+                }
+                Progress::Blocked => {
+                    assert_eq!(patience, Patience::None, "with patience nothing blocks");
+                    patience = Patience::Any;
+                }
+            }
+        }
+    }
+}
+
+fn at(ms: u64) -> Now {
+    Now { mono_ms: ms, wall: Time { seconds: 1_700_000_000 + (ms / 1000) as i64, nanos: 0 } }
+}
+
+pub(crate) fn user(uid: u32) -> Principal {
+    Principal::Sys { uid, gid: uid, gids: [].into() }
+}
+
+/// The bytes of a COMPOUND call.
+pub(crate) fn compound(minor: u32, ops: &[Args<'_>]) -> Vec<u8> {
+    let mut w = Writer::new();
+    CompoundHead { tag: b"t", minor, count: ops.len() as u32 }.encode(&mut w);
+    ops.iter().for_each(|op| op.encode(&mut w));
+    w.into_bytes()
+}
+
+/// The results of a reply, kept for the length of the test.
+pub(crate) fn results(reply: Vec<u8>) -> (Status, Vec<Results<'static>>) {
+    let reply: &'static [u8] = reply.leak();
+    let mut r = Reader::new(reply);
+    let head = ReplyHead::decode(&mut r).expect("a reply has a head");
+    let list: Vec<_> = (0..head.count).map(|_| Results::decode(&mut r).expect("a reply has as many results as it says")).collect();
+    r.finish().expect("a reply ends with its last result");
+    assert_eq!(list.last().map_or(head.status, Results::status), head.status, "the status is the last result's");
+    (head.status, list)
+}
+
+/// A client of 4.1 and later with one session.
+pub(crate) struct Client<'w> {
+    pub(crate) world: &'w World,
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) principal: Principal,
+    pub(crate) minor: u32,
+    pub(crate) id: ClientId,
+    pub(crate) session: SessionId,
+    seq: SlotSeq,
+}
+
+impl<'w> Client<'w> {
+    pub(crate) fn new(world: &'w World, name: &str, uid: u32) -> Self {
+        let mut client = Client {
+            world,
+            connection: world.connect(),
+            principal: user(uid),
+            minor: 2,
+            id: ClientId(0),
+            session: SessionId([0; 16]),
+            seq: SlotSeq(0),
+        };
+        let args = op::ExchangeIdArgs {
+            owner: ClientOwner { verifier: Verifier([1; 8]), id: Bytes(name.as_bytes()) },
+            flags: op::ExchangeIdFlags(0),
+            state_protect: StateProtect::None,
+            impl_id: None,
+        };
+        let (_, list) = client.bare(&[Args::ExchangeId(args)]);
+        let [Results::ExchangeId(Ok(ok))] = &list[..] else { panic!("{list:?}") };
+        client.id = ok.client;
+        let attrs = op::ChannelAttrs {
+            header_pad_size: 0,
+            request_len_max: 1 << 20,
+            response_len_max: 1 << 20,
+            response_cached_len_max: 4096,
+            operations_max: 64,
+            requests_max: 16,
+            rdma_ird: None,
+        };
+        let args = op::CreateSessionArgs {
+            client: ok.client,
+            seq: CreateSeq(ok.seq.0),
+            flags: op::CreateSessionFlags(0),
+            fore: attrs,
+            back: attrs,
+            callback_program: 0x4000_0000,
+            sec_parms: List(vec![CallbackSec::None]),
+        };
+        let (_, list) = client.bare(&[Args::CreateSession(args)]);
+        let [Results::CreateSession(Ok(ok))] = &list[..] else { panic!("{list:?}") };
+        client.session = ok.session;
+        let (status, _) = client.run(&[Args::ReclaimComplete(op::ReclaimCompleteArgs { one_fs: false })]);
+        assert_eq!(status, Status::OK);
+        client
+    }
+
+    /// Without a session.
+    pub(crate) fn bare(&self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
+        let (reply, _) = self.world.call(&self.connection, &self.principal, compound(self.minor, ops));
+        results(reply)
+    }
+
+    pub(crate) fn sequence(&mut self, cache_this: bool) -> Args<'static> {
+        self.seq = self.seq.next();
+        Args::Sequence(op::SequenceArgs { session: self.session, seq: self.seq, slot: SlotId(0), highest_slot: SlotId(0), cache_this })
+    }
+
+    /// Within the session; results without that of SEQUENCE.
+    pub(crate) fn run(&mut self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
+        let mut all = vec![self.sequence(false)];
+        all.extend_from_slice(ops);
+        let (status, mut list) = self.bare(&all);
+        assert!(matches!(list[0], Results::Sequence(Ok(_))), "{list:?}");
+        list.remove(0);
+        (status, list)
+    }
+
+    /// In the directory at this path of the pseudo file system.
+    pub(crate) fn at(&mut self, path: &[&str], ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
+        let mut all = vec![Args::Putrootfh];
+        all.extend(path.iter().map(|part| lookup(part)));
+        let walk = all.len();
+        all.extend_from_slice(ops);
+        let (status, mut list) = self.run(&all);
+        let skip = walk.min(list.len());
+        (status, list.split_off(skip))
+    }
+
+    /// Only the status.
+    pub(crate) fn status(&mut self, path: &[&str], ops: &[Args<'_>]) -> Status {
+        self.at(path, ops).0
+    }
+
+    /// Makes and opens a file in /export.
+    pub(crate) fn create(&mut self, name: &str) -> Stateid {
+        let (status, list) = self.at(&["export"], &[open_args(name, Some(&mode(0o644)))]);
+        assert_eq!(status, Status::OK, "{list:?}");
+        match &list[0] {
+            Results::Open(Ok(ok)) => ok.stateid,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+pub(crate) fn lookup(name: &str) -> Args<'_> {
+    Args::Lookup(op::LookupArgs { name: Name(name.as_bytes()) })
+}
+
+/// OPEN for reading and writing; makes the file with these attributes if they are given.
+pub(crate) fn open_args<'a>(name: &'a str, attrs: Option<&'a Packed>) -> Args<'a> {
+    Args::Open(op::OpenArgs {
+        seq: OwnerSeq(0),
+        access: op::ShareAccess::BOTH,
+        deny: op::ShareDeny(0),
+        owner: StateOwner { client: ClientId(0), owner: Bytes(b"owner") },
+        how: match attrs {
+            Some(attrs) => op::OpenHow::Create(op::CreateHow::Unchecked(attrs.fattr())),
+            None => op::OpenHow::NoCreate,
+        },
+        claim: op::OpenClaim::Null(Name(name.as_bytes())),
+    })
+}
+
+/// Attributes packed for the wire.
+pub(crate) struct Packed {
+    bytes: Vec<u8>,
+}
+
+impl Packed {
+    pub(crate) fn new(wanted: &[u32], attributes: &Attributes<'_>) -> Self {
+        let mut w = Writer::new();
+        attributes.encode(Bitmap::of(wanted), &mut w);
+        Packed { bytes: w.into_bytes() }
+    }
+
+    pub(crate) fn fattr(&self) -> Fattr<'_> {
+        Fattr::decode(&mut Reader::new(&self.bytes)).expect("what was encoded can be read")
+    }
+}
+
+pub(crate) fn mode(bits: u32) -> Packed {
+    Packed::new(&[33], &Attributes { mode: Some(bits), ..Attributes::default() })
+}
+
+pub(crate) fn getattr(wanted: &[u32]) -> Args<'static> {
+    Args::Getattr(op::GetattrArgs { wanted: Bitmap::of(wanted) })
+}
+
+/// The attributes of a GETATTR's result.
+pub(crate) fn attributes(result: &Results<'static>) -> Attributes<'static> {
+    match result {
+        Results::Getattr(Ok(ok)) => ok.attrs.attributes().expect("values can be read"),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Name of an operation, for messages.
+pub(crate) fn name_of(op: Op) -> &'static str {
+    op.name().unwrap_or("?")
+}
