@@ -1,0 +1,246 @@
+//! Answers callbacks: CB_COMPOUND with CB_SEQUENCE and its slots, and what a handler says to the rest. A retry is answered from the cache.
+
+use vouch_nfs4::cb::{Args, CbSequenceArgs, CbSequenceOk, Op, Results};
+use vouch_nfs4::{CALLBACK_VERSION, CallbackHead, PROC_COMPOUND, PROC_NULL, ReplyWriter, SessionId, SlotId, SlotSeq, Status};
+use vouch_oncrpc::{Accepted, Call, Reply, begin_record, end_record};
+use vouch_xdr::{Reader, Writer};
+
+/// Most operations of a callback; CREATE_SESSION asks for no more.
+const OPERATIONS_MAX: u32 = 16;
+
+/// What a client does about a callback.
+pub trait CallbackHandler: Send {
+    /// Answers one operation; CB_SEQUENCE never comes here. Must not wait: what takes long is begun, and OK is said.
+    fn callback(&mut self, args: &Args<'_>) -> Results<'static>;
+}
+
+/// Refuses all callbacks.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct NoCallbacks;
+
+impl CallbackHandler for NoCallbacks {
+    fn callback(&mut self, args: &Args<'_>) -> Results<'static> {
+        Results::failure(args.op(), Status::NOTSUPP)
+    }
+}
+
+impl<F: FnMut(&Args<'_>) -> Results<'static> + Send> CallbackHandler for F {
+    fn callback(&mut self, args: &Args<'_>) -> Results<'static> {
+        self(args)
+    }
+}
+
+/// A slot of the back channel.
+#[derive(Debug, Clone, Default)]
+struct Slot {
+    seq: SlotSeq,
+    /// The body of the last reply.
+    reply: Vec<u8>,
+}
+
+/// The client's end of a session's back channel, or of 4.0's callback connections.
+#[derive(Debug)]
+pub struct BackChannel {
+    program: u32,
+    minor: u32,
+    session: Option<SessionId>,
+    slots: Vec<Slot>,
+}
+
+/// How a compound goes on after an operation.
+enum Sequenced {
+    /// With the next.
+    New(CbSequenceOk, usize),
+    /// Not at all: the reply is in the cache.
+    Retry(usize),
+    /// Not at all.
+    Refused(Status),
+}
+
+impl BackChannel {
+    /// For callbacks of this program and minor version, with so many slots.
+    pub fn new(program: u32, minor: u32, slots: usize) -> Self {
+        Self { program, minor, session: None, slots: vec![Slot::default(); slots.max(1)] }
+    }
+
+    /// Belongs to this session from now on.
+    pub fn set_session(&mut self, session: SessionId) {
+        self.session = Some(session);
+        self.slots.fill(Slot::default());
+    }
+
+    /// Answers one record, which holds a call; appends the reply's record to `w`. Nothing, if the record is no call.
+    pub fn answer(&mut self, record: &[u8], handler: &mut dyn CallbackHandler, w: &mut Writer) {
+        let call = match Call::decode(record) {
+            Ok(call) => call,
+            Err(error) => {
+                if let Some(reply) = error.reply() {
+                    write_reply(&reply, w);
+                }
+                return;
+            }
+        };
+        let refusal = match (call.program == self.program, call.version, call.procedure) {
+            (false, _, _) => Some(Accepted::ProgUnavail),
+            (_, version, _) if version != CALLBACK_VERSION => {
+                Some(Accepted::ProgMismatch { low: CALLBACK_VERSION, high: CALLBACK_VERSION })
+            }
+            (_, _, PROC_NULL) => Some(Accepted::Success(&[])),
+            (_, _, PROC_COMPOUND) => None,
+            _ => Some(Accepted::ProcUnavail),
+        };
+        if let Some(outcome) = refusal {
+            return write_reply(&Reply::accepted(call.xid, outcome), w);
+        }
+        let start = begin_record(w);
+        Reply::accepted(call.xid, Accepted::Success(&[])).encode(w);
+        let body_start = w.len();
+        if self.compound(call.args, handler, w).is_none() {
+            w.truncate(start);
+            return write_reply(&Reply::accepted(call.xid, Accepted::GarbageArgs), w);
+        }
+        debug_assert!(w.len() > body_start);
+        end_record(w.bytes_mut(), start, 0);
+    }
+
+    /// Runs a compound; none if not even its head can be read.
+    fn compound(&mut self, args: &[u8], handler: &mut dyn CallbackHandler, w: &mut Writer) -> Option<()> {
+        let mut r = Reader::new(args);
+        let head = CallbackHead::decode(&mut r).ok()?;
+        let body_start = w.len();
+        let reply = ReplyWriter::begin(w, head.tag);
+        let (mut status, mut count, mut slot) = (Status::OK, 0, None);
+        if head.minor != self.minor {
+            (status, count) = (Status::MINOR_VERS_MISMATCH, 0);
+        } else {
+            while count < head.count && status.is_ok() {
+                count += 1;
+                let results = match Args::decode(head.minor, &mut r) {
+                    _ if count > OPERATIONS_MAX => Results::failure(Op::CB_SEQUENCE, Status::TOO_MANY_OPS),
+                    Err(_) => Results::failure(Op::CB_SEQUENCE, Status::BADXDR),
+                    Ok(Args::Illegal(_)) => Results::Illegal(Status::OP_ILLEGAL),
+                    Ok(Args::Sequence(args)) => match self.sequence(&args, count == 1) {
+                        Sequenced::New(ok, at) => {
+                            slot = Some(at);
+                            Results::Sequence(Ok(ok))
+                        }
+                        Sequenced::Retry(at) => {
+                            w.truncate(body_start);
+                            w.raw(&self.slots[at].reply);
+                            return Some(());
+                        }
+                        Sequenced::Refused(status) => Results::Sequence(Err(status)),
+                    },
+                    // RFC 8881, section 20.9.3: CB_SEQUENCE comes first.
+                    Ok(args) if self.minor > 0 && slot.is_none() => Results::failure(args.op(), Status::OP_NOT_IN_SESSION),
+                    Ok(args) => handler.callback(&args),
+                };
+                status = results.status();
+                results.encode(w);
+            }
+        }
+        reply.finish(w, status, count);
+        if let Some(at) = slot {
+            self.slots[at].reply.clear();
+            self.slots[at].reply.extend_from_slice(&w.as_bytes()[body_start..]);
+        }
+        Some(())
+    }
+
+    fn sequence(&mut self, args: &CbSequenceArgs, first: bool) -> Sequenced {
+        if !first {
+            return Sequenced::Refused(Status::SEQUENCE_POS);
+        }
+        if self.session != Some(args.session) {
+            return Sequenced::Refused(Status::BADSESSION);
+        }
+        let at = args.slot.0 as usize;
+        let highest = SlotId(self.slots.len() as u32 - 1);
+        let Some(slot) = self.slots.get_mut(at) else { return Sequenced::Refused(Status::BADSLOT) };
+        if args.seq == slot.seq && !slot.reply.is_empty() {
+            return Sequenced::Retry(at);
+        }
+        if args.seq != slot.seq.next() {
+            return Sequenced::Refused(Status::SEQ_MISORDERED);
+        }
+        slot.seq = args.seq;
+        let ok =
+            CbSequenceOk { session: args.session, seq: args.seq, slot: args.slot, highest_slot: highest, target_highest_slot: highest };
+        Sequenced::New(ok, at)
+    }
+}
+
+fn write_reply(reply: &Reply<'_>, w: &mut Writer) {
+    let start = begin_record(w);
+    reply.encode(w);
+    end_record(w.bytes_mut(), start, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vouch_nfs4::{Filehandle, List, Stateid, cb::CbRecallArgs};
+    use vouch_oncrpc::{OpaqueAuth, ReplyBody};
+
+    const SESSION: SessionId = SessionId([3; 16]);
+
+    /// A callback's record, without its mark.
+    fn call(seq: u32, slot: u32, session: SessionId, operations: &[Args<'_>]) -> Vec<u8> {
+        let mut body = Writer::new();
+        let sequence = CbSequenceArgs {
+            session,
+            seq: SlotSeq(seq),
+            slot: SlotId(slot),
+            highest_slot: SlotId(0),
+            cache_this: true,
+            referring: List::default(),
+        };
+        CallbackHead { tag: b"t", minor: 1, ident: 0, count: 1 + operations.len() as u32 }.encode(&mut body);
+        Args::Sequence(sequence).encode(&mut body);
+        operations.iter().for_each(|args| args.encode(&mut body));
+        let mut w = Writer::new();
+        let none = OpaqueAuth::NONE;
+        Call { xid: 5, program: 9, version: 1, procedure: 1, cred: none, verf: none, args: body.as_bytes() }.encode(&mut w);
+        w.into_bytes()
+    }
+
+    /// The status of the compound, and how often the handler was asked.
+    fn statuses(calls: &[Vec<u8>]) -> (Vec<Status>, u32) {
+        let mut channel = BackChannel::new(9, 1, 2);
+        channel.set_session(SESSION);
+        let mut asked = 0;
+        let mut handler = |args: &Args<'_>| {
+            asked += 1;
+            Results::failure(args.op(), Status::BADHANDLE)
+        };
+        let statuses = calls.iter().map(|record| {
+            let mut w = Writer::new();
+            channel.answer(record, &mut handler, &mut w);
+            let reply = Reply::decode(&w.as_bytes()[4..]).unwrap();
+            let ReplyBody::Accepted { outcome: Accepted::Success(body), .. } = reply.body else { panic!("accepted") };
+            vouch_nfs4::ReplyHead::decode(&mut Reader::new(body)).unwrap().status
+        });
+        (statuses.collect(), asked)
+    }
+
+    fn recall() -> Args<'static> {
+        Args::Recall(CbRecallArgs { stateid: Stateid::default(), truncate: false, handle: Filehandle::new(b"f").unwrap() })
+    }
+
+    #[test]
+    fn a_retry_is_answered_from_the_cache() {
+        // RFC 8881, section 2.10.6.2.
+        let first = call(1, 0, SESSION, &[recall()]);
+        let (found, asked) = statuses(&[first.clone(), first.clone(), call(2, 0, SESSION, &[recall()])]);
+        assert_eq!((found, asked), (vec![Status::BADHANDLE; 3], 2));
+    }
+
+    #[test]
+    fn callbacks_out_of_order_are_refused() {
+        // RFC 8881, section 20.9.3.
+        let other = call(1, 0, SessionId([4; 16]), &[recall()]);
+        let calls = [call(2, 0, SESSION, &[recall()]), call(1, 2, SESSION, &[recall()]), other];
+        let (found, asked) = statuses(&calls);
+        assert_eq!((found, asked), (vec![Status::SEQ_MISORDERED, Status::BADSLOT, Status::BADSESSION], 0));
+    }
+}

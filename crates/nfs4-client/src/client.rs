@@ -1,0 +1,485 @@
+//! The tokio driver: any number of tasks share one client, its session and its connections. A lost connection is made anew, and what was
+//! in flight on it is sent again under the same slot and number.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, oneshot};
+use vouch_nfs4::op::{Args, DestroyClientidArgs, DestroySessionArgs};
+use vouch_nfs4::{ClientId, SlotId, cb};
+use vouch_oncrpc::RecordReader;
+use vouch_xdr::Writer;
+
+use crate::handshake::bind;
+use crate::{BackChannel, CallKind, CallbackHandler, Compound, Core, Error, Handshake, Identity, NoCallbacks, Protection, Reply};
+
+/// How a client reaches its server.
+pub struct Config {
+    /// The server.
+    pub address: SocketAddr,
+    /// The minor version.
+    pub minor: u32,
+    /// Connections of the session.
+    pub connections: usize,
+    /// Who the client is.
+    pub identity: Identity,
+    /// What secures its calls.
+    pub protection: Box<dyn Protection>,
+    /// What answers callbacks.
+    pub callbacks: Box<dyn CallbackHandler>,
+    /// How long a lost connection is tried to be made anew.
+    pub reconnect: Duration,
+    /// Longest record that is taken.
+    pub record_len_max: usize,
+}
+
+impl Config {
+    /// One connection, no callbacks.
+    pub fn new(address: SocketAddr, minor: u32, identity: Identity, protection: impl Protection + 'static) -> Self {
+        let record_len_max = identity.message_len_max as usize + 4096;
+        Self {
+            address,
+            minor,
+            connections: 1,
+            identity,
+            protection: Box::new(protection),
+            callbacks: Box::new(NoCallbacks),
+            reconnect: Duration::from_secs(10),
+            record_len_max,
+        }
+    }
+}
+
+/// A client. Clones are the same client; its tasks end when the last is dropped, or at [`Client::close`].
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    /// Wakes those that wait for a slot.
+    slot_free: Notify,
+    address: SocketAddr,
+    minor: u32,
+    reconnect: Duration,
+    record_len_max: usize,
+    pub(crate) owners: std::sync::atomic::AtomicU64,
+}
+
+struct State {
+    core: Core,
+    identity: Identity,
+    client: ClientId,
+    back: BackChannel,
+    callbacks: Box<dyn CallbackHandler>,
+    pending: HashMap<u64, Pending>,
+    connections: Vec<Connection>,
+    next_token: u64,
+    closed: bool,
+}
+
+struct Connection {
+    out: Writer,
+    wake: Arc<Notify>,
+    line: Line,
+    task: Option<tokio::task::AbortHandle>,
+}
+
+/// What a connection can do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Line {
+    /// Carry calls.
+    Up,
+    /// Not yet again.
+    Connecting,
+    /// Never again.
+    Gone,
+}
+
+struct Pending {
+    connection: usize,
+    operations: Vec<u8>,
+    count: u32,
+    reply: oneshot::Sender<Result<Reply, Error>>,
+}
+
+impl Client {
+    /// Connects, introduces the client, and adds the other connections to its session.
+    pub async fn connect(config: Config) -> Result<Self, Error> {
+        let seed = u32::from_be_bytes(std::array::from_fn(|at| config.identity.verifier.0[at] ^ config.identity.verifier.0[at + 4]));
+        let back = BackChannel::new(config.identity.callback_program, config.minor, config.identity.back_slots as usize);
+        let state = State {
+            core: Core::new(config.minor, config.protection, seed),
+            identity: config.identity,
+            client: ClientId(0),
+            back,
+            callbacks: config.callbacks,
+            pending: HashMap::new(),
+            connections: Vec::new(),
+            next_token: 0,
+            closed: false,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            slot_free: Notify::new(),
+            address: config.address,
+            minor: config.minor,
+            reconnect: config.reconnect,
+            record_len_max: config.record_len_max,
+            owners: 0.into(),
+        });
+        let client = Self { shared };
+        let mut first = TcpStream::connect(config.address).await?;
+        first.set_nodelay(true)?;
+        client.introduce(&mut first).await?;
+        client.start(first);
+        for _ in 1..config.connections.max(1) {
+            let stream = client.shared.connect_bound().await?;
+            client.start(stream);
+        }
+        Ok(client)
+    }
+
+    /// The client's number at the server.
+    pub fn id(&self) -> ClientId {
+        self.shared.state.lock().client
+    }
+
+    /// The minor version.
+    pub fn minor(&self) -> u32 {
+        self.shared.minor
+    }
+
+    /// An empty compound, through a slot where there are sessions.
+    pub fn compound(&self) -> Compound<'_> {
+        Compound::new(self, if self.shared.minor == 0 { CallKind::Loose } else { CallKind::Session { cache: false } })
+    }
+
+    /// An empty compound without SEQUENCE.
+    pub fn loose(&self) -> Compound<'_> {
+        Compound::new(self, CallKind::Loose)
+    }
+
+    /// Introduces the client anew after the server has forgotten it (BADSESSION, STALE_CLIENTID): a new session, and if the server has
+    /// restarted a new client id. Calls in flight fail. State is then to be reclaimed by those who hold it.
+    pub async fn renew(&self) -> Result<(), Error> {
+        let mut stream = TcpStream::connect(self.shared.address).await?;
+        stream.set_nodelay(true)?;
+        let lost = self.shared.state.lock().core.clear_session();
+        self.shared.fail(lost);
+        self.introduce(&mut stream).await?;
+        self.start(stream);
+        Ok(())
+    }
+
+    /// Ends session and client at the server, and all tasks.
+    pub async fn close(self) -> Result<(), Error> {
+        let (session, client) = {
+            let state = self.shared.state.lock();
+            (state.core.session(), state.client)
+        };
+        let mut outcome = Ok(());
+        if let Some(session) = session {
+            let reply = self.loose().op(&Args::DestroySession(DestroySessionArgs { session })).send().await;
+            outcome = reply.and_then(|reply| reply.results().next_ok().map(drop));
+            let reply = self.loose().op(&Args::DestroyClientid(DestroyClientidArgs { client })).send().await;
+            outcome = outcome.and(reply.and_then(|reply| reply.results().next_ok().map(drop)));
+        }
+        self.shared.shut();
+        outcome
+    }
+
+    /// Sends operations and awaits their reply.
+    pub(crate) async fn call(&self, kind: CallKind, operations: Vec<u8>, count: u32) -> Result<Reply, Error> {
+        let mut operations = Some(operations);
+        loop {
+            let freed = self.shared.slot_free.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            let receiver = self.shared.submit(kind, &mut operations, count)?;
+            match receiver {
+                Some(receiver) => return receiver.await.map_err(|_| Error::Lost)?,
+                None => freed.await,
+            }
+        }
+    }
+
+    async fn introduce(&self, stream: &mut TcpStream) -> Result<(), Error> {
+        let mut handshake = Handshake::new(self.shared.minor);
+        while !handshake.is_done() {
+            let call = self.shared.prepare(|identity| handshake.request(identity))?;
+            self.shared.exchange(stream, call, |state, body| handshake.accept(&state.identity, body, &mut state.core)).await?;
+        }
+        let mut state = self.shared.state.lock();
+        state.client = handshake.client();
+        if let Some(session) = handshake.session() {
+            state.back.set_session(session.session);
+        }
+        Ok(())
+    }
+
+    fn start(&self, stream: TcpStream) {
+        let wake = Arc::new(Notify::new());
+        let mut state = self.shared.state.lock();
+        let at = state.connections.len();
+        state.connections.push(Connection { out: Writer::new(), wake: wake.clone(), line: Line::Up, task: None });
+        let task = tokio::spawn(run(Arc::downgrade(&self.shared), at, stream, wake));
+        state.connections[at].task = Some(task.abort_handle());
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.shut();
+    }
+}
+
+impl Shared {
+    fn shut(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.pending.clear();
+        state.connections.drain(..).filter_map(|connection| connection.task).for_each(|task| task.abort());
+        self.slot_free.notify_waiters();
+    }
+
+    fn fail(&self, tokens: Vec<u64>) {
+        let mut state = self.state.lock();
+        for token in tokens {
+            if let Some(pending) = state.pending.remove(&token) {
+                // Whoever called may be gone.
+                let _ = pending.reply.send(Err(Error::Lost));
+            }
+        }
+        self.slot_free.notify_waiters();
+    }
+
+    /// Puts a call on a connection's way; none if no slot is free.
+    fn submit(
+        &self,
+        kind: CallKind,
+        operations: &mut Option<Vec<u8>>,
+        count: u32,
+    ) -> Result<Option<oneshot::Receiver<Result<Reply, Error>>>, Error> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        if state.closed || (matches!(kind, CallKind::Session { .. }) && state.core.session().is_none()) {
+            return Err(Error::Lost);
+        }
+        state.next_token += 1;
+        let token = state.next_token;
+        // The connections take turns.
+        let total = state.connections.len();
+        let Some(at) = (0..total).map(|step| (token as usize + step) % total).find(|&at| state.connections[at].line == Line::Up) else {
+            let hope = state.connections.iter().any(|connection| connection.line == Line::Connecting);
+            return if hope { Ok(None) } else { Err(Error::Lost) };
+        };
+        let out = &mut state.connections[at].out;
+        let Some(mut call) = state.core.begin(token, kind, out)? else { return Ok(None) };
+        let operations = operations.take().expect("a call is submitted once");
+        call.raw(out, &operations, count);
+        state.core.end(call, out)?;
+        let (reply, receiver) = oneshot::channel();
+        state.pending.insert(token, Pending { connection: at, operations, count, reply });
+        state.connections[at].wake.notify_one();
+        Ok(Some(receiver))
+    }
+
+    /// A call of the handshake, as a record.
+    fn prepare<'a>(&self, request: impl FnOnce(&Identity) -> Option<(CallKind, Args<'_>)> + 'a) -> Result<Vec<u8>, Error> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        let (kind, args) = request(&state.identity).ok_or(Error::Mismatch("nothing to ask"))?;
+        let mut w = Writer::new();
+        let mut call = state.core.begin(0, kind, &mut w)?.ok_or(Error::Lost)?;
+        call.op(&mut w, &args);
+        state.core.end(call, &mut w)?;
+        Ok(w.into_bytes())
+    }
+
+    /// Sends a record on a connection that nobody else uses yet, and takes its reply.
+    async fn exchange(
+        &self,
+        stream: &mut TcpStream,
+        call: Vec<u8>,
+        accept: impl FnOnce(&mut State, crate::ReplyBody<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        stream.write_all(&call).await?;
+        let mut reader = RecordReader::new(self.record_len_max);
+        let mut bytes = vec![0; 16 * 1024];
+        let mut accept = Some(accept);
+        loop {
+            let n = stream.read(&mut bytes).await?;
+            if n == 0 {
+                return Err(Error::Lost);
+            }
+            let mut input = &bytes[..n];
+            while let Some(record) = reader.next(&mut input)? {
+                let mut guard = self.state.lock();
+                let state = &mut *guard;
+                let mut scratch = Vec::new();
+                if let Some(completion) = state.core.reply(&record, &mut scratch)?
+                    && let Some(accept) = accept.take()
+                {
+                    return accept(state, completion.outcome?);
+                }
+            }
+        }
+    }
+
+    /// A new connection that belongs to the session.
+    async fn connect_bound(&self) -> Result<TcpStream, Error> {
+        let mut stream = TcpStream::connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        let session = self.state.lock().core.session();
+        if let Some(session) = session {
+            let call = self.prepare(|_| Some((CallKind::Loose, bind(session))))?;
+            self.exchange(&mut stream, call, |_, mut body| body.next_ok().map(drop)).await?;
+        }
+        Ok(stream)
+    }
+
+    /// Takes what came on a connection: replies and callbacks.
+    fn take(&self, at: usize, reader: &mut RecordReader, mut input: &[u8], scratch: &mut Vec<u8>) -> Result<(), Error> {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        while let Some(record) = reader.next(&mut input)? {
+            if record.get(4..8) == Some(&[0; 4]) {
+                let core = &mut state.core;
+                let callbacks = &mut state.callbacks;
+                let mut handler = |args: &cb::Args<'_>| {
+                    if let cb::Args::RecallSlot(args) = args {
+                        core.set_target_slot(SlotId(args.target_highest_slot.0));
+                        return cb::Results::RecallSlot(Ok(()));
+                    }
+                    callbacks.callback(args)
+                };
+                state.back.answer(&record, &mut handler, &mut state.connections[at].out);
+                state.connections[at].wake.notify_one();
+                continue;
+            }
+            if let Some(completion) = state.core.reply(&record, scratch)? {
+                if let Some(pending) = state.pending.remove(&completion.token) {
+                    let _ = pending.reply.send(completion.outcome.map(|body| Reply::of(&body)));
+                }
+                self.slot_free.notify_one();
+            }
+        }
+        Ok(())
+    }
+
+    /// Uses a connection that is new, and sends again what was in flight on it.
+    fn resume(&self, at: usize) {
+        let mut state = self.state.lock();
+        state.connections[at].line = Line::Up;
+        state.connections[at].out.truncate(0);
+        state.resend(at, at);
+        self.slot_free.notify_waiters();
+    }
+
+    /// Gives a connection up: its calls go on over another, or fail if there is none.
+    fn give_up(&self, at: usize) {
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
+        state.connections[at].line = Line::Gone;
+        match state.connections.iter().position(|connection| connection.line != Line::Gone) {
+            Some(other) if state.connections[other].line == Line::Up => state.resend(at, other),
+            // They are sent when that one is there again.
+            Some(other) => state.pending.values_mut().filter(|p| p.connection == at).for_each(|p| p.connection = other),
+            None => state.pending.clear(),
+        }
+        self.slot_free.notify_waiters();
+    }
+}
+
+impl State {
+    /// Sends again over `to` what was in flight over `from`.
+    fn resend(&mut self, from: usize, to: usize) {
+        let out = &mut self.connections[to].out;
+        let core = &mut self.core;
+        self.pending.retain(|&token, pending| {
+            if pending.connection != from {
+                return true;
+            }
+            pending.connection = to;
+            match core.begin_again(token, out) {
+                Ok(Some(mut call)) => {
+                    call.raw(out, &pending.operations, pending.count);
+                    core.end(call, out).is_ok()
+                }
+                // Its caller is told that it is lost.
+                _ => false,
+            }
+        });
+        self.connections[to].wake.notify_one();
+    }
+}
+
+/// A connection's life: send, receive, connect again.
+async fn run(shared: std::sync::Weak<Shared>, at: usize, mut stream: TcpStream, wake: Arc<Notify>) {
+    loop {
+        // Whatever ends a connection, the answer is another one.
+        let _ = carry(&shared, at, &mut stream, &wake).await;
+        let Some(strong) = shared.upgrade() else { return };
+        if let Some(connection) = strong.state.lock().connections.get_mut(at) {
+            connection.line = Line::Connecting;
+        }
+        let again = tokio::time::timeout(strong.reconnect, async {
+            loop {
+                match strong.connect_bound().await {
+                    Ok(stream) => return Some(stream),
+                    // The session is gone: whoever calls finds out and renews it.
+                    Err(Error::Refused { .. }) => return None,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+            }
+        });
+        match again.await {
+            Ok(Some(new)) => {
+                stream = new;
+                strong.resume(at);
+            }
+            _ => return strong.give_up(at),
+        }
+    }
+}
+
+async fn carry(shared: &std::sync::Weak<Shared>, at: usize, stream: &mut TcpStream, wake: &Notify) -> Result<(), Error> {
+    let (mut input, mut output) = stream.split();
+    let strong = shared.upgrade().ok_or(Error::Lost)?;
+    let mut reader = RecordReader::new(strong.record_len_max);
+    drop(strong);
+    let receive = async {
+        let mut bytes = vec![0; 256 * 1024];
+        let mut scratch = Vec::new();
+        loop {
+            let n = input.read(&mut bytes).await?;
+            let strong = shared.upgrade().ok_or(Error::Lost)?;
+            if n == 0 {
+                return Err::<(), Error>(Error::Lost);
+            }
+            strong.take(at, &mut reader, &bytes[..n], &mut scratch)?;
+        }
+    };
+    let send = async {
+        loop {
+            wake.notified().await;
+            let out = {
+                let strong = shared.upgrade().ok_or(Error::Lost)?;
+                let mut state = strong.state.lock();
+                let connection = state.connections.get_mut(at).ok_or(Error::Lost)?;
+                std::mem::take(&mut connection.out).into_bytes()
+            };
+            output.write_all(&out).await?;
+        }
+        #[expect(unreachable_code, reason = "it names the type of the errors above")]
+        Ok::<(), Error>(())
+    };
+    tokio::select! { ended = receive => ended, ended = send => ended }
+}

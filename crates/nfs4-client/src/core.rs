@@ -1,0 +1,324 @@
+//! The engine of calls: numbers them, puts each into a slot, and matches replies. Bytes in, bytes out; no socket, no clock, no waiting.
+//! In the steady state nothing is allocated.
+
+use vouch_nfs4::op::{Args, CreateSessionOk, Op, Results, SequenceArgs, SequenceOk};
+use vouch_nfs4::{CompoundHead, PROC_COMPOUND, PROGRAM, ReplyHead, SessionId, SlotId, SlotSeq, VERSION};
+use vouch_oncrpc::{Accepted, Denied, RECORD_MARK_LEN, RPC_VERSION, Reply as RpcReply, ReplyBody as RpcBody, begin_record, end_record};
+use vouch_xdr::{Reader, Writer};
+
+use crate::slots::Slots;
+use crate::{CallTag, Error, Protection, ReplyBody, SLOTS_MAX};
+
+/// Whether a call goes through a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallKind {
+    /// With SEQUENCE before it; the server keeps the reply for retries if asked.
+    Session {
+        /// Whether to keep it.
+        cache: bool,
+    },
+    /// Without: all calls of 4.0, and those that make sessions.
+    Loose,
+}
+
+/// A call that is being written: operations are appended, then [`Core::end`] sends it on its way.
+#[derive(Debug)]
+#[must_use = "a call that was begun must be ended"]
+pub struct OpenCall {
+    at: usize,
+    record_start: usize,
+    body_start: usize,
+    count_at: usize,
+    count: u32,
+}
+
+impl OpenCall {
+    /// Appends an operation.
+    pub fn op(&mut self, w: &mut Writer, args: &Args<'_>) {
+        args.encode(w);
+        self.count += 1;
+    }
+
+    /// Appends operations that are encoded already.
+    pub fn raw(&mut self, w: &mut Writer, operations: &[u8], count: u32) {
+        w.raw(operations);
+        self.count += count;
+    }
+}
+
+/// The end of a call.
+#[derive(Debug)]
+pub struct Completion<'a> {
+    /// What the caller gave to [`Core::begin`].
+    pub token: u64,
+    /// The results, or why there are none.
+    pub outcome: Result<ReplyBody<'a>, Error>,
+}
+
+/// A call in flight.
+#[derive(Debug, Clone, Copy)]
+struct Flight {
+    xid: u32,
+    tag: CallTag,
+    token: u64,
+    count: u32,
+    kind: CallKind,
+}
+
+/// Places of calls in transaction ids: the slots, and as many for calls without.
+const PLACES: usize = 2 * SLOTS_MAX;
+const PLACE_BITS: u32 = PLACES.trailing_zeros();
+
+/// One client's calls, on any number of connections.
+pub struct Core {
+    minor: u32,
+    protection: Box<dyn Protection>,
+    xid_high: u32,
+    session: Option<SessionId>,
+    /// The session's limits.
+    request_len_max: usize,
+    operations_max: u32,
+    slots: Slots,
+    flights: Vec<Option<Flight>>,
+    loose_next: usize,
+}
+
+impl Core {
+    /// A client without a session. `seed` makes transaction ids differ from those of an earlier life.
+    pub fn new(minor: u32, protection: Box<dyn Protection>, seed: u32) -> Self {
+        Self {
+            minor,
+            protection,
+            xid_high: seed,
+            session: None,
+            request_len_max: 0,
+            operations_max: 0,
+            slots: Slots::new(1),
+            flights: vec![None; PLACES],
+            loose_next: 0,
+        }
+    }
+
+    /// The minor version.
+    pub const fn minor(&self) -> u32 {
+        self.minor
+    }
+
+    /// The session, if there is one.
+    pub const fn session(&self) -> Option<SessionId> {
+        self.session
+    }
+
+    /// Begins to use a session; calls in flight on an older one are forgotten, and their tokens returned.
+    pub fn set_session(&mut self, session: &CreateSessionOk) -> Vec<u64> {
+        let lost = self.clear_session();
+        self.session = Some(session.session);
+        self.request_len_max = session.fore.request_len_max as usize;
+        self.operations_max = session.fore.operations_max;
+        self.slots = Slots::new(session.fore.requests_max as usize);
+        lost
+    }
+
+    /// Gives up the session; returns the tokens of the calls that were in flight on it.
+    pub fn clear_session(&mut self) -> Vec<u64> {
+        self.session = None;
+        self.slots = Slots::new(1);
+        self.flights[..SLOTS_MAX].iter_mut().filter_map(|flight| flight.take().map(|flight| flight.token)).collect()
+    }
+
+    /// Slots that can be taken now; with 4.0, places for calls.
+    pub fn idle(&self) -> usize {
+        match self.session {
+            Some(_) => self.slots.idle(),
+            None => SLOTS_MAX,
+        }
+    }
+
+    /// Begins a call that `token` names to the caller. None if no slot is free now; an error if a session is needed and there is none,
+    /// or if the protection is gone. Nothing is written then.
+    pub fn begin(&mut self, token: u64, kind: CallKind, w: &mut Writer) -> Result<Option<OpenCall>, Error> {
+        let (at, sequence) = match kind {
+            CallKind::Session { cache } => {
+                let session = self.session.ok_or(Error::Lost)?;
+                let Some((at, seq)) = self.slots.take() else { return Ok(None) };
+                (at, Some(self.sequence(session, at, seq, cache)))
+            }
+            CallKind::Loose => match self.loose_place() {
+                Some(at) => (at, None),
+                None => return Ok(None),
+            },
+        };
+        let call = self.write_head(at, token, kind, sequence, w);
+        if call.is_err() && sequence.is_some() {
+            self.slots.give(at, false);
+        }
+        call.map(Some)
+    }
+
+    /// Begins a call of a slot once more, on another connection, with the same number: the server answers from its cache if it has
+    /// executed the call before (RFC 8881, section 2.10.6.2). The operations must be the same. None if `token` isn't in flight. O(slots).
+    pub fn begin_again(&mut self, token: u64, w: &mut Writer) -> Result<Option<OpenCall>, Error> {
+        let found =
+            self.flights.iter().enumerate().find_map(|(at, flight)| flight.filter(|flight| flight.token == token).map(|f| (at, f.kind)));
+        let Some((at, kind)) = found else { return Ok(None) };
+        let sequence = match kind {
+            CallKind::Session { cache } => {
+                let session = self.session.ok_or(Error::Lost)?;
+                Some(self.sequence(session, at, self.slots.seq_in_flight(at), cache))
+            }
+            CallKind::Loose => None,
+        };
+        self.write_head(at, token, kind, sequence, w).map(Some)
+    }
+
+    /// Ends a call: all its operations have been appended. Where the protection fails, or the session allows no such call, the call is
+    /// taken back.
+    pub fn end(&mut self, call: OpenCall, w: &mut Writer) -> Result<(), Error> {
+        let flight = self.flights[call.at].as_mut().expect("a call that was begun is in flight");
+        flight.count = call.count;
+        w.set_u32(call.count_at, call.count);
+        let (tag, kind) = (flight.tag, flight.kind);
+        let ended = self.protection.end(tag, w, call.body_start).map_err(Error::from);
+        let len = w.len() - call.record_start - RECORD_MARK_LEN;
+        let fits = kind == CallKind::Loose || (len <= self.request_len_max && call.count <= self.operations_max);
+        let outcome = ended.and(if fits { Ok(()) } else { Err(Error::TooLarge) });
+        match outcome {
+            Ok(()) => end_record(w.bytes_mut(), call.record_start, 0),
+            Err(_) => {
+                w.truncate(call.record_start);
+                self.flights[call.at] = None;
+                if kind != CallKind::Loose {
+                    self.slots.give(call.at, false);
+                }
+            }
+        }
+        outcome
+    }
+
+    /// Takes a reply. None if no call awaits it, as after a retry. An error is the connection's end: the bytes are no reply at all.
+    pub fn reply<'a>(&mut self, record: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Option<Completion<'a>>, Error> {
+        let reply = RpcReply::decode(record)?;
+        let at = (reply.xid as usize) & (PLACES - 1);
+        let Some(flight) = self.flights[at].filter(|flight| flight.xid == reply.xid) else { return Ok(None) };
+        let opened = match reply.body {
+            RpcBody::Accepted { verf, outcome: Accepted::Success(body) } => {
+                self.protection.open(flight.tag, verf, body, scratch).map_err(Error::from)
+            }
+            RpcBody::Accepted { outcome, .. } => Err(Error::NotAccepted(not_accepted(outcome))),
+            RpcBody::Denied(Denied::AuthError(stat)) => Err(Error::Denied(stat)),
+            RpcBody::Denied(Denied::RpcMismatch { .. }) => Err(Error::NotAccepted("RPC version")),
+        };
+        // A reply whose verifier does not hold may be forged: the call goes on waiting.
+        if let Err(error @ Error::Protection(_)) = opened {
+            return Err(error);
+        }
+        self.flights[at] = None;
+        let outcome = opened.and_then(|body| read_head(body, &flight));
+        let outcome = match flight.kind {
+            CallKind::Loose => outcome,
+            CallKind::Session { .. } => self.sequenced(at, outcome),
+        };
+        Ok(Some(Completion { token: flight.token, outcome }))
+    }
+
+    /// Uses no slot above `target` (CB_RECALL_SLOT).
+    pub fn set_target_slot(&mut self, target: SlotId) {
+        self.slots.set_target(target);
+    }
+
+    /// The SEQUENCE of a slot's call.
+    fn sequence(&self, session: SessionId, at: usize, seq: SlotSeq, cache: bool) -> SequenceArgs {
+        SequenceArgs { session, seq, slot: SlotId(at as u32), highest_slot: self.slots.highest(), cache_this: cache }
+    }
+
+    /// A place for a call without a slot; those that were used longest ago come first.
+    fn loose_place(&mut self) -> Option<usize> {
+        let at = (0..SLOTS_MAX).map(|step| SLOTS_MAX + (self.loose_next + step) % SLOTS_MAX).find(|&at| self.flights[at].is_none())?;
+        self.loose_next = (at + 1) % SLOTS_MAX;
+        Some(at)
+    }
+
+    /// Writes what stands before the operations, and puts the call in flight.
+    fn write_head(
+        &mut self,
+        at: usize,
+        token: u64,
+        kind: CallKind,
+        sequence: Option<SequenceArgs>,
+        w: &mut Writer,
+    ) -> Result<OpenCall, Error> {
+        self.xid_high = self.xid_high.wrapping_add(1);
+        let xid = self.xid_high << PLACE_BITS | at as u32;
+        let record_start = begin_record(w);
+        let header_start = w.len();
+        [xid, 0, RPC_VERSION, PROGRAM, VERSION, PROC_COMPOUND].into_iter().for_each(|word| w.u32(word));
+        let tag = match self.protection.begin(w, header_start) {
+            Ok(tag) => tag,
+            Err(error) => {
+                w.truncate(record_start);
+                return Err(error.into());
+            }
+        };
+        let body_start = w.len();
+        let count_at = CompoundHead { tag: b"", minor: self.minor, count: 0 }.encode(w);
+        let mut call = OpenCall { at, record_start, body_start, count_at, count: 0 };
+        if let Some(args) = sequence {
+            call.op(w, &Args::Sequence(args));
+        }
+        self.flights[at] = Some(Flight { xid, tag, token, count: 0, kind });
+        Ok(call)
+    }
+
+    /// Reads the result of SEQUENCE, gives the slot back and obeys the server's wishes about slots.
+    fn sequenced<'a>(&mut self, at: usize, outcome: Result<ReplyBody<'a>, Error>) -> Result<ReplyBody<'a>, Error> {
+        let read = outcome.and_then(|mut body| match body.next_result()? {
+            Results::Sequence(Ok(ok)) => Ok((body, ok)),
+            Results::Sequence(Err(status)) => Err(Error::Refused { op: Op::SEQUENCE, status }),
+            _ => Err(Error::Mismatch("the first result is not SEQUENCE's")),
+        });
+        let Some(session) = self.session else { return Err(Error::Lost) };
+        match read {
+            Ok((body, ok)) => {
+                let ours = ok.session == session && ok.slot.0 as usize == at && ok.seq == self.slots.seq_in_flight(at);
+                self.slots.give(at, true);
+                if !ours {
+                    return Err(Error::Mismatch("SEQUENCE is of another slot"));
+                }
+                self.slots.set_target(ok.target_highest_slot.min(ok.highest_slot));
+                Ok(body.sequenced(ok))
+            }
+            Err(error) => {
+                self.slots.give(at, false);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Reads the head of a compound's reply; a server that answers more operations than were asked lies.
+fn read_head<'a>(body: &'a [u8], flight: &Flight) -> Result<ReplyBody<'a>, Error> {
+    let mut r = Reader::new(body);
+    let head = ReplyHead::decode(&mut r)?;
+    match head.count > flight.count {
+        true => Err(Error::Mismatch("more results than operations")),
+        false => Ok(ReplyBody::new(head.status, head.count, r)),
+    }
+}
+
+fn not_accepted(outcome: Accepted<'_>) -> &'static str {
+    match outcome {
+        Accepted::Success(_) => "accepted",
+        Accepted::ProgUnavail => "no NFS there",
+        Accepted::ProgMismatch { .. } => "no NFSv4 there",
+        Accepted::ProcUnavail => "no such procedure",
+        Accepted::GarbageArgs => "garbage arguments",
+        Accepted::SystemErr => "system error",
+    }
+}
+
+impl ReplyBody<'_> {
+    const fn sequenced(mut self, ok: SequenceOk) -> Self {
+        self.sequence = Some(ok);
+        self
+    }
+}

@@ -1,0 +1,106 @@
+//! Directories: list them, make and remove entries, rename.
+
+use vouch_nfs4::attr::FileType;
+use vouch_nfs4::op::*;
+use vouch_nfs4::{Attributes, Bitmap, Cookie, Filehandle, Name, Verifier};
+use vouch_xdr::Writer;
+
+use crate::compound::pack;
+use crate::{Client, Error};
+
+/// An entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name.
+    pub name: Vec<u8>,
+    /// Inode number, if the server tells.
+    pub fileid: Option<u64>,
+    /// What it is, if the server tells.
+    pub kind: Option<FileType>,
+}
+
+/// Bytes of a READDIR's result.
+const LIST_LEN: u32 = 64 * 1024;
+
+impl Client {
+    /// All entries of a directory, at most `entries_max`: a server could go on for ever.
+    pub async fn list(&self, directory: &Filehandle, entries_max: usize) -> Result<Vec<Entry>, Error> {
+        let (mut cookie, mut verifier, mut entries) = (Cookie(0), Verifier::default(), Vec::new());
+        loop {
+            let args = ReaddirArgs { cookie, verifier, dir_count: LIST_LEN / 4, max_count: LIST_LEN, wanted: Bitmap::of(&[1, 20]) };
+            let reply = self.compound().putfh(directory).op(&Args::Readdir(args)).send().await?;
+            let mut results = reply.results();
+            results.skip(&[Op::PUTFH])?;
+            let Results::Readdir(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("not READDIR's result")) };
+            let before = entries.len();
+            for entry in ok.entries.iter() {
+                let attributes = entry.attrs.attributes()?;
+                entries.push(Entry { name: entry.name.0.to_vec(), fileid: attributes.fileid, kind: attributes.file_type });
+                cookie = entry.cookie;
+            }
+            if ok.eof {
+                return Ok(entries);
+            }
+            if entries.len() == before || entries.len() > entries_max {
+                return Err(Error::Mismatch("a directory without end"));
+            }
+            verifier = ok.verifier;
+        }
+    }
+
+    /// Makes what is not a regular file.
+    pub async fn create(
+        &self,
+        directory: &Filehandle,
+        name: &[u8],
+        kind: CreateType<'_>,
+        attributes: &Attributes<'_>,
+    ) -> Result<Filehandle, Error> {
+        let mut packed = Writer::new();
+        let args = CreateArgs { kind, name: Name(name), attrs: pack(attributes, &mut packed) };
+        let reply = self.compound().cached().putfh(directory).op(&Args::Create(args)).getfh().send().await?;
+        let mut results = reply.results();
+        results.skip(&[Op::PUTFH, Op::CREATE])?;
+        match results.next_ok()? {
+            Results::Getfh(Ok(ok)) => Ok(ok.handle),
+            _ => Err(Error::Mismatch("not GETFH's result")),
+        }
+    }
+
+    /// Makes a directory.
+    pub async fn mkdir(&self, directory: &Filehandle, name: &[u8], mode: u32) -> Result<Filehandle, Error> {
+        let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
+        self.create(directory, name, CreateType::Plain(FileType::Directory), &attributes).await
+    }
+
+    /// Removes an entry.
+    pub async fn remove(&self, directory: &Filehandle, name: &[u8]) -> Result<(), Error> {
+        let reply = self.compound().cached().putfh(directory).op(&Args::Remove(RemoveArgs { name: Name(name) })).send().await?;
+        reply.results().skip(&[Op::PUTFH, Op::REMOVE])
+    }
+
+    /// Renames an entry.
+    pub async fn rename(&self, from: &Filehandle, old: &[u8], to: &Filehandle, new: &[u8]) -> Result<(), Error> {
+        let args = RenameArgs { old: Name(old), new: Name(new) };
+        let reply = self.compound().cached().putfh(from).savefh().putfh(to).op(&Args::Rename(args)).send().await?;
+        reply.results().skip(&[Op::PUTFH, Op::SAVEFH, Op::PUTFH, Op::RENAME])
+    }
+
+    /// Gives a file another name.
+    pub async fn link(&self, file: &Filehandle, directory: &Filehandle, name: &[u8]) -> Result<(), Error> {
+        let args = LinkArgs { name: Name(name) };
+        let reply = self.compound().cached().putfh(file).savefh().putfh(directory).op(&Args::Link(args)).send().await?;
+        reply.results().skip(&[Op::PUTFH, Op::SAVEFH, Op::PUTFH, Op::LINK])
+    }
+
+    /// The text of a symbolic link.
+    pub async fn readlink(&self, link: &Filehandle) -> Result<Vec<u8>, Error> {
+        let reply = self.compound().putfh(link).op(&Args::Readlink).send().await?;
+        let mut results = reply.results();
+        results.skip(&[Op::PUTFH])?;
+        match results.next_ok()? {
+            Results::Readlink(Ok(ok)) => Ok(ok.link.to_vec()),
+            _ => Err(Error::Mismatch("not READLINK's result")),
+        }
+    }
+}

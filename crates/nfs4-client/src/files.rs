@@ -1,0 +1,172 @@
+//! Files: walk to them, open, read, write, commit, close.
+
+use std::sync::atomic::Ordering;
+
+use vouch_nfs4::op::*;
+use vouch_nfs4::{Attributes, Bitmap, Bytes, ClientId, Filehandle, Name, OwnerSeq, StateOwner, Stateid, Verifier};
+use vouch_xdr::Writer;
+
+use crate::compound::pack;
+use crate::{Client, Error, ReplyBody};
+
+/// A file that was walked to.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// Its handle.
+    pub handle: Filehandle,
+    /// Its type, size, mode, owner's numbers of links, and change, as far as the server tells.
+    pub size: u64,
+    /// What it is.
+    pub kind: vouch_nfs4::attr::FileType,
+    /// Permission bits.
+    pub mode: u32,
+    /// Inode number.
+    pub fileid: u64,
+}
+
+/// An open file.
+#[derive(Debug, Clone)]
+pub struct OpenFile {
+    /// Its handle.
+    pub handle: Filehandle,
+    /// The open.
+    pub stateid: Stateid,
+    /// The delegation's stateid, if one came along.
+    pub delegation: Option<Stateid>,
+    pub(crate) owner: Vec<u8>,
+    /// The owner's next number (4.0).
+    pub(crate) seq: OwnerSeq,
+    pub(crate) access: ShareAccess,
+}
+
+/// Attributes of [`Found`].
+const WANTED: Bitmap = Bitmap::of(&[1, 4, 20, 33]);
+
+impl Client {
+    /// Walks a path from the root; its components are separated by `/`.
+    pub async fn walk(&self, path: &[u8]) -> Result<Found, Error> {
+        let names: Vec<&[u8]> = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
+        let mut compound = self.compound().putrootfh();
+        for name in &names {
+            compound = compound.lookup(name);
+        }
+        let reply = compound.getfh().getattr(WANTED).send().await?;
+        let mut results = reply.results();
+        results.skip(&[Op::PUTROOTFH])?;
+        names.iter().try_for_each(|_| results.skip(&[Op::LOOKUP]))?;
+        found(&mut results)
+    }
+
+    /// Opens a file of a directory; makes it with `create`'s attributes if that is given.
+    pub async fn open(
+        &self,
+        directory: &Filehandle,
+        name: &[u8],
+        access: ShareAccess,
+        create: Option<&Attributes<'_>>,
+    ) -> Result<OpenFile, Error> {
+        let mut packed = Writer::new();
+        let how = match create {
+            Some(attributes) => OpenHow::Create(CreateHow::Unchecked(pack(attributes, &mut packed))),
+            None => OpenHow::NoCreate,
+        };
+        self.open_with(directory, access, ShareDeny(0), how, OpenClaim::Null(Name(name))).await
+    }
+
+    /// Opens with all that OPEN can say. `base` is the directory, or the file where the claim says so.
+    pub async fn open_with(
+        &self,
+        base: &Filehandle,
+        access: ShareAccess,
+        deny: ShareDeny,
+        how: OpenHow<'_>,
+        claim: OpenClaim<'_>,
+    ) -> Result<OpenFile, Error> {
+        let owner = format!("open {}", self.shared.owners.fetch_add(1, Ordering::Relaxed)).into_bytes();
+        let client = if self.minor() == 0 { self.id() } else { ClientId(0) };
+        let args = OpenArgs { seq: OwnerSeq(0), access, deny, owner: StateOwner { client, owner: Bytes(&owner) }, how, claim };
+        let reply = self.compound().cached().putfh(base).op(&Args::Open(args)).getfh().send().await?;
+        let mut results = reply.results();
+        results.skip(&[Op::PUTFH])?;
+        let Results::Open(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("not OPEN's result")) };
+        let Results::Getfh(Ok(got)) = results.next_ok()? else { return Err(Error::Mismatch("not GETFH's result")) };
+        let delegation = match ok.delegation {
+            Delegation::Read(delegation) => Some(delegation.stateid),
+            Delegation::Write(delegation) => Some(delegation.stateid),
+            Delegation::None | Delegation::NoneExt(_) => None,
+        };
+        let mut file = OpenFile { handle: got.handle, stateid: ok.stateid, delegation, owner, seq: OwnerSeq(1), access };
+        if ok.flags.contains(OpenResultFlags::CONFIRM) {
+            let args = OpenConfirmArgs { stateid: file.stateid, seq: file.seq };
+            let reply = self.compound().putfh(&file.handle).op(&Args::OpenConfirm(args)).send().await?;
+            let mut results = reply.results();
+            results.skip(&[Op::PUTFH])?;
+            let Results::OpenConfirm(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("not OPEN_CONFIRM's result")) };
+            file.stateid = ok.stateid;
+            file.seq = file.seq.next();
+        }
+        Ok(file)
+    }
+
+    /// Reads; the data, and whether it reaches the end.
+    pub async fn read(&self, file: &OpenFile, offset: u64, count: u32) -> Result<(Vec<u8>, bool), Error> {
+        let args = ReadArgs { stateid: file.stateid, offset, count };
+        let reply = self.compound().putfh(&file.handle).op(&Args::Read(args)).send().await?;
+        let mut results = reply.results();
+        results.skip(&[Op::PUTFH])?;
+        match results.next_ok()? {
+            Results::Read(Ok(ok)) if ok.data.len() <= count as usize => Ok((ok.data.to_vec(), ok.eof)),
+            _ => Err(Error::Mismatch("not READ's result")),
+        }
+    }
+
+    /// Writes; how much was written, how durably, and in which life of the server.
+    pub async fn write(&self, file: &OpenFile, offset: u64, data: &[u8], stable: StableHow) -> Result<(u32, StableHow, Verifier), Error> {
+        let args = WriteArgs { stateid: file.stateid, offset, stable, data: Bytes(data) };
+        let reply = self.compound().putfh(&file.handle).op(&Args::Write(args)).send().await?;
+        let mut results = reply.results();
+        results.skip(&[Op::PUTFH])?;
+        match results.next_ok()? {
+            Results::Write(Ok(ok)) if ok.count as usize <= data.len() => Ok((ok.count, ok.committed, ok.verifier)),
+            _ => Err(Error::Mismatch("not WRITE's result")),
+        }
+    }
+
+    /// Makes what was written durable; the server's life.
+    pub async fn commit(&self, file: &OpenFile) -> Result<Verifier, Error> {
+        let reply = self.compound().putfh(&file.handle).op(&Args::Commit(CommitArgs { offset: 0, count: 0 })).send().await?;
+        let mut results = reply.results();
+        results.skip(&[Op::PUTFH])?;
+        match results.next_ok()? {
+            Results::Commit(Ok(ok)) => Ok(ok.verifier),
+            _ => Err(Error::Mismatch("not COMMIT's result")),
+        }
+    }
+
+    /// Closes; a delegation that came along is returned as well.
+    pub async fn close_file(&self, file: OpenFile) -> Result<(), Error> {
+        let seq = if self.minor() == 0 { file.seq } else { OwnerSeq(0) };
+        let mut compound = self.compound().cached().putfh(&file.handle).op(&Args::Close(CloseArgs { seq, stateid: file.stateid }));
+        if let Some(stateid) = file.delegation {
+            compound = compound.op(&Args::Delegreturn(DelegreturnArgs { stateid }));
+        }
+        let reply = compound.send().await?;
+        let mut results = reply.results();
+        results.skip(&[Op::PUTFH, Op::CLOSE])?;
+        file.delegation.map_or(Ok(()), |_| results.skip(&[Op::DELEGRETURN]))
+    }
+}
+
+/// Reads the results of GETFH and GETATTR.
+pub(crate) fn found(results: &mut ReplyBody<'_>) -> Result<Found, Error> {
+    let Results::Getfh(Ok(got)) = results.next_ok()? else { return Err(Error::Mismatch("not GETFH's result")) };
+    let Results::Getattr(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("not GETATTR's result")) };
+    let attributes = ok.attrs.attributes()?;
+    Ok(Found {
+        handle: got.handle,
+        size: attributes.size.unwrap_or(0),
+        kind: attributes.file_type.ok_or(Error::Mismatch("a file without a type"))?,
+        mode: attributes.mode.unwrap_or(0),
+        fileid: attributes.fileid.unwrap_or(0),
+    })
+}

@@ -1,0 +1,183 @@
+//! How a client introduces itself: EXCHANGE_ID, CREATE_SESSION, RECLAIM_COMPLETE (RFC 8881, sections 18.35, 18.36 and 18.51), or
+//! SETCLIENTID and its confirmation (RFC 7530, section 16.33). Bytes and values only.
+
+use vouch_nfs4::op::{
+    Args, BindConnArgs, CallbackClient, ChannelAttrs, ChannelDirClient, CreateSessionArgs, CreateSessionFlags, CreateSessionOk,
+    ExchangeIdArgs, ExchangeIdFlags, ReclaimCompleteArgs, Results, SetclientidArgs, SetclientidConfirmArgs,
+};
+use vouch_nfs4::{Bytes, CallbackSec, ClientId, ClientOwner, CreateSeq, List, NetAddr, SessionId, StateProtect, Verifier};
+
+use crate::{CallKind, Core, Error, ReplyBody};
+
+/// Who the client is and what it asks for.
+#[derive(Debug, Clone)]
+pub struct Identity {
+    /// Its name.
+    pub owner: Vec<u8>,
+    /// Its life: another one drops the state of the one before.
+    pub verifier: Verifier,
+    /// Slots to ask for.
+    pub slots: u32,
+    /// Longest request and reply to ask for.
+    pub message_len_max: u32,
+    /// Longest reply that the server is to keep.
+    pub cached_len_max: u32,
+    /// Slots of the back channel.
+    pub back_slots: u32,
+    /// The callback program; with 4.0 also where callbacks go.
+    pub callback_program: u32,
+    /// Network and universal address of callbacks (4.0).
+    pub callback_address: (String, String),
+    /// Whether to end reclaims at once (4.1): a client that has nothing to reclaim.
+    pub reclaim_complete: bool,
+}
+
+impl Identity {
+    /// A client of this name and life.
+    pub fn new(owner: impl Into<Vec<u8>>, verifier: Verifier) -> Self {
+        Self {
+            owner: owner.into(),
+            verifier,
+            slots: 64,
+            message_len_max: 1024 * 1024 + 4096,
+            cached_len_max: 4096,
+            back_slots: 4,
+            callback_program: 0x4000_0000,
+            callback_address: ("tcp".into(), "0.0.0.0.0.0".into()),
+            reclaim_complete: true,
+        }
+    }
+}
+
+/// What the next call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    ExchangeId,
+    CreateSession(ClientId, CreateSeq),
+    ReclaimComplete,
+    SetClientId,
+    Confirm(ClientId, Verifier),
+    Done,
+}
+
+/// The calls that introduce a client, one after another.
+#[derive(Debug)]
+pub struct Handshake {
+    stage: Stage,
+    client: ClientId,
+    session: Option<CreateSessionOk>,
+}
+
+impl Handshake {
+    /// From the start.
+    pub const fn new(minor: u32) -> Self {
+        let stage = match minor {
+            0 => Stage::SetClientId,
+            _ => Stage::ExchangeId,
+        };
+        Self { stage, client: ClientId(0), session: None }
+    }
+
+    /// Whether the client is introduced.
+    pub fn is_done(&self) -> bool {
+        self.stage == Stage::Done
+    }
+
+    /// The client's number, once it is known.
+    pub const fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// The session, once there is one.
+    pub const fn session(&self) -> Option<&CreateSessionOk> {
+        self.session.as_ref()
+    }
+
+    /// The next call's operation.
+    pub fn request<'a>(&self, identity: &'a Identity) -> Option<(CallKind, Args<'a>)> {
+        let owner = ClientOwner { verifier: identity.verifier, id: Bytes(&identity.owner) };
+        Some(match self.stage {
+            Stage::ExchangeId => (
+                CallKind::Loose,
+                Args::ExchangeId(ExchangeIdArgs {
+                    owner,
+                    flags: ExchangeIdFlags::USE_NON_PNFS,
+                    state_protect: StateProtect::None,
+                    impl_id: None,
+                }),
+            ),
+            Stage::CreateSession(client, seq) => (CallKind::Loose, Args::CreateSession(create_session(identity, client, seq))),
+            Stage::ReclaimComplete => (CallKind::Session { cache: true }, Args::ReclaimComplete(ReclaimCompleteArgs { one_fs: false })),
+            Stage::SetClientId => {
+                let (netid, address) = &identity.callback_address;
+                let location = NetAddr { netid: Bytes(netid.as_bytes()), address: Bytes(address.as_bytes()) };
+                let callback = CallbackClient { program: identity.callback_program, location };
+                (CallKind::Loose, Args::Setclientid(SetclientidArgs { client: owner, callback, callback_ident: 1 }))
+            }
+            Stage::Confirm(client, confirm) => (CallKind::Loose, Args::SetclientidConfirm(SetclientidConfirmArgs { client, confirm })),
+            Stage::Done => return None,
+        })
+    }
+
+    /// Takes the answer to the call.
+    pub fn accept(&mut self, identity: &Identity, mut reply: ReplyBody<'_>, core: &mut Core) -> Result<(), Error> {
+        let result = reply.next_result()?;
+        self.stage = match (self.stage, result) {
+            (Stage::ExchangeId, Results::ExchangeId(Ok(ok))) => {
+                self.client = ok.client;
+                Stage::CreateSession(ok.client, ok.seq)
+            }
+            (Stage::CreateSession(..), Results::CreateSession(Ok(ok))) => {
+                if ok.fore.requests_max == 0 || ok.fore.operations_max < 2 {
+                    return Err(Error::Mismatch("a session of no use"));
+                }
+                core.set_session(&ok);
+                self.session = Some(ok);
+                match identity.reclaim_complete {
+                    true => Stage::ReclaimComplete,
+                    false => Stage::Done,
+                }
+            }
+            // The server may remember it from before.
+            (Stage::ReclaimComplete, Results::ReclaimComplete(Ok(()) | Err(vouch_nfs4::Status::COMPLETE_ALREADY))) => Stage::Done,
+            (Stage::SetClientId, Results::Setclientid(Ok(ok))) => {
+                self.client = ok.client;
+                Stage::Confirm(ok.client, ok.confirm)
+            }
+            (Stage::Confirm(..), Results::SetclientidConfirm(Ok(()))) => Stage::Done,
+            (_, result) => {
+                return Err(match result.status() {
+                    vouch_nfs4::Status::OK => Error::Mismatch("the result is of another operation"),
+                    status => Error::Refused { op: result.op(), status },
+                });
+            }
+        };
+        Ok(())
+    }
+}
+
+/// The operation that adds a connection to a session, for calls and, if the server likes, callbacks.
+pub(crate) const fn bind(session: SessionId) -> Args<'static> {
+    Args::BindConnToSession(BindConnArgs { session, dir: ChannelDirClient::ForeOrBoth, rdma: false })
+}
+
+fn create_session(identity: &Identity, client: ClientId, seq: CreateSeq) -> CreateSessionArgs<'_> {
+    let channel = |requests_max, len_max, cached_len_max, operations_max| ChannelAttrs {
+        header_pad_size: 0,
+        request_len_max: len_max,
+        response_len_max: len_max,
+        response_cached_len_max: cached_len_max,
+        operations_max,
+        requests_max,
+        rdma_ird: None,
+    };
+    CreateSessionArgs {
+        client,
+        seq,
+        flags: CreateSessionFlags::CONN_BACK_CHAN,
+        fore: channel(identity.slots, identity.message_len_max, identity.cached_len_max, 64),
+        back: channel(identity.back_slots, 4096, 4096, 16),
+        callback_program: identity.callback_program,
+        sec_parms: List(vec![CallbackSec::None]),
+    }
+}

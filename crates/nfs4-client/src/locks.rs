@@ -1,0 +1,87 @@
+//! Byte-range locks.
+
+use vouch_nfs4::op::*;
+use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner, Stateid};
+
+use crate::{Client, Error, OpenFile};
+
+/// An owner's locks of a file.
+#[derive(Debug, Clone)]
+pub struct Lock {
+    /// Their stateid.
+    pub stateid: Stateid,
+    /// The owner's next number (4.0).
+    seq: OwnerSeq,
+}
+
+/// A lock in the way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockConflict {
+    /// First byte.
+    pub offset: u64,
+    /// How many.
+    pub length: u64,
+    /// What kind.
+    pub kind: LockType,
+}
+
+impl Client {
+    /// Takes a lock for an owner that has none of the file yet; the conflict if another holds one.
+    pub async fn lock(
+        &self,
+        file: &mut OpenFile,
+        owner: &[u8],
+        kind: LockType,
+        offset: u64,
+        length: u64,
+    ) -> Result<Result<Lock, LockConflict>, Error> {
+        self.lock_with(file, owner, kind, offset, length, false).await
+    }
+
+    /// The same; `reclaim` for a lock that was held before the server restarted.
+    pub async fn lock_with(
+        &self,
+        file: &mut OpenFile,
+        owner: &[u8],
+        kind: LockType,
+        offset: u64,
+        length: u64,
+        reclaim: bool,
+    ) -> Result<Result<Lock, LockConflict>, Error> {
+        let client = if self.minor() == 0 { self.id() } else { ClientId(0) };
+        let new = NewLockOwner {
+            open_seq: if self.minor() == 0 { file.seq } else { OwnerSeq(0) },
+            open: file.stateid,
+            lock_seq: OwnerSeq(0),
+            owner: StateOwner { client, owner: Bytes(owner) },
+        };
+        let args = LockArgs { kind, reclaim, offset, length, locker: Locker::New(new) };
+        let reply = self.compound().cached().putfh(&file.handle).op(&Args::Lock(args)).send().await?;
+        file.seq = file.seq.next();
+        let mut results = reply.results();
+        results.skip(&[Op::PUTFH])?;
+        match results.next_result()? {
+            Results::Lock(Ok(ok)) => Ok(Ok(Lock { stateid: ok.stateid, seq: OwnerSeq(1) })),
+            Results::Lock(Err(LockFailure::Denied(by))) => Ok(Err(LockConflict { offset: by.offset, length: by.length, kind: by.kind })),
+            Results::Lock(Err(LockFailure::Status(status))) => Err(Error::Refused { op: Op::LOCK, status }),
+            _ => Err(Error::Mismatch("not LOCK's result")),
+        }
+    }
+
+    /// Gives a range back.
+    pub async fn unlock(&self, file: &OpenFile, lock: &mut Lock, offset: u64, length: u64) -> Result<(), Error> {
+        let seq = if self.minor() == 0 { lock.seq } else { OwnerSeq(0) };
+        let args = LockuArgs { kind: LockType::Write, seq, stateid: lock.stateid, offset, length };
+        let reply = self.compound().cached().putfh(&file.handle).op(&Args::Locku(args)).send().await?;
+        lock.seq = lock.seq.next();
+        let mut results = reply.results();
+        results.skip(&[Op::PUTFH])?;
+        match results.next_ok()? {
+            Results::Locku(Ok(ok)) => {
+                lock.stateid = ok.stateid;
+                Ok(())
+            }
+            _ => Err(Error::Mismatch("not LOCKU's result")),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! State after the server's restart: opens and locks are asked back by those who held them (RFC 8881, section 8.4.2.1).
+
+use vouch_nfs4::op::*;
+use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner};
+
+use crate::{Client, Error, OpenFile};
+
+impl Client {
+    /// Asks an open back that was held before the server restarted; after [`Client::renew`], before [`Client::reclaim_complete`].
+    pub async fn reclaim_open(&self, file: &mut OpenFile) -> Result<(), Error> {
+        let client = if self.minor() == 0 { self.id() } else { ClientId(0) };
+        let args = OpenArgs {
+            seq: OwnerSeq(0),
+            access: file.access & ShareAccess::BOTH,
+            deny: ShareDeny(0),
+            owner: StateOwner { client, owner: Bytes(&file.owner) },
+            how: OpenHow::NoCreate,
+            claim: OpenClaim::Previous(DelegationType::None),
+        };
+        let reply = self.compound().cached().putfh(&file.handle).op(&Args::Open(args)).send().await?;
+        let mut results = reply.results();
+        results.skip(&[Op::PUTFH])?;
+        match results.next_ok()? {
+            Results::Open(Ok(ok)) => {
+                (file.stateid, file.seq, file.delegation) = (ok.stateid, OwnerSeq(1), None);
+                Ok(())
+            }
+            _ => Err(Error::Mismatch("not OPEN's result")),
+        }
+    }
+
+    /// Ends the client's reclaims (4.1).
+    pub async fn reclaim_complete(&self) -> Result<(), Error> {
+        let args = Args::ReclaimComplete(ReclaimCompleteArgs { one_fs: false });
+        let reply = self.compound().cached().op(&args).send().await?;
+        reply.results().skip(&[Op::RECLAIM_COMPLETE])
+    }
+}

@@ -1,0 +1,106 @@
+//! The slots of a session: which are free, and the number that each awaits (RFC 8881, section 2.10.6.1).
+
+use vouch_nfs4::{SlotId, SlotSeq};
+
+/// Most slots that are used, whatever a server offers: they are numbered within the low bits of transaction ids.
+pub const SLOTS_MAX: usize = 1024;
+
+/// The fore channel's slots.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    /// The number of the call in flight, or of the last one that was executed.
+    seqs: Vec<SlotSeq>,
+    /// A bit for each free slot.
+    free: [u64; SLOTS_MAX / 64],
+    /// How many may be used now: the server may ask for fewer.
+    limit: usize,
+    busy: usize,
+}
+
+impl Slots {
+    /// So many slots, at least one, none of them used yet.
+    pub(crate) fn new(count: usize) -> Self {
+        let count = count.clamp(1, SLOTS_MAX);
+        let mut free = [0; SLOTS_MAX / 64];
+        (0..count).for_each(|at| free[at / 64] |= 1 << (at % 64));
+        Self { seqs: vec![SlotSeq(0); count], free, limit: count, busy: 0 }
+    }
+
+    /// Slots that can be taken now.
+    pub(crate) fn idle(&self) -> usize {
+        self.limit.saturating_sub(self.busy)
+    }
+
+    /// Takes the lowest free slot, so that the highest in use stays low.
+    pub(crate) fn take(&mut self) -> Option<(usize, SlotSeq)> {
+        let word = self.free.iter().position(|&word| word != 0)?;
+        let at = word * 64 + self.free[word].trailing_zeros() as usize;
+        if at >= self.limit {
+            return None;
+        }
+        self.free[word] &= self.free[word] - 1;
+        self.busy += 1;
+        Some((at, self.seqs[at].next()))
+    }
+
+    /// Gives a slot back; its number moves on if the server has executed the call.
+    pub(crate) fn give(&mut self, at: usize, executed: bool) {
+        if executed {
+            self.seqs[at] = self.seqs[at].next();
+        }
+        self.free[at / 64] |= 1 << (at % 64);
+        self.busy -= 1;
+    }
+
+    /// The number of the call in flight.
+    pub(crate) fn seq_in_flight(&self, at: usize) -> SlotSeq {
+        self.seqs[at].next()
+    }
+
+    /// The highest slot in use.
+    pub(crate) fn highest(&self) -> SlotId {
+        let used = |word: usize| !self.free[word] & mask(self.seqs.len(), word);
+        let word = (0..self.free.len()).rev().find(|&word| used(word) != 0);
+        SlotId(word.map_or(0, |word| word as u32 * 64 + 63 - used(word).leading_zeros()))
+    }
+
+    /// The server's wish: no slot above this.
+    pub(crate) fn set_target(&mut self, target: SlotId) {
+        self.limit = (target.0 as usize).saturating_add(1).clamp(1, self.seqs.len());
+    }
+}
+
+/// The bits of a word that stand for slots that exist.
+fn mask(count: usize, word: usize) -> u64 {
+    match count.saturating_sub(word * 64) {
+        0 => 0,
+        n @ 1..64 => (1 << n) - 1,
+        _ => u64::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_free_slot_is_taken_and_its_number_moves_on_when_executed() {
+        let mut slots = Slots::new(70);
+        let taken: Vec<_> = (0..70).map(|_| slots.take().unwrap().0).collect();
+        assert_eq!(taken, (0..70).collect::<Vec<_>>());
+        assert_eq!((slots.take(), slots.highest()), (None, SlotId(69)));
+        slots.give(3, true);
+        slots.give(66, false);
+        assert_eq!(slots.take(), Some((3, SlotSeq(2))));
+        assert_eq!(slots.take(), Some((66, SlotSeq(1))));
+    }
+
+    #[test]
+    fn a_server_that_wants_fewer_slots_gets_fewer_but_one() {
+        let mut slots = Slots::new(8);
+        slots.set_target(SlotId(1));
+        assert_eq!((slots.take().map(|s| s.0), slots.take().map(|s| s.0), slots.take()), (Some(0), Some(1), None));
+        slots.set_target(SlotId(u32::MAX));
+        assert_eq!((slots.idle(), slots.take().map(|s| s.0)), (6, Some(2)));
+    }
+}

@@ -1,0 +1,166 @@
+//! The client against a small scripted server.
+
+mod server;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use vouch_nfs4::op::{Args, GetattrArgs, Op, PutfhArgs, Results, ShareAccess, StableHow};
+use vouch_nfs4::{Attributes, Bitmap, Filehandle, Stateid, Status, Verifier, cb};
+use vouch_nfs4_client::{Client, Config, Error, Identity, Pipeline, Plain};
+use vouch_oncrpc::AuthSys;
+
+fn identity() -> Identity {
+    Identity::new(&b"test"[..], Verifier([7; 8]))
+}
+
+fn config(address: std::net::SocketAddr, minor: u32) -> Config {
+    Config::new(address, minor, identity(), Plain::sys(&AuthSys { uid: 1000, gid: 100, ..AuthSys::default() }))
+}
+
+async fn root(client: &Client) -> Filehandle {
+    client.walk(b"/").await.unwrap().handle
+}
+
+async fn files_are_written_and_read(minor: u32, connections: usize) {
+    let (address, world) = server::start().await;
+    let client = Client::connect(Config { connections, ..config(address, minor) }).await.unwrap();
+    let root = root(&client).await;
+    let mode = Attributes { mode: Some(0o600), ..Attributes::default() };
+    let file = client.open(&root, b"f", ShareAccess::BOTH, Some(&mode)).await.unwrap();
+    let data: Vec<u8> = (0..100_000u32).map(|at| at as u8).collect();
+    assert_eq!(client.write(&file, 0, &data, StableHow::Unstable).await.unwrap().0, 100_000);
+    client.commit(&file).await.unwrap();
+    assert_eq!(client.read(&file, 50_000, 200_000).await.unwrap(), (data[50_000..].to_vec(), true));
+    client.close_file(file).await.unwrap();
+    assert_eq!(client.walk(b"/f").await.unwrap().size, 100_000);
+    assert!(matches!(client.walk(b"/g").await, Err(Error::Refused { op: Op::LOOKUP, status: Status::NOENT })));
+    (0..50).for_each(|at| drop(world.lock().unwrap().files.insert(format!("n{at:03}").into_bytes(), Vec::new())));
+    assert_eq!(client.list(&root, 1000).await.unwrap().len(), 51);
+    client.remove(&root, b"f").await.unwrap();
+    client.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn files_are_written_and_read_by_4_0() {
+    files_are_written_and_read(0, 1).await;
+}
+
+#[tokio::test]
+async fn files_are_written_and_read_by_4_1_and_4_2() {
+    files_are_written_and_read(1, 1).await;
+    files_are_written_and_read(2, 3).await;
+}
+
+#[tokio::test]
+async fn many_tasks_share_the_slots() {
+    let (address, _world) = server::start().await;
+    let identity = Identity { slots: 4, ..identity() };
+    let client = Client::connect(Config { connections: 2, identity, ..config(address, 1) }).await.unwrap();
+    let tasks: Vec<_> = (0..200)
+        .map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move { client.compound().putrootfh().getattr(Bitmap::of(&[1])).send().await.unwrap().status() })
+        })
+        .collect();
+    for task in tasks {
+        assert_eq!(task.await.unwrap(), Status::OK);
+    }
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_asked_for_again_and_executed_once() {
+    let (address, world) = server::start().await;
+    let client = Client::connect(config(address, 1)).await.unwrap();
+    let root = root(&client).await;
+    let file = client.open(&root, b"f", ShareAccess::BOTH, Some(&Attributes::default())).await.unwrap();
+    world.lock().unwrap().swallow = 1;
+    assert_eq!(client.write(&file, 0, b"once", StableHow::FileSync).await.unwrap().0, 4);
+    assert_eq!(world.lock().unwrap().writes, 1);
+    assert_eq!(client.read(&file, 0, 10).await.unwrap(), (b"once".to_vec(), true));
+}
+
+#[tokio::test]
+async fn a_server_that_answers_for_another_slot_is_not_believed() {
+    let (address, world) = server::start().await;
+    let client = Client::connect(config(address, 1)).await.unwrap();
+    world.lock().unwrap().lie_about_slot = true;
+    assert!(matches!(client.walk(b"/").await, Err(Error::Mismatch(_))));
+}
+
+#[tokio::test]
+async fn a_recall_reaches_the_handler_and_is_answered() {
+    let (address, world) = server::start().await;
+    let seen = Arc::new(Mutex::new(None));
+    let kept = seen.clone();
+    let callbacks = Box::new(move |args: &cb::Args<'_>| match args {
+        cb::Args::Recall(args) => {
+            *kept.lock().unwrap() = Some(*args);
+            cb::Results::Recall(Ok(()))
+        }
+        other => cb::Results::failure(other.op(), Status::NOTSUPP),
+    });
+    let client = Client::connect(Config { callbacks, ..config(address, 1) }).await.unwrap();
+    let args = cb::CbRecallArgs { stateid: Stateid::default(), truncate: false, handle: Filehandle::new(b"f").unwrap() };
+    world.lock().unwrap().recall = Some(args);
+    root(&client).await;
+    assert_eq!(*seen.lock().unwrap(), Some(args));
+    for _ in 0..100 {
+        if let Some(answer) = world.lock().unwrap().recall_answer.take() {
+            // xid, REPLY, accepted, no verifier, success; then status, tag, and two results.
+            assert_eq!(answer[24..36], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2]);
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the callback was not answered");
+}
+
+#[tokio::test]
+async fn a_client_that_was_forgotten_renews_and_reclaims() {
+    let (address, world) = server::start().await;
+    let client = Client::connect(config(address, 1)).await.unwrap();
+    let root_handle = root(&client).await;
+    let mut file = client.open(&root_handle, b"f", ShareAccess::BOTH, Some(&Attributes::default())).await.unwrap();
+    let before = client.id();
+    world.lock().unwrap().forgotten = true;
+    let error = client.walk(b"/").await.unwrap_err();
+    assert_eq!(error.status(), Some(Status::BADSESSION));
+    client.renew().await.unwrap();
+    assert_ne!(client.id(), before);
+    client.reclaim_open(&mut file).await.unwrap();
+    client.reclaim_complete().await.unwrap();
+    client.write(&file, 0, b"again", StableHow::FileSync).await.unwrap();
+}
+
+#[test]
+fn the_pipeline_keeps_many_calls_in_flight() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (address, _world) = runtime.block_on(server::start());
+    for (minor, connections) in [(0, 1), (1, 2)] {
+        let mut pipeline = Pipeline::connect(address, minor, connections, &identity(), Box::new(Plain::none())).unwrap();
+        let operations = |call: &mut vouch_nfs4_client::OpenCall, w: &mut vouch_xdr::Writer| {
+            call.op(w, &Args::Putfh(PutfhArgs { handle: Filehandle::new(b"").unwrap() }));
+            call.op(w, &Args::Getattr(GetattrArgs { wanted: Bitmap::of(&[1, 4]) }));
+        };
+        let (mut sent, mut done) = (0, 0);
+        while sent < 32 && pipeline.submitter().submit(sent, operations).unwrap() {
+            sent += 1;
+        }
+        assert_eq!(sent, 32);
+        while done < 2000 {
+            let mut replies = 0;
+            pipeline
+                .turn(Some(Duration::from_secs(5)), |submitter, _token, outcome| {
+                    let mut body = outcome.unwrap();
+                    body.skip(&[Op::PUTFH]).unwrap();
+                    assert!(matches!(body.next_ok(), Ok(Results::Getattr(Ok(_)))));
+                    replies += 1;
+                    assert!(submitter.submit(0, operations).unwrap());
+                })
+                .unwrap();
+            done += replies;
+        }
+        assert_eq!(pipeline.submitter().in_flight(), 32);
+    }
+}

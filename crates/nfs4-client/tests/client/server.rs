@@ -1,0 +1,269 @@
+//! A small scripted server: one session, files of one directory in memory, and ways to misbehave.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use vouch_nfs4::attr::FileType;
+use vouch_nfs4::op::*;
+use vouch_nfs4::*;
+use vouch_oncrpc::{Accepted, Call, RecordReader, Reply, begin_record, end_record};
+use vouch_xdr::{Reader, Writer};
+
+/// What the server is told to do wrong, and what it remembers.
+#[derive(Default)]
+pub(crate) struct World {
+    pub files: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Drops the connection instead of answering, so many times, after executing.
+    pub swallow: u32,
+    /// Answers SEQUENCE with another slot's number.
+    pub lie_about_slot: bool,
+    /// Sends this callback before the next reply.
+    pub recall: Option<cb::CbRecallArgs>,
+    /// What came back for it.
+    pub recall_answer: Option<Vec<u8>>,
+    /// Forgets all sessions.
+    pub forgotten: bool,
+    pub writes: u32,
+    /// Slots: number and the reply's body.
+    slots: Vec<(u32, Vec<u8>)>,
+    session: u8,
+}
+
+pub(crate) type Shared = Arc<Mutex<World>>;
+
+pub(crate) async fn start() -> (SocketAddr, Shared) {
+    let world = Shared::default();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shared = world.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve(stream, shared.clone()));
+        }
+    });
+    (address, world)
+}
+
+async fn serve(mut stream: TcpStream, world: Shared) {
+    let mut reader = RecordReader::new(4 << 20);
+    let mut bytes = vec![0; 65_536];
+    loop {
+        let Ok(n @ 1..) = stream.read(&mut bytes).await else { return };
+        let mut input = &bytes[..n];
+        let mut out = Writer::new();
+        while let Ok(Some(record)) = reader.next(&mut input) {
+            if !answer(&record, &world, &mut out) {
+                return;
+            }
+        }
+        if stream.write_all(out.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// False to drop the connection.
+fn answer(record: &[u8], world: &Shared, out: &mut Writer) -> bool {
+    let mut world = world.lock().unwrap();
+    if record[4..8] == [0, 0, 0, 1] {
+        world.recall_answer = Some(record.to_vec());
+        return true;
+    }
+    let call = Call::decode(record).unwrap();
+    let mut body = Writer::new();
+    compound(call.args, &mut world, &mut body);
+    if world.swallow > 0 {
+        world.swallow -= 1;
+        return false;
+    }
+    if let Some(args) = world.recall.take() {
+        recall(&args, &world, out);
+    }
+    let start = begin_record(out);
+    Reply::accepted(call.xid, Accepted::Success(body.as_bytes())).encode(out);
+    end_record(out.bytes_mut(), start, 0);
+    true
+}
+
+fn recall(args: &cb::CbRecallArgs, world: &World, out: &mut Writer) {
+    let mut body = Writer::new();
+    CallbackHead { tag: b"", minor: 1, ident: 0, count: 2 }.encode(&mut body);
+    let sequence = cb::CbSequenceArgs {
+        session: SessionId([world.session; 16]),
+        seq: SlotSeq(1),
+        slot: SlotId(0),
+        highest_slot: SlotId(0),
+        cache_this: false,
+        referring: List::default(),
+    };
+    cb::Args::Sequence(sequence).encode(&mut body);
+    cb::Args::Recall(*args).encode(&mut body);
+    let start = begin_record(out);
+    let none = vouch_oncrpc::OpaqueAuth::NONE;
+    Call { xid: 77, program: 0x4000_0000, version: 1, procedure: 1, cred: none, verf: none, args: body.as_bytes() }.encode(out);
+    end_record(out.bytes_mut(), start, 0);
+}
+
+fn compound(args: &[u8], world: &mut World, out: &mut Writer) {
+    let mut r = Reader::new(args);
+    let head = CompoundHead::decode(&mut r).unwrap();
+    let reply = ReplyWriter::begin(out, head.tag);
+    let (mut status, mut count, mut current, mut slot) = (Status::OK, 0, Vec::new(), None);
+    while count < head.count && status.is_ok() {
+        count += 1;
+        let args = Args::decode(head.minor, &mut r).unwrap();
+        let results = match &args {
+            Args::Sequence(args) if world.forgotten || args.session != SessionId([world.session; 16]) => {
+                Results::Sequence(Err(Status::BADSESSION))
+            }
+            Args::Sequence(args) => {
+                let at = args.slot.0 as usize;
+                if world.slots[at].0 == args.seq.0 {
+                    out.truncate(0);
+                    out.raw(&world.slots[at].1);
+                    return;
+                }
+                assert_eq!(world.slots[at].0.wrapping_add(1), args.seq.0, "slot {at}");
+                slot = Some((at, args.seq.0));
+                let slot = SlotId(args.slot.0 + u32::from(world.lie_about_slot));
+                let highest = SlotId(world.slots.len() as u32 - 1);
+                let flags = SequenceFlags(0);
+                Results::Sequence(Ok(SequenceOk {
+                    session: args.session,
+                    seq: args.seq,
+                    slot,
+                    highest_slot: highest,
+                    target_highest_slot: highest,
+                    flags,
+                }))
+            }
+            other => operation(other, world, &mut current),
+        };
+        status = results.status();
+        results.encode(out);
+    }
+    reply.finish(out, status, count);
+    if let Some((at, seq)) = slot {
+        world.slots[at] = (seq, out.as_bytes().to_vec());
+    }
+}
+
+fn operation(args: &Args<'_>, world: &mut World, current: &mut Vec<u8>) -> Results<'static> {
+    let change = ChangeInfo::default();
+    let stateid = Stateid { seq: StateSeq(1), other: [9; 12] };
+    match args {
+        Args::ExchangeId(_) => {
+            world.session += 1;
+            let owner = ServerOwner { minor: 0, major: Bytes(b"scripted") };
+            let state_protect = StateProtectReply::None;
+            let (client, seq, flags) = (ClientId(u64::from(world.session)), CreateSeq(1), ExchangeIdFlags(0x1_0000));
+            Results::ExchangeId(Ok(ExchangeIdOk {
+                client,
+                seq,
+                flags,
+                state_protect,
+                server_owner: owner,
+                server_scope: Bytes(b""),
+                impl_id: None,
+            }))
+        }
+        Args::CreateSession(args) => {
+            world.forgotten = false;
+            world.slots = vec![(0, Vec::new()); args.fore.requests_max as usize];
+            let (session, seq, flags) = (SessionId([world.session; 16]), args.seq, args.flags);
+            Results::CreateSession(Ok(CreateSessionOk { session, seq, flags, fore: args.fore, back: args.back }))
+        }
+        Args::BindConnToSession(_) if world.forgotten => Results::BindConnToSession(Err(Status::BADSESSION)),
+        Args::BindConnToSession(args) => {
+            Results::BindConnToSession(Ok(BindConnOk { session: args.session, dir: ChannelDirServer::Both, rdma: false }))
+        }
+        Args::ReclaimComplete(_) => Results::ReclaimComplete(Ok(())),
+        Args::DestroySession(_) => Results::DestroySession(Ok(())),
+        Args::DestroyClientid(_) => Results::DestroyClientid(Ok(())),
+        Args::Setclientid(_) => Results::Setclientid(Ok(SetclientidOk { client: ClientId(40), confirm: Verifier([4; 8]) })),
+        Args::SetclientidConfirm(args) => {
+            assert_eq!((args.client, args.confirm), (ClientId(40), Verifier([4; 8])));
+            Results::SetclientidConfirm(Ok(()))
+        }
+        Args::Putrootfh => {
+            current.clear();
+            Results::Putrootfh(Ok(()))
+        }
+        Args::Putfh(args) => {
+            *current = args.handle.as_bytes().to_vec();
+            Results::Putfh(Ok(()))
+        }
+        Args::Lookup(args) => match world.files.contains_key(args.name.0) {
+            true => {
+                *current = args.name.0.to_vec();
+                Results::Lookup(Ok(()))
+            }
+            false => Results::Lookup(Err(Status::NOENT)),
+        },
+        Args::Getfh => Results::Getfh(Ok(GetfhOk { handle: Filehandle::new(current).unwrap() })),
+        Args::Getattr(args) => {
+            let (kind, size) = match world.files.get(current) {
+                Some(data) => (FileType::Regular, data.len() as u64),
+                None => (FileType::Directory, 0),
+            };
+            let attributes = Attributes { file_type: Some(kind), size: Some(size), mode: Some(0o644), ..Attributes::default() };
+            let mut w = Writer::new();
+            GetattrOk::write(&mut w, args.wanted, &attributes);
+            Results::decode(&mut Reader::new(w.into_bytes().leak())).unwrap()
+        }
+        Args::Open(args) => {
+            let OpenClaim::Null(name) = args.claim else { return Results::Open(Ok(opened(stateid, change, OpenResultFlags(0)))) };
+            if let OpenHow::Create(_) = args.how {
+                world.files.entry(name.0.to_vec()).or_default();
+            }
+            *current = name.0.to_vec();
+            let flags = if args.owner.client.0 == 40 { OpenResultFlags::CONFIRM } else { OpenResultFlags(0) };
+            match world.files.contains_key(name.0) {
+                true => Results::Open(Ok(opened(stateid, change, flags))),
+                false => Results::Open(Err(Status::NOENT)),
+            }
+        }
+        Args::OpenConfirm(args) => {
+            assert_eq!(args.seq, OwnerSeq(1));
+            Results::OpenConfirm(Ok(OpenConfirmOk { stateid }))
+        }
+        Args::Write(args) => {
+            world.writes += 1;
+            let data = world.files.entry(current.clone()).or_default();
+            let end = args.offset as usize + args.data.len();
+            data.resize(data.len().max(end), 0);
+            data[args.offset as usize..end].copy_from_slice(&args.data);
+            Results::Write(Ok(WriteOk { count: args.data.len() as u32, committed: args.stable, verifier: Verifier([1; 8]) }))
+        }
+        Args::Read(args) => {
+            let data = world.files.get(current).cloned().unwrap_or_default().leak();
+            let start = data.len().min(args.offset as usize);
+            let end = data.len().min(start + args.count as usize);
+            Results::Read(Ok(ReadOk { eof: end == data.len(), data: Bytes(&data[start..end]) }))
+        }
+        Args::Commit(_) => Results::Commit(Ok(CommitOk { verifier: Verifier([1; 8]) })),
+        Args::Close(_) => Results::Close(Ok(CloseOk { stateid })),
+        Args::Remove(args) => match world.files.remove(args.name.0) {
+            Some(_) => Results::Remove(Ok(RemoveOk { change })),
+            None => Results::Remove(Err(Status::NOENT)),
+        },
+        Args::Readdir(args) => {
+            let mut w = Writer::new();
+            let mut list = ReaddirWriter::begin(&mut w, Verifier([2; 8]), 200).unwrap();
+            let attributes = Attributes { fileid: Some(5), ..Attributes::default() };
+            let rest = world.files.keys().enumerate().skip(args.cookie.0.saturating_sub(2) as usize);
+            let all =
+                rest.fold(true, |fits, (at, name)| fits && list.push(&mut w, Cookie(at as u64 + 3), Name(name), args.wanted, &attributes));
+            list.finish(&mut w, all);
+            Results::decode(&mut Reader::new(w.into_bytes().leak())).unwrap()
+        }
+        other => Results::failure(other.op(), Status::NOTSUPP),
+    }
+}
+
+fn opened(stateid: Stateid, change: ChangeInfo, flags: OpenResultFlags) -> OpenOk<'static> {
+    OpenOk { stateid, change, flags, attrs_set: Bitmap::EMPTY, delegation: Delegation::None }
+}
