@@ -1,14 +1,18 @@
 //! What the replica benchmarks share: a published tree to serve, the servers as processes, a load generator that costs
-//! little, and the words for the machine. Every answer of a replica is checked by its hash while it is measured.
+//! little, and the words for the machine. Every answer of a replica is checked
+//! while it is measured: the first to a request by its hashes, the others by comparison with the first.
 
+pub mod bare;
 pub mod load;
+pub mod nfs;
 pub mod process;
 pub mod rpc;
 pub mod tree;
 
 use std::fmt::Display;
 
-/// Ends the program with one line if something that the measurement needs fails.
+/// Ends the program with one line if something that the measurement needs fails. Unwinds rather than exits, so that the servers
+/// that were started end too: one left behind would spoil every measurement after it.
 pub trait OrStop<T> {
     /// The value, or the end.
     fn or_stop(self, doing: impl Display) -> T;
@@ -18,7 +22,7 @@ impl<T, E: Display> OrStop<T> for Result<T, E> {
     fn or_stop(self, doing: impl Display) -> T {
         self.unwrap_or_else(|error| {
             eprintln!("{doing}: {error}");
-            std::process::exit(1)
+            std::panic::resume_unwind(Box::new("a measurement ended early"))
         })
     }
 }

@@ -54,6 +54,9 @@ pub struct Outcome {
     pub cpu: Duration,
     /// From the first connection to the last answer.
     pub elapsed: Duration,
+    /// Answers a second while all connections were open: from when each had had its first answer until the first was over
+    /// or the time was. Zero where that never was.
+    pub steady_rate: f64,
 }
 
 /// Puts the load on a server that answers at all of `addresses`.
@@ -71,6 +74,7 @@ pub fn drive(addresses: &[SocketAddr], exchange: &dyn Exchange, plan: &Plan) -> 
         sum.received += outcome.received;
         sum.cpu += outcome.cpu;
         sum.failures += outcome.failures;
+        sum.steady_rate += outcome.steady_rate;
         sum.first_failure = sum.first_failure.or(outcome.first_failure);
     }
     sum
@@ -88,6 +92,10 @@ struct Thread<'a> {
     connected: usize,
     open: usize,
     to_start: VecDeque<usize>,
+    /// Clients that have had an answer.
+    answered: usize,
+    /// When all had had one, and how many answers there were then.
+    steady: Option<(Instant, u64)>,
     outcome: Outcome,
     buffer: Vec<u8>,
 }
@@ -116,6 +124,8 @@ impl<'a> Thread<'a> {
             connected: i,
             open: 0,
             to_start: (0..count).collect(),
+            answered: 0,
+            steady: None,
             outcome: Outcome::default(),
             buffer: vec![0; 256 * 1024],
         }
@@ -157,7 +167,27 @@ impl<'a> Thread<'a> {
         }
     }
 
+    /// Takes note of an answer to a client's first request, when `step` is 1, and of one to its last.
+    fn steady(&mut self, step: usize, last: bool) {
+        if step == 1 && !self.plan.repeat {
+            self.answered += 1;
+            if self.answered == self.clients.len() {
+                self.steady = Some((Instant::now(), self.outcome.answers));
+            }
+        }
+        if last {
+            self.end_steady();
+        }
+    }
+
+    fn end_steady(&mut self) {
+        if let Some((since, answers)) = self.steady.take() {
+            self.outcome.steady_rate = (self.outcome.answers - answers) as f64 / since.elapsed().as_secs_f64();
+        }
+    }
+
     fn finished(mut self) -> Outcome {
+        self.end_steady();
         let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         self.outcome.cpu = Duration::new(used.tv_sec as u64, used.tv_nsec as u32);
         self.outcome
@@ -226,7 +256,9 @@ impl<'a> Thread<'a> {
                 client.received = Vec::new();
                 (client.step, client.sent) = (client.step + 1, 0);
                 self.outcome.answers += 1;
-                if self.exchange.request(number, client.step).is_none() {
+                let (step, last) = (client.step, self.exchange.request(number, client.step).is_none());
+                self.steady(step, last);
+                if last {
                     self.outcome.done += 1;
                     self.finish(i);
                     return Ok(());

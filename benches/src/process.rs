@@ -53,13 +53,15 @@ impl Server {
         Self::start(command, port, None)
     }
 
-    /// nginx with two workers over one small file, without logs and else as Debian configures it; with TLS 1.3 only if so
-    /// wanted.
-    pub fn nginx(content: &[u8], tls: bool) -> Self {
+    /// nginx with two workers over some small files, without logs and else as Debian configures it; with TLS 1.3 only or with
+    /// connections that serve several requests if so wanted.
+    pub fn nginx(contents: &[(&str, &[u8])], tls: bool, keep_alive: bool) -> Self {
         let files = tempfile::tempdir().or_stop("a directory for nginx");
         let (port, dir) = (free_port(), files.path().display().to_string());
         fs::create_dir(files.path().join("www")).or_stop("www");
-        fs::write(files.path().join("www/small"), content).or_stop("the small file");
+        for (name, content) in contents {
+            fs::write(files.path().join("www").join(name), content).or_stop(name);
+        }
         // nginx's workers run as another user when it is started by root.
         fs::set_permissions(files.path(), fs::Permissions::from_mode(0o755)).or_stop("nginx's directory");
         let mut listen = format!("listen 0.0.0.0:{port} backlog=4096;");
@@ -73,10 +75,11 @@ impl Server {
                 "listen 0.0.0.0:{port} ssl backlog=4096; ssl_certificate {dir}/cert; ssl_certificate_key {dir}/key; ssl_protocols TLSv1.3;"
             );
         }
+        let keep_alive = if keep_alive { 65 } else { 0 };
         let config = format!(
             "worker_processes 2; daemon off; pid {dir}/pid; error_log /dev/null;\n\
              events {{ worker_connections 4096; }}\n\
-             http {{ access_log off; sendfile on; tcp_nopush on; keepalive_timeout 0;\n\
+             http {{ access_log off; sendfile on; tcp_nopush on; keepalive_timeout {keep_alive};\n\
              client_body_temp_path {dir}/a; proxy_temp_path {dir}/b; fastcgi_temp_path {dir}/c; uwsgi_temp_path {dir}/d; scgi_temp_path {dir}/e;\n\
              server {{ {listen} root {dir}/www; }} }}\n"
         );
@@ -95,6 +98,15 @@ impl Server {
     pub fn cpu(&self) -> Duration {
         let pid = self.child.id();
         Duration::from_nanos(family(pid).into_iter().map(cpu_ns).sum())
+    }
+
+    /// CPU time of the process and all threads that it has had, to the hundredth of a second.
+    pub fn cpu_ever(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        // What follows the name, which may hold anything: state is the 3rd field, utime and stime are the 14th and 15th (proc(5)).
+        let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
+        Duration::from_millis((ticks(11) + ticks(12)) * 10)
     }
 
     /// Resident memory of the process, in KiB.

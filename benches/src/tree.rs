@@ -92,10 +92,13 @@ pub fn small_files(content: &[u8]) -> tempfile::TempDir {
     let write = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).or_stop(name);
     fs::create_dir_all(dir.path().join("a/b/c")).or_stop("source");
     write("small", content);
-    write("a/b/c/leaf", &noise(2000, 3));
+    write("a/b/c/leaf", &noise(LEAF_FILE_LEN, 3));
     (0..8).for_each(|i| write(&format!("other-{i}"), &noise(100, 100 + i)));
     dir
 }
+
+/// Length of the file that is one frame: too long to lie in its entry.
+pub const LEAF_FILE_LEN: usize = 2000;
 
 /// When the made trees are signed: 2026-11-21.
 const START: u64 = 1_795_219_200;

@@ -46,23 +46,36 @@ impl Exchange for Rpc {
     }
 }
 
+/// One or more GETs of a file; without keep-alive the server ends the connection.
 struct Http {
+    requests: Vec<Vec<u8>>,
     content: Vec<u8>,
+    keep_alive: bool,
+}
+
+impl Http {
+    fn close(name: &str, content: &[u8]) -> Self {
+        let requests = vec![format!("GET /{name} HTTP/1.0\r\n\r\n").into_bytes()];
+        Self { requests, content: content.to_vec(), keep_alive: false }
+    }
+
+    fn keep_alive(name: &str, content: &[u8], requests: usize) -> Self {
+        let request = format!("GET /{name} HTTP/1.1\r\nHost: localhost\r\n\r\n").into_bytes();
+        Self { requests: vec![request; requests], content: content.to_vec(), keep_alive: true }
+    }
 }
 
 impl Exchange for Http {
     fn request(&self, _: usize, step: usize) -> Option<&[u8]> {
-        (step == 0).then_some(b"GET /small HTTP/1.0\r\n\r\n")
+        self.requests.get(step).map(Vec::as_slice)
     }
 
     fn check(&self, _: usize, _: usize, received: &[u8], ended: bool) -> Result<bool, String> {
-        if !ended {
-            return Ok(false);
-        }
-        if received.starts_with(b"HTTP/1.1 200 OK\r\n") && received.ends_with(&self.content) {
-            Ok(true)
-        } else {
-            Err("another answer".into())
+        let right = received.starts_with(b"HTTP/1.1 200 OK\r\n") && received.ends_with(&self.content);
+        match (right, ended || self.keep_alive) {
+            (true, whole) => Ok(whole),
+            (false, _) if ended => Err("another answer".into()),
+            (false, _) => Ok(false),
         }
     }
 }
@@ -93,16 +106,22 @@ fn main() {
     let mut deep: Vec<_> = vec![Request::fsinfo(&published, vec![root])];
     deep.extend(pages[1..].iter().chain(&leaves).map(|handle| data(*handle)));
     let deep = Rpc(deep);
-    let http = Http { content: content.clone() };
+    let leaf = tree::noise(tree::LEAF_FILE_LEN, 3);
+    let (http_small, http_leaf) = (Http::close("small", &content), Http::close("leaf", &leaf));
+    let http_twice = Http::keep_alive("leaf", &leaf, 2);
 
     let replica = Server::vouch(&args.vouch, &published.path(), 2);
-    let plain = Server::nginx(&content, false);
-    let tls = (!args.no_tls).then(|| Server::nginx(&content, true));
+    let files: [(&str, &[u8]); 2] = [("small", &content), ("leaf", &leaf)];
+    let plain = Server::nginx(&files, false, false);
+    let lasting = Server::nginx(&files, false, true);
+    let tls = (!args.no_tls).then(|| Server::nginx(&files, true, false));
     let case = |name, server, exchange| Case { name, server, exchange, rates: Vec::new(), cpu_us: Vec::new(), client_us: Vec::new() };
     let mut cases = vec![
         case("vouch: GETFSINFO, file inline in the root page", &replica, Some(&inline as &dyn Exchange)),
-        case("nginx: GET without keep-alive", &plain, Some(&http)),
-        case("vouch: GETFSINFO, 1 GETDATA", &replica, Some(&depth1)),
+        case("nginx: GET of that file without keep-alive", &plain, Some(&http_small)),
+        case("vouch: GETFSINFO, 1 GETDATA (a file of 2,000 bytes)", &replica, Some(&depth1)),
+        case("nginx: GET of that file without keep-alive", &plain, Some(&http_leaf)),
+        case("nginx: 2 GETs of it on one connection (two round trips, too)", &lasting, Some(&http_twice)),
         case("vouch: GETFSINFO, 4 GETDATA in turn (3 deep)", &replica, Some(&deep)),
     ];
     if let Some(tls) = &tls {
@@ -120,17 +139,18 @@ fn main() {
         let client = median(case.client_us.clone());
         println!("median: {:>8.0} conn/s, CPU/conn: server {:>6.1} us, client {client:>6.1} us  {}", case.rate(), case.cpu(), case.name);
     }
-    let (vouch, nginx) = (&cases[0], &cases[1]);
-    println!("vouch inline / nginx plain: {:.2} in conn/s, {:.2} in server CPU", vouch.rate() / nginx.rate(), vouch.cpu() / nginx.cpu());
-    println!(
-        "vouch 1 GETDATA / nginx plain: {:.2} in conn/s, {:.2} in server CPU",
-        cases[2].rate() / nginx.rate(),
-        cases[2].cpu() / nginx.cpu()
-    );
-    if let Some(tls) = cases.get(4) {
+    let compare = |what: &str, vouch: &Case<'_>, nginx: &Case<'_>| {
+        let pairs = |a: &[f64], b: &[f64]| median(a.iter().zip(b).map(|(a, b)| a / b).collect());
+        let (rate, cpu) = (pairs(&vouch.rates, &nginx.rates), pairs(&vouch.cpu_us, &nginx.cpu_us));
+        println!("{what}, median of the rounds' ratios: {rate:.2} in conn/s, {cpu:.2} in server CPU");
+    };
+    compare("vouch inline / nginx plain", &cases[0], &cases[1]);
+    compare("vouch 1 GETDATA / nginx plain", &cases[2], &cases[3]);
+    compare("vouch 1 GETDATA / nginx plain, 2 GETs on a connection", &cases[2], &cases[4]);
+    if let Some(tls) = cases.get(6) {
         println!(
             "vouch inline / nginx TLS: {:.1} in conn/s; 1 GETDATA / nginx TLS: {:.1}",
-            vouch.rate() / tls.rate(),
+            cases[0].rate() / tls.rate(),
             cases[2].rate() / tls.rate()
         );
     }

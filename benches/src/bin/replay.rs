@@ -1,13 +1,14 @@
 //! Many clients at once replay the reads of a compile over a real tree: throughput, failures, memory a connection.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use clap::Parser;
 use vouch_benches::load::{Exchange, Plan, drive};
-use vouch_benches::process::Server;
+use vouch_benches::process::{Server, free_port};
 use vouch_benches::rpc::Request;
-use vouch_benches::{machine, tree};
+use vouch_benches::{OrStop as _, bare, machine, tree};
 
 #[derive(Parser)]
 #[command(about = "N clients replay a compile's reads against one replica; every frame's hash is checked")]
@@ -33,6 +34,30 @@ struct Args {
     /// Runs of the whole list.
     #[arg(long, default_value_t = 1)]
     rounds: usize,
+    /// Be a bare server on this port instead; for the benchmark's own use.
+    #[arg(long, hide = true, requires_all = ["request_len", "answer_len"])]
+    bare: Option<u16>,
+    #[arg(long, hide = true)]
+    request_len: Option<usize>,
+    #[arg(long, hide = true)]
+    answer_len: Option<usize>,
+}
+
+/// The replica's peer: a loop that only receives and sends, answers as long as the trace's are on average.
+struct Bare {
+    reads: usize,
+    request: Vec<u8>,
+    answer_len: usize,
+}
+
+impl Exchange for Bare {
+    fn request(&self, _: usize, step: usize) -> Option<&[u8]> {
+        (step < self.reads).then_some(&self.request)
+    }
+
+    fn check(&self, _: usize, _: usize, received: &[u8], _: bool) -> Result<bool, String> {
+        Ok(received.len() == self.answer_len)
+    }
 }
 
 /// Each client begins elsewhere in the same trace.
@@ -58,6 +83,10 @@ impl Exchange for Trace {
 
 fn main() {
     let args = Args::parse();
+    if let (Some(port), Some(request_len), Some(answer_len)) = (args.bare, args.request_len, args.answer_len) {
+        bare::serve(port, request_len, answer_len);
+        return;
+    }
     println!("replay: each client makes {} GETDATA calls of one frame, one after the other, over {}", args.reads, args.source.display());
     println!("machine: {}", machine());
     let published = tree::Published::new(&args.source, 3);
@@ -68,25 +97,46 @@ fn main() {
     let requests: Vec<_> = picked.map(|(_, handle)| Request::data(published.hostid, published.iv, vec![*handle])).collect();
     println!("tree: {} frames, {} of them in the trace", walked.len(), requests.len());
     let trace = Trace { requests };
-    let mut rates = vec![Vec::new(); args.clients.len()];
+    let replica = || Server::vouch(&args.vouch, &published.path(), 2);
+    let (warm, server) = (Plan { threads: 1, connections: 1, repeat: false, time: Duration::from_secs(60) }, replica());
+    let once = drive(&server.addresses(), &trace, &warm);
+    drop(server);
+    let answer_len = (once.received / once.answers.max(1)) as usize;
+    println!("answers: {answer_len} bytes on average; the bare loop's are all of this length");
+    let bare = Bare { reads: args.reads, request: trace.requests[0].bytes.clone(), answer_len };
+    let bare_server = || {
+        let port = free_port();
+        let mut command = Command::new(std::env::current_exe().or_stop("this program"));
+        command.args(["--bare", &port.to_string(), "--request-len", &bare.request.len().to_string()]);
+        command.args(["--answer-len", &answer_len.to_string()]);
+        Server::start(command, port, None)
+    };
+    type Start<'a> = &'a dyn Fn() -> Server;
+    let cases: [(&str, Start<'_>, &dyn Exchange); 2] = [("vouch", &replica, &trace), ("bare loop", &bare_server, &bare)];
+    let mut rates = vec![vec![Vec::new(); args.clients.len()]; cases.len()];
     for _ in 0..args.rounds {
-        for (&clients, rates) in args.clients.iter().zip(&mut rates) {
-            rates.push(run(&args, &published, &trace, clients));
+        for ((name, start, exchange), rates) in cases.iter().zip(&mut rates) {
+            for (&clients, rates) in args.clients.iter().zip(rates) {
+                rates.push(run(&args, name, &start(), *exchange, clients));
+            }
         }
     }
-    for (clients, rates) in args.clients.iter().zip(rates) {
-        let rate = vouch_benches::median(rates);
-        println!("median: {clients:>6} clients {rate:>8.0} GETDATA/s");
+    for ((name, ..), rates) in cases.iter().zip(rates) {
+        let all: Vec<_> = rates.iter().map(|rates| vouch_benches::median(rates.clone())).collect();
+        for (i, clients) in args.clients.iter().enumerate() {
+            let pairs = rates[i].iter().zip(&rates[0]).map(|(many, few)| many / few).collect();
+            let ratio = vouch_benches::median(pairs);
+            println!("median: {clients:>6} clients {:>8.0} answers/s, {ratio:.2} of those at {}  {name}", all[i], args.clients[0]);
+        }
     }
 }
 
-/// One run against a fresh replica; its rate.
-fn run(args: &Args, published: &tree::Published, trace: &Trace, clients: usize) -> f64 {
-    let server = Server::vouch(&args.vouch, &published.path(), 2);
+/// One run against a fresh server; its rate with all clients connected.
+fn run(args: &Args, name: &str, server: &Server, exchange: &dyn Exchange, clients: usize) -> f64 {
     let plan = Plan { threads: args.threads, connections: clients, repeat: false, time: Duration::from_secs(args.seconds) };
     let resident_before = server.resident_kib();
     let (outcome, resident) = std::thread::scope(|scope| {
-        let load = scope.spawn(|| drive(&server.addresses(), trace, &plan));
+        let load = scope.spawn(|| drive(&server.addresses(), exchange, &plan));
         let mut resident = resident_before;
         while !load.is_finished() {
             resident = resident.max(server.resident_kib());
@@ -94,18 +144,15 @@ fn run(args: &Args, published: &tree::Published, trace: &Trace, clients: usize) 
         }
         (load.join(), resident)
     });
-    let Ok(outcome) = outcome else {
-        eprintln!("the load generator panicked");
-        std::process::exit(1)
-    };
+    let outcome = outcome.map_err(|_| "panicked").or_stop("load generator");
     let seconds = outcome.elapsed.as_secs_f64();
-    let rate = outcome.answers as f64 / seconds;
     println!(
-        "{clients:>6} clients: {} finished, {} failures, {} answers in {seconds:.1} s: {rate:.0} GETDATA/s, {:.0} MiB/s; \
+        "{name}, {clients:>6} clients: {} finished, {} failures, {} answers in {seconds:.1} s: {:.0} answers/s with all connected, {:.0} MiB/s; \
          CPU/call: server {:.1} us, client {:.1} us; resident {} KiB before, {} KiB at most: {:.2} KiB a connection",
         outcome.done,
         outcome.failures,
         outcome.answers,
+        outcome.steady_rate,
         outcome.received as f64 / seconds / 1_048_576.0,
         server.cpu().as_secs_f64() * 1e6 / outcome.answers as f64,
         outcome.cpu.as_secs_f64() * 1e6 / outcome.answers as f64,
@@ -116,5 +163,5 @@ fn run(args: &Args, published: &tree::Published, trace: &Trace, clients: usize) 
     if let Some(why) = outcome.first_failure {
         println!("        first failure: {why}");
     }
-    rate
+    outcome.steady_rate
 }

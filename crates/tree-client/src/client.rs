@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use vouch_tree::TreeName;
 
 use crate::certificates::CertificateTree;
@@ -15,7 +16,9 @@ use crate::connect::{Connector, TcpConnector};
 use crate::disk_cache::{DiskCache, DiskCacheOptions};
 use crate::freshness::forwarded;
 use crate::memory_cache::{MemoryCache, TreeNumber};
+use crate::refresh::INTERVAL_MIN;
 use crate::seen::SeenStore;
+use crate::tree::Origin;
 use crate::{Error, Result, Tree};
 
 /// Forwarding pointers followed from one name.
@@ -133,18 +136,21 @@ impl Client {
     pub async fn open(self: &Arc<Self>, name: &TreeName, options: &TreeOptions) -> Result<Arc<Tree>> {
         let mut name = name.clone();
         let mut options = options.clone();
+        let mut origins = Vec::new();
         for _ in 0..=FORWARDINGS_MAX {
-            match Tree::open(self, &name, &options).await {
+            let tree = Tree::prepare(self, &name, &options).await?;
+            match tree.first_revision(Instant::now() + self.options.deadline).await {
+                Ok(()) => return tree.live(origins),
                 Err(error) => match forwarded(&error) {
                     Some(to) if !options.refuse_forwarding => {
                         tracing::warn!("{name} has moved to {to}");
                         name = to.clone();
+                        origins.push(Origin { tree, to: to.clone() });
                         // The old tree's replicas are not the new one's, unless its publisher says so in the new name.
                         options.only_replicas = false;
                     }
                     _ => return Err(error),
                 },
-                opened => return opened,
             }
         }
         Err(Error::Forwarded { to: name })
@@ -155,6 +161,11 @@ impl Client {
     pub fn add_certificate_tree(&self, tree: &Arc<Tree>, path: &[u8]) {
         let source = CertificateTree { tree: Arc::downgrade(tree), path: path.to_vec() };
         self.certificate_trees.write().push(source);
+    }
+
+    /// How long a forwarding pointer may be believed before its key is asked again: the interval of refreshes, a minute by default.
+    pub fn pointer_ttl(&self) -> Duration {
+        self.options.refresh_interval.unwrap_or(INTERVAL_MIN)
     }
 
     /// How full the caches are.

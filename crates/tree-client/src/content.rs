@@ -213,7 +213,7 @@ impl Tree {
     }
 
     /// Where a leaf is and how many bytes around it are alike, from memory or disk cache.
-    fn leaf_place_local(&self, blob: &Blob, leaf: u64) -> Result<Option<(LeafPlace, u64)>> {
+    pub(crate) fn leaf_place_local(&self, blob: &Blob, leaf: u64) -> Result<Option<(LeafPlace, u64)>> {
         let mut at = top_of(blob);
         loop {
             match at {

@@ -130,6 +130,25 @@ pub enum Error {
         /// The system's word.
         source: Arc<io::Error>,
     },
+    /// What was seen before is there but can't be read: not to be taken for nothing.
+    #[error("what was seen of this tree before can't be read from {}: {source}; put a copy of the file back, or, if a disk or a wrong owner explains it, move it away: then an older revision may pass until a newer one is seen", path.display())]
+    StateUnreadable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: Arc<io::Error>,
+    },
+    /// Everybody can write where it is remembered what was seen.
+    #[error("anybody may write to the state directory {} (mode {mode:03o}), and so bring an older revision back; chmod 700 it after a look at who did, or name another by --state", dir.display())]
+    StateOpen {
+        /// The directory.
+        dir: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// What was seen must be remembered, and there is no place for it.
+    #[error("there is no directory to remember in what was seen (no HOME); name one by --state DIR")]
+    NoState,
     /// The local database failed.
     #[error(transparent)]
     Store(Arc<vouch_tree_store::Error>),
@@ -167,9 +186,10 @@ impl Error {
             Self::Refused { .. } | Self::Revoked { .. } | Self::Forwarded { .. } => ErrorClass::Refused,
             Self::Unreachable { .. } | Self::TimedOut { .. } | Self::NoSuchTree { .. } => ErrorClass::Unreachable,
             Self::Missing { .. } | Self::Damaged { .. } => ErrorClass::Damaged,
-            Self::Local { .. } => ErrorClass::Local,
+            Self::Local { .. } | Self::StateUnreadable { .. } | Self::StateOpen { .. } | Self::NoState => ErrorClass::Local,
             Self::Store(error) => match **error {
                 vouch_tree_store::Error::Busy { .. } => ErrorClass::Busy,
+                vouch_tree_store::Error::NotEmpty { .. } => ErrorClass::Input,
                 _ => ErrorClass::Local,
             },
         }

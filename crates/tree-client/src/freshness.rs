@@ -19,6 +19,10 @@ use crate::revision::Revision;
 use crate::seen::{Memory, SeenStore};
 use crate::{Error, Result};
 
+/// The time witnessed is written down again when so much has passed, or at once when something has expired: a write and its
+/// fsync are not worth a second.
+const WITNESS_STEP_S: u64 = 60;
+
 /// What became of an offer.
 #[derive(Debug)]
 pub(crate) enum Judgement {
@@ -61,7 +65,7 @@ impl Freshness {
     /// Blocks on the remembered file.
     pub(crate) fn load(hostid: HostId, clock: Arc<dyn Clock>, store: Arc<SeenStore>) -> Result<Self> {
         let memory = store.load(&hostid)?;
-        let floor = TimeFloor { start: memory.seen.start, learnt: Instant::now() };
+        let floor = TimeFloor { start: memory.time(), learnt: Instant::now() };
         Ok(Self {
             hostid,
             clock,
@@ -132,10 +136,45 @@ impl Freshness {
         let news = statements.into_iter().filter(|s| s.hostid() == self.hostid && s.verified().is_some());
         let news = news.map(|s| memory.add_statement(s)).fold(false, |any, new| any | new);
         if news {
-            if let Err(error) = self.store.advance(&self.hostid, memory.clone()) {
-                tracing::warn!(tree = %self.hostid, "{error}");
-            }
+            self.remember(&mut memory);
             self.condemn_by(&memory.statements);
+        }
+    }
+
+    /// Keeps `memory` beyond this process, and takes over what others have put there.
+    fn remember(&self, memory: &mut Memory) {
+        match self.store.advance(&self.hostid, memory.clone()) {
+            Ok(merged) => *memory = merged,
+            Err(error) => tracing::warn!(tree = %self.hostid, "{error}"),
+        }
+        self.raise_floor(memory.time());
+    }
+
+    /// Takes note that it was `time` while a revision was judged that ends at `end`. A clock that ran ahead goes no further than
+    /// that end, so that it costs no more than what is signed today. Blocks on the remembered file where it is worth a write.
+    fn witness(&self, memory: &mut Memory, time: u64, end: u64) {
+        let time = time.min(end);
+        let step = if time == end { 1 } else { WITNESS_STEP_S };
+        if time >= memory.witnessed.saturating_add(step) {
+            memory.witnessed = time;
+            self.remember(memory);
+        }
+    }
+
+    /// Takes note that what is in force has ended, where nobody offers anything to judge. Blocks on the remembered file.
+    pub(crate) fn witness_end(&self) {
+        let mut memory = self.memory.lock();
+        if let Some(current) = self.newest() {
+            self.witness(&mut memory, self.now(), u64::try_from(current.expires()).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Time is at least `start`, and no less than it was.
+    fn raise_floor(&self, start: u64) {
+        let mut floor = self.floor.write();
+        let passed = floor.start.saturating_add(floor.learnt.elapsed().as_secs());
+        if start > passed {
+            *floor = TimeFloor { start, learnt: Instant::now() };
         }
     }
 
@@ -151,6 +190,11 @@ impl Freshness {
             Some(Body::Forwarding { to }) => Error::Forwarded { to: to.clone() },
             None => return,
         };
+        self.condemn(error);
+    }
+
+    /// Ends belief in the tree.
+    pub(crate) fn condemn(&self, error: Error) {
         tracing::error!(tree = %self.hostid, "{error}");
         *self.condemned.write() = Some(error);
         self.expires.store(i64::MIN, Ordering::Release);
@@ -175,6 +219,8 @@ impl Freshness {
         let mut memory = self.memory.lock();
         let current = self.newest();
         if let Some(current) = current.as_deref().filter(|c| c.signed == signed) {
+            let end = u64::try_from(current.expires()).unwrap_or(u64::MAX);
+            self.witness(&mut memory, self.now(), end);
             return Ok(Judgement::Current(current.number()));
         }
         let now = self.now();
@@ -182,6 +228,9 @@ impl Freshness {
             Ok(verified) => verified,
             Err(Refusal::Rollback { offered, .. }) => return Ok(Judgement::Stale(offered)),
             Err(refusal) => {
+                if let Refusal::Expired { expires, now } = refusal {
+                    self.witness(&mut memory, now, expires);
+                }
                 let lie = refusal.proves_a_lie();
                 return Ok(Judgement::Refused(refusal, lie));
             }
@@ -191,15 +240,20 @@ impl Freshness {
             *self.condemned.write() = Some(Error::Damaged { what: what.clone() });
             return Err(Error::Damaged { what });
         }
-        let newer = Memory { seen: verified.seen, signed: signed.to_vec(), statements: memory.statements.clone() };
+        let witnessed = if now >= memory.witnessed.saturating_add(WITNESS_STEP_S) { now } else { memory.witnessed };
+        let newer = Memory { seen: verified.seen, witnessed, signed: signed.to_vec(), statements: memory.statements.clone() };
         *memory = self.store.advance(&self.hostid, newer)?;
         if memory.seen.order() > verified.seen.order() {
             // Another process has seen a newer one in the meantime.
             return Ok(Judgement::Stale(verified.fsinfo.revision));
         }
-        *self.floor.write() = TimeFloor { start: memory.seen.start, learnt: Instant::now() };
+        self.raise_floor(memory.time());
         let revision = Arc::new(Revision::new(verified.fsinfo, Bytes::copy_from_slice(signed), verified.expires));
         self.expires.store(revision.expires(), Ordering::Release);
+        // Another key's word may have come in the meantime: see `Tree::ask_origins`.
+        if self.condemned().is_some() {
+            self.expires.store(i64::MIN, Ordering::Release);
+        }
         *self.current.write() = Some(Arc::clone(&revision));
         self.changes.send_replace(Some(revision));
         Ok(Judgement::Newer)

@@ -3,13 +3,14 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::{join, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, sleep, sleep_until};
 use vouch_tree::protocol::FsinfoOffer;
 use vouch_tree::verify::Refusal;
 
 use crate::certificates;
-use crate::freshness::{Judgement, statements_of};
+use crate::freshness::{Judgement, forwarded, statements_of};
 use crate::replica::{CallFailure, Replica};
 use crate::tree::Tree;
 use crate::{Error, Result};
@@ -26,8 +27,12 @@ const REFRESH_MAX: Duration = Duration::from_secs(10);
 pub(crate) const DEMAND_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The bounds of the background interval, if it is not given: a quarter of the promised duration.
-const INTERVAL_MIN: Duration = Duration::from_secs(60);
+pub(crate) const INTERVAL_MIN: Duration = Duration::from_secs(60);
 const INTERVAL_MAX: Duration = Duration::from_secs(3600);
+
+/// Where a pointer is remembered, the old name's replicas are asked once whether the key has said more since, for so long: many
+/// old hosts are switched off for good.
+const STATEMENTS_ASK_MAX: Duration = Duration::from_secs(3);
 
 /// Rounds of asking when a tree is opened and nobody can be reached.
 const OPEN_ROUNDS: u32 = 4;
@@ -41,6 +46,8 @@ struct Tally {
     newer: bool,
     /// Answers that hold what is in force, or brought it.
     good: usize,
+    /// Answers of a tree whose key has spoken against its use: what they said was heeded.
+    heeded: usize,
     no_tree: usize,
     asked: usize,
     refusal: Option<Refusal>,
@@ -53,6 +60,10 @@ impl Tree {
     pub(crate) async fn first_revision(&self, deadline: Instant) -> Result<()> {
         self.heed_certificates().await;
         self.freshness().heed_remembered();
+        // Nothing outranks a revocation, but a pointer may be followed by a revocation or by another pointer.
+        if matches!(self.freshness().condemned(), Some(Error::Forwarded { .. })) {
+            self.gather(deadline.min(Instant::now() + STATEMENTS_ASK_MAX), true).await;
+        }
         let mut pause = OPEN_PAUSE;
         let mut last = None;
         for round in 0..OPEN_ROUNDS {
@@ -98,9 +109,13 @@ impl Tree {
         let _turn = self.refresh_turn().lock().await;
         if self.refresh_rounds() == rounds_before {
             self.heed_certificates().await;
-            let tally = self.gather(deadline, false).await;
+            let (tally, ()) = join(self.gather(deadline, false), self.ask_origins(deadline)).await;
             self.note_refresh_round();
             self.freshness().set_last_word(tally.words());
+            if !self.freshness().is_fresh() {
+                let freshness = Arc::clone(self.freshness());
+                let _ = tokio::task::spawn_blocking(move || freshness.witness_end()).await;
+            }
             if let Some(error) = self.freshness().condemned() {
                 return Err(error);
             }
@@ -109,6 +124,19 @@ impl Tree {
             }
         }
         Ok(self.freshness().newest().map_or(0, |r| r.number()) > before)
+    }
+
+    /// Asks the keys of the names that led here whether they still say so; what they say against it ends belief in this tree too.
+    async fn ask_origins(&self, deadline: Instant) {
+        let deadline = deadline.min(Instant::now() + STATEMENTS_ASK_MAX);
+        let asked = self.origins().iter().map(|origin| async move {
+            origin.tree.heed_certificates().await;
+            origin.tree.gather(deadline, true).await;
+            origin.tree.freshness().condemned().filter(|error| forwarded(error) != Some(&origin.to))
+        });
+        for error in join_all(asked).await.into_iter().flatten() {
+            self.freshness().condemn(error);
+        }
     }
 
     /// Fails unless what is in force may be used; asks the replicas first where it has expired.
@@ -149,7 +177,9 @@ impl Tree {
                     return tally;
                 }
             }
-            if hurry && tally.good > 0 {
+            if hurry && tally.heeded > 0 {
+                until = until.min(Instant::now() + GRACE_MAX);
+            } else if hurry && tally.good > 0 {
                 until = until.min(Instant::now() + begun.elapsed().clamp(GRACE_MIN, GRACE_MAX));
             }
         }
@@ -180,6 +210,7 @@ impl Tree {
                 Ok(Judgement::Nothing) => "offers no revision".to_owned(),
                 Err(error) => {
                     let reason = error.to_string();
+                    tally.heeded += usize::from(self.freshness().condemned().is_some());
                     tally.fault.get_or_insert(error);
                     reason
                 }

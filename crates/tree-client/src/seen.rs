@@ -6,7 +6,9 @@
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -21,7 +23,10 @@ use crate::{Error, Result};
 
 /// "VOUCHSEE" and the version of the file's format.
 const MAGIC: u64 = 0x564f_5543_4853_4545;
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// Files of this version lack the time witnessed.
+const VERSION_WITHOUT_TIME: u32 = 1;
 
 /// Statements kept of one tree: its revocation, and the latest forwarding pointer.
 const STATEMENTS_MAX: usize = 2;
@@ -39,6 +44,8 @@ const FILE_LEN_MAX: usize = 256 + SIGNED_LEN_MAX + STATEMENTS_MAX * (STATEMENT_L
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Memory {
     pub(crate) seen: Seen,
+    /// The latest time at which a revision was judged, in seconds since 1970, but never later than the end of that revision.
+    pub(crate) witnessed: u64,
     /// The signed fsinfo of the newest revision: lets a restart do without replicas. May be empty.
     pub(crate) signed: Vec<u8>,
     /// Verified statements about the tree's key.
@@ -52,11 +59,17 @@ impl Memory {
         if signed.is_empty() {
             signed = self.signed;
         }
-        let mut merged = Self { seen: self.seen.merge(other.seen), signed, statements: self.statements };
+        let witnessed = self.witnessed.max(other.witnessed);
+        let mut merged = Self { seen: self.seen.merge(other.seen), witnessed, signed, statements: self.statements };
         for statement in other.statements {
             merged.add_statement(statement);
         }
         merged
+    }
+
+    /// It can't be earlier than that, whatever the clock says.
+    pub(crate) fn time(&self) -> u64 {
+        self.seen.start.max(self.witnessed)
     }
 
     /// Adds a verified statement; keeps a revocation, and of pointers the latest. `false` if it says nothing new.
@@ -82,6 +95,7 @@ impl Xdr for Memory {
         w.u64(MAGIC);
         w.u32(VERSION);
         self.seen.encode(w);
+        w.u64(self.witnessed);
         w.opaque(&self.signed);
         w.count(self.statements.len());
         self.statements.iter().for_each(|s| w.opaque(&s.to_xdr()));
@@ -91,14 +105,16 @@ impl Xdr for Memory {
         if r.u64()? != MAGIC {
             return Err(XdrError::Invalid("file of another kind"));
         }
-        match r.u32()? {
-            VERSION => {}
+        let version = match r.u32()? {
+            version @ (VERSION_WITHOUT_TIME | VERSION) => version,
             value => return Err(XdrError::Unknown { what: "file version", value }),
-        }
-        let (seen, signed) = (Seen::decode(r)?, r.opaque(SIGNED_LEN_MAX)?.to_vec());
+        };
+        let seen = Seen::decode(r)?;
+        let witnessed = if version == VERSION_WITHOUT_TIME { 0 } else { r.u64()? };
+        let signed = r.opaque(SIGNED_LEN_MAX)?.to_vec();
         let count = r.count(STATEMENTS_MAX)?;
         let statements = (0..count).map(|_| KeyStatement::from_xdr(r.opaque(STATEMENT_LEN_MAX)?)).collect::<std::result::Result<_, _>>()?;
-        Ok(Self { seen, signed, statements })
+        Ok(Self { seen, witnessed, signed, statements })
     }
 }
 
@@ -113,7 +129,8 @@ pub(crate) struct SeenStore {
 }
 
 impl SeenStore {
-    /// In `dir`, or in memory only. With `required`, what can't be read or written is an error, not a warning.
+    /// In `dir`, or in memory only. With `required`, what can't be written, or has no place, is an error, not a warning. What is
+    /// there and can't be read is an error always.
     pub(crate) fn new(dir: Option<PathBuf>, required: bool) -> Self {
         Self { dir, required, memory: Mutex::default(), write: write_atomically }
     }
@@ -124,16 +141,19 @@ impl SeenStore {
         self
     }
 
-    /// What is remembered of `hostid`. Blocks on the file.
+    /// What is remembered of `hostid`. Blocks on the file. Takes no lock: the file is replaced whole, and whoever holds the lock
+    /// must not be able to keep others from remembering.
     pub(crate) fn load(&self, hostid: &HostId) -> Result<Memory> {
-        let stored = match self.file(hostid).map(|path| self.locked(&path, read)) {
-            None => Memory::default(),
-            Some(Ok(memory)) => memory,
-            Some(Err(error)) if self.required => return Err(error),
-            Some(Err(error)) => {
-                tracing::warn!(tree = %hostid, "{error}; the newest revision seen is not known from before");
-                Memory::default()
+        let stored = match (self.file(hostid), &self.dir) {
+            (Some(path), Some(dir)) => {
+                check_directory(dir)?;
+                match read(&path) {
+                    Err(error) if self.required || !is_absence(&error) => return Err(unreadable(&path, error)),
+                    read => read.unwrap_or_default(),
+                }
             }
+            _ if self.required => return Err(Error::NoState),
+            _ => Memory::default(),
         };
         let mut all = self.memory.lock();
         let entry = all.entry(*hostid).or_default();
@@ -151,13 +171,11 @@ impl SeenStore {
         };
         let Some(path) = self.file(hostid) else { return Ok(merged) };
         let written = self.locked(&path, |path| {
-            // What can't be read is replaced: keeping it would never let it move forward again.
-            let stored = read(path).unwrap_or_default();
+            // What can't be read is not replaced: it may hold more than is known here.
+            let stored = read(path).map_err(|e| unreadable(path, e))?;
             let merged = stored.clone().merge(merged.clone());
             if merged != stored {
-                let mut bytes = merged.to_xdr();
-                bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
-                (self.write)(path, &bytes)?;
+                (self.write)(path, &encode_file(&merged)).map_err(|e| Error::local("remember the newest revision in", path, e))?;
             }
             Ok(merged)
         });
@@ -166,7 +184,7 @@ impl SeenStore {
                 self.memory.lock().insert(*hostid, merged.clone());
                 Ok(merged)
             }
-            Err(error) if self.required => Err(error),
+            Err(error) if self.required || matches!(error, Error::StateUnreadable { .. }) => Err(error),
             Err(error) => {
                 tracing::warn!(tree = %hostid, "{error}; the newest revision seen is remembered only until this process ends");
                 Ok(merged)
@@ -178,18 +196,49 @@ impl SeenStore {
         self.dir.as_ref().map(|dir| dir.join(hostid.to_string()))
     }
 
-    fn locked<T>(&self, path: &Path, work: impl FnOnce(&Path) -> io::Result<T>) -> Result<T> {
+    fn locked<T>(&self, path: &Path, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
         let lock = || {
             if let Some(dir) = path.parent() {
-                fs::create_dir_all(dir)?;
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
             }
-            let lock = OpenOptions::new().create(true).truncate(false).write(true).open(path.with_extension("lock"))?;
+            let path = path.with_extension("lock");
+            let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(LOCK_MODE).open(path)?;
+            // One made by an earlier version may be open to all, and whoever can open it can hold it.
+            if lock.metadata()?.permissions().mode() & 0o777 != LOCK_MODE {
+                lock.set_permissions(fs::Permissions::from_mode(LOCK_MODE))?;
+            }
             lock_within(&lock, LOCK_WAIT_MAX)?;
             Ok(lock)
         };
         let _held: File = lock().map_err(|e| Error::local("lock", path, e))?;
-        work(path).map_err(|e| Error::local("remember the newest revision in", path, e))
+        work(path)
     }
+}
+
+/// Nobody else's: whoever can open it can keep it locked.
+const LOCK_MODE: u32 = 0o600;
+
+/// Whether there is nothing to be read, and no doubt of it.
+fn is_absence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn unreadable(path: &Path, error: io::Error) -> Error {
+    Error::StateUnreadable { path: path.to_owned(), source: Arc::new(error) }
+}
+
+/// Refuses a directory that anybody may write to: they could put an older memory there. Says so where others may do less.
+fn check_directory(dir: &Path) -> Result<()> {
+    // One that can't be looked at is told of by what is done next.
+    let Ok(metadata) = fs::metadata(dir) else { return Ok(()) };
+    let mode = metadata.permissions().mode() & 0o777;
+    if metadata.is_dir() && mode & 0o002 != 0 {
+        return Err(Error::StateOpen { dir: dir.to_owned(), mode });
+    }
+    if metadata.is_dir() && mode & 0o077 != 0 {
+        tracing::warn!("{}: others have rights to the state directory (mode {mode:03o}); chmod 700 {0}", dir.display());
+    }
+    Ok(())
 }
 
 /// Waits for others to let go, but not for ever: one of them may be stopped.
@@ -211,12 +260,31 @@ fn read(path: &Path) -> io::Result<Memory> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Memory::default()),
         Err(error) => return Err(error),
     };
+    decode_file(&bytes)
+}
+
+fn decode_file(bytes: &[u8]) -> io::Result<Memory> {
     let damaged = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let (body, hash) = bytes.split_last_chunk::<HASH_LEN>().ok_or_else(|| damaged("the file is cut short".into()))?;
     if blake3::hash(body) != blake3::Hash::from_bytes(*hash) {
         return Err(damaged("the file is damaged: its checksum does not fit".into()));
     }
     Memory::from_xdr(body).map_err(|e| damaged(e.to_string()))
+}
+
+fn encode_file(memory: &Memory) -> Vec<u8> {
+    let mut bytes = memory.to_xdr();
+    bytes.extend_from_slice(blake3::hash(&bytes).as_bytes());
+    bytes
+}
+
+/// For the fuzz target: what reads a file of this content reads it again when it has been written, and merges it.
+pub(crate) fn exercise(file: &[u8]) {
+    let Ok(memory) = decode_file(file) else { return };
+    assert!(decode_file(&encode_file(&memory)).is_ok_and(|again| again == memory), "what was written is not read again");
+    let merged = memory.clone().merge(Memory::default());
+    assert_eq!(merged.seen.order(), memory.seen.order().max(Seen::default().order()), "what was seen moves forward only");
+    let _ = memory.clone().merge(memory);
 }
 
 fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {

@@ -37,7 +37,15 @@ pub struct Tree {
     demanded: Mutex<Option<Instant>>,
     changes: OnceLock<watch::Sender<Arc<Revision>>>,
     background: Mutex<Vec<AbortHandle>>,
+    /// The names by which it was reached, with the pointers that led on from them.
+    origins: Vec<Origin>,
     this: OnceLock<Weak<Tree>>,
+}
+
+/// A tree that has moved, and where to. Its key may still revoke itself or point elsewhere: whoever came by its name must learn that.
+pub(crate) struct Origin {
+    pub(crate) tree: Tree,
+    pub(crate) to: TreeName,
 }
 
 impl Drop for Tree {
@@ -47,8 +55,8 @@ impl Drop for Tree {
 }
 
 impl Tree {
-    pub(crate) async fn open(client: &Arc<Client>, name: &TreeName, options: &TreeOptions) -> Result<Arc<Self>> {
-        let deadline = Instant::now() + client.options.deadline;
+    /// A tree that nothing is known of but what is remembered.
+    pub(crate) async fn prepare(client: &Arc<Client>, name: &TreeName, options: &TreeOptions) -> Result<Self> {
         let hostid = *name.hostid();
         let (seen, clock) = (Arc::clone(&client.seen), Arc::clone(&client.options.clock));
         let loaded = tokio::task::spawn_blocking(move || Freshness::load(hostid, clock, seen)).await;
@@ -60,7 +68,7 @@ impl Tree {
             seed: client.draw(),
         };
         let locations = locations(name, options)?;
-        let mut tree = Self {
+        Ok(Self {
             client: Arc::clone(client),
             name: name.clone(),
             number: client.next_tree(),
@@ -73,16 +81,17 @@ impl Tree {
             demanded: Mutex::new(None),
             changes: OnceLock::new(),
             background: Mutex::default(),
+            origins: Vec::new(),
             this: OnceLock::new(),
-        };
-        tree.first_revision(deadline).await?;
-        let revision = tree.freshness.revision()?;
-        tree.iv = revision.fsinfo.iv;
-        let _ = tree.changes.set(watch::Sender::new(revision));
-        Ok(tree.live())
+        })
     }
 
-    fn live(self) -> Arc<Self> {
+    /// Begins its life, once [`Tree::first_revision`] has found one. From now on the keys of `origins` are watched as its own is.
+    pub(crate) fn live(mut self, origins: Vec<Origin>) -> Result<Arc<Self>> {
+        let revision = self.freshness.revision()?;
+        self.iv = revision.fsinfo.iv;
+        self.origins = origins;
+        let _ = self.changes.set(watch::Sender::new(revision));
         let tree = Arc::new(self);
         let weak = Arc::downgrade(&tree);
         let _ = tree.this.set(weak.clone());
@@ -97,7 +106,7 @@ impl Tree {
             }
         });
         tree.background.lock().extend([refresher.abort_handle(), teller.abort_handle()]);
-        tree
+        Ok(tree)
     }
 
     /// Its name, after forwarding.
@@ -238,6 +247,14 @@ impl Tree {
         Some(Ok(frame))
     }
 
+    /// A frame from memory or disk cache, which stay as they are: for who reads much and once.
+    pub(crate) fn peek(&self, kind: FrameKind, handle: &BlockHandle) -> Option<Frame> {
+        match self.client.memory.get(self.number, kind, handle) {
+            Some(found) => found.ok(),
+            None => self.disk_frame(kind, handle),
+        }
+    }
+
     /// Whether a frame is in memory.
     pub(crate) fn is_in_memory(&self, handle: &BlockHandle) -> bool {
         self.client.memory.contains(self.number, handle)
@@ -301,6 +318,10 @@ impl Tree {
 
     pub(crate) const fn replicas_set(&self) -> &Arc<ReplicaSet> {
         &self.replicas
+    }
+
+    pub(crate) fn origins(&self) -> &[Origin] {
+        &self.origins
     }
 
     pub(crate) const fn refresh_turn(&self) -> &tokio::sync::Mutex<()> {

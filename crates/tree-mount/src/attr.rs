@@ -11,6 +11,12 @@ use crate::number::NodeId;
 /// The kernel's unit of bookkeeping within a page, and what stdio reads at a time. Read-ahead is what makes reads large.
 const BLOCK_LEN: u32 = 4096;
 
+/// An entry with its attributes and a name of middling length, as the kernel is told of it.
+const LISTED_LEN: u64 = 192;
+
+/// What readdir(3) takes at most.
+const LISTING_LEN_MAX: u32 = 1 << 20;
+
 /// The attributes of `inode` under the number `id`.
 pub(crate) fn attributes(id: NodeId, inode: &Inode) -> FileAttr {
     let mtime = system_time(inode.mtime);
@@ -35,9 +41,19 @@ pub(crate) fn attributes(id: NodeId, inode: &Inode) -> FileAttr {
             Content::CharDevice(number) | Content::BlockDevice(number) => encode_device(*number),
             _ => 0,
         },
-        blksize: BLOCK_LEN,
+        blksize: match &inode.content {
+            Content::Directory { entries, .. } => listing_len(*entries),
+            _ => BLOCK_LEN,
+        },
         flags: 0,
     }
+}
+
+/// How much of a directory is best read at a time: all, within bounds. readdir(3) makes its buffer of this length where
+/// it is longer than its own 32 KiB, and the kernel asks for as much: 200,000 entries take 40 requests instead of 1,000.
+fn listing_len(entries: u64) -> u32 {
+    let len = entries.saturating_mul(LISTED_LEN).min(LISTING_LEN_MAX.into());
+    (len as u32).next_power_of_two().max(BLOCK_LEN)
 }
 
 /// The kind of file in FUSE's words.
@@ -114,6 +130,14 @@ pub(crate) mod tests {
     fn device_numbers_are_the_kernels() {
         assert_eq!(encode_device(DeviceNumber { major: 8, minor: 1 }), 0x801);
         assert_eq!(encode_device(DeviceNumber { major: 259, minor: 0x12345 }), 0x1231_0345);
+    }
+
+    #[test]
+    fn long_directories_are_read_in_long_steps() {
+        assert_eq!(listing_len(0), BLOCK_LEN);
+        assert_eq!(listing_len(200), 64 << 10);
+        assert_eq!(listing_len(3000), 1 << 20);
+        assert_eq!(listing_len(u64::MAX), LISTING_LEN_MAX);
     }
 
     #[test]

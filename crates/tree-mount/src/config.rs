@@ -33,6 +33,12 @@ pub struct MountOptions {
     pub read_ahead_bytes: u32,
     /// Extended attributes.
     pub xattrs: XattrMode,
+    /// Whether the kernel may read large files that are wholly cached by itself, from a verified copy in the disk cache.
+    /// Needs a disk cache, root, and a kernel that has it; else it is as if this were off. The kernel then asks for each
+    /// open of a file, which it does not otherwise.
+    pub passthrough: bool,
+    /// Files from this length on are passed through.
+    pub passthrough_len_min: u64,
     /// The clock by which freshness is judged; the client's own.
     pub clock: Arc<dyn Clock>,
     /// The longest that one request of the kernel may take.
@@ -63,6 +69,8 @@ impl Default for MountOptions {
             threads: None,
             read_ahead_bytes: 4 << 20,
             xattrs: XattrMode::Auto,
+            passthrough: false,
+            passthrough_len_min: 1 << 20,
             clock: Arc::new(SystemClock),
             deadline: Duration::from_secs(60),
         }

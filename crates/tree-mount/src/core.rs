@@ -10,7 +10,7 @@ use bytes::Bytes;
 use fuser::FileAttr;
 use vouch_tree::xattr::Xattrs;
 use vouch_tree::{Blob, BlobBody, Content, Inode, LEAF_LEN_MAX};
-use vouch_tree_client::Seek;
+use vouch_tree_client::{Error, Seek};
 
 use crate::attr::{attributes, is_brief};
 use crate::complaint::Complaints;
@@ -19,6 +19,7 @@ use crate::error::OpError;
 use crate::kernel::{Kernel, Notice};
 use crate::namespace::Namespace;
 use crate::number::NodeId;
+use crate::opens::Opens;
 use crate::table::{Moved, NodeView, Table};
 use crate::volume::Volume;
 
@@ -35,6 +36,9 @@ pub(crate) struct Core {
     pub(crate) shape: Shape,
     /// The kernel has been told that there are no extended attributes.
     pub(crate) without_xattrs: bool,
+    /// Passthrough is chosen, and all but the kernel's word speaks for it.
+    pub(crate) wants_passthrough: bool,
+    pub(crate) opens: Opens,
 }
 
 /// What is mounted.
@@ -59,6 +63,10 @@ impl Core {
         if let (Shape::Namespace(namespace), NodeId::ROOT) = (&self.shape, directory) {
             return namespace.lookup(self, name).await;
         }
+        self.following(directory, || self.lookup_shown(directory, name)).await
+    }
+
+    async fn lookup_shown(&self, directory: NodeId, name: &[u8]) -> Result<Found, OpError> {
         for _ in 0..LOOKS_MAX {
             let (view, volume) = self.view(directory)?;
             let left = volume.fresh(self.patience()).await?;
@@ -115,6 +123,10 @@ impl Core {
 
     /// Up to `len` bytes of a file; fewer only at its end.
     pub(crate) async fn read(&self, id: NodeId, offset: u64, len: usize) -> Result<Bytes, OpError> {
+        self.following(id, || self.read_shown(id, offset, len)).await
+    }
+
+    async fn read_shown(&self, id: NodeId, offset: u64, len: usize) -> Result<Bytes, OpError> {
         let (view, volume) = self.view(id)?;
         volume.fresh(self.patience()).await?;
         let Content::Regular { blob, .. } = &view.inode.content else { return Err(OpError::Invalid) };
@@ -135,6 +147,10 @@ impl Core {
 
     /// Where data or a hole begins, from `offset` on.
     pub(crate) async fn seek(&self, id: NodeId, offset: u64, whence: Seek) -> Result<u64, OpError> {
+        self.following(id, || self.seek_shown(id, offset, whence)).await
+    }
+
+    async fn seek_shown(&self, id: NodeId, offset: u64, whence: Seek) -> Result<u64, OpError> {
         let (view, volume) = self.view(id)?;
         volume.fresh(self.patience()).await?;
         let Content::Regular { blob, .. } = &view.inode.content else { return Err(OpError::Invalid) };
@@ -150,6 +166,10 @@ impl Core {
 
     /// A node's extended attributes.
     pub(crate) async fn xattrs(&self, id: NodeId) -> Result<Arc<Xattrs>, OpError> {
+        self.following(id, || self.xattrs_shown(id)).await
+    }
+
+    async fn xattrs_shown(&self, id: NodeId) -> Result<Arc<Xattrs>, OpError> {
         let view = self.table.get(id).ok_or(OpError::Gone)?;
         let Some(volume) = &view.volume else { return Ok(Arc::default()) };
         volume.fresh(self.patience()).await?;
@@ -170,6 +190,18 @@ impl Core {
             Some(xattrs) => xattrs?,
             None => volume.tree().xattrs(inode).await?,
         })
+    }
+
+    /// Does `work` on a node; where all replicas have dropped what it needs, once more in the revision that they have gone on to.
+    async fn following<T, W: Future<Output = Result<T, OpError>>>(&self, id: NodeId, work: impl Fn() -> W) -> Result<T, OpError> {
+        let number = self.volume_of(id).map(|volume| volume.shown().number());
+        match work().await {
+            Err(OpError::Client(error @ Error::Missing { .. })) => match (number, self.volume_of(id)) {
+                (Some(number), Some(volume)) if volume.moves_on(number, self.patience()).await => work().await,
+                _ => Err(error.into()),
+            },
+            done => done,
+        }
     }
 
     /// Remembers a missing name, in step with the directory's version; returns one that the kernel must forget for it.
@@ -199,7 +231,7 @@ impl Core {
     }
 
     /// The inode with the bytes that the table leaves out, from its directory's page or the fsinfo.
-    async fn whole(&self, id: NodeId, view: &NodeView, volume: &Arc<Volume>) -> Result<Inode, OpError> {
+    pub(crate) async fn whole(&self, id: NodeId, view: &NodeView, volume: &Arc<Volume>) -> Result<Inode, OpError> {
         if id == volume.root() {
             return Ok(volume.shown().root().clone());
         }

@@ -17,8 +17,14 @@ pub enum MountError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// The kernel has no FUSE, or hides it.
-    #[error("/dev/fuse can't be opened: {source}; load the module (modprobe fuse) or let this container have the device")]
+    /// There is no mount point.
+    #[error("{}: no such directory; make it first", path.display())]
+    NoPoint {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// The kernel has no FUSE, or hides it from this user.
+    #[error("/dev/fuse can't be opened: {source}; load the module (modprobe fuse), or let this container or user have the device")]
     NoFuse {
         /// What the kernel said.
         source: io::Error,
@@ -54,6 +60,7 @@ impl MountError {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Point { .. } | Self::Denied { .. } => 3,
+            Self::NoPoint { .. } => 4,
             Self::NoFuse { .. } | Self::Io { .. } => 7,
             Self::Busy { .. } => 8,
         }

@@ -1,15 +1,17 @@
 //! The namespace of all trees: a directory in which self-certifying names appear when they are referred to.
 //!
 //! Looking `@HOST[:PORT],HOSTID` up contacts and verifies that tree; from then on it is listed. A key that forwards to
-//! another name appears as a symbolic link to it, as does a name in another spelling than its own. Who may be believed
-//! is the client's decision.
+//! another name appears as a symbolic link to it. A name in another spelling than its own, or with another host of a key
+//! whose tree is there and fresh, is a link to that as well, but is remembered nowhere: whoever may look names up could
+//! invent them without end. There is one volume a key, and the least recently used give way when there are too many.
+//! Who may be believed is the client's decision.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use vouch_tree::{Blob, Content, Inode, Timestamp, TreeName};
+use vouch_tree::{Blob, Content, HostId, Inode, Timestamp, TreeName};
 use vouch_tree_client::{Client, Error, TreeOptions};
 
 use crate::attr::{attributes, brief};
@@ -26,17 +28,29 @@ use crate::volume::Volume;
 pub(crate) struct Namespace {
     client: Arc<Client>,
     trees: TreeOptions,
-    entries: Mutex<BTreeMap<String, Reference>>,
-    opening: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    entries: Mutex<BTreeMap<String, Entry>>,
+    /// By key, who opens its tree just now.
+    opening: Mutex<HashMap<HostId, Arc<tokio::sync::Mutex<()>>>>,
     failures: Mutex<HashMap<String, (Instant, OpError)>>,
+}
+
+/// A name that is listed.
+struct Entry {
+    reference: Reference,
+    used: Instant,
 }
 
 /// What a name refers to.
 #[derive(Clone)]
 enum Reference {
     Tree(Arc<Volume>),
-    /// A symbolic link in the same directory.
-    Link(Arc<Inode>),
+    /// A symbolic link in the same directory. `until`: when its key is to be asked again whether it still forwards there; a link to
+    /// another spelling never changes.
+    Link {
+        to: String,
+        inode: Arc<Inode>,
+        until: Option<Instant>,
+    },
 }
 
 impl Namespace {
@@ -58,11 +72,7 @@ impl Namespace {
 
     /// The trees referred to so far.
     pub(crate) fn volumes(&self) -> Vec<Arc<Volume>> {
-        let trees = |reference: &Reference| match reference {
-            Reference::Tree(volume) => Some(volume.clone()),
-            Reference::Link(_) => None,
-        };
-        self.entries.lock().values().filter_map(trees).collect()
+        self.entries.lock().values().filter_map(|entry| entry.reference.volume().cloned()).collect()
     }
 
     /// Looks a name up, contacting its tree if it is the first to refer to it.
@@ -71,17 +81,21 @@ impl Namespace {
             // What can't be a name never will be one.
             return Ok(Found::Nothing(Self::TTL));
         };
-        if let Some(reference) = self.known(text) {
+        let canonical = name.to_string();
+        if canonical != text {
+            return self.found(core, text, &Reference::link(canonical, None)).await;
+        }
+        if let Some(reference) = self.known(text, &name) {
             return self.found(core, text, &reference).await;
         }
-        let turn = self.opening.lock().entry(text.to_owned()).or_default().clone();
+        let turn = self.opening.lock().entry(*name.hostid()).or_default().clone();
         let _turn = turn.lock().await;
-        let reference = match self.known(text) {
-            Some(reference) => reference,
-            None => self.open(core, text, &name).await.inspect_err(|_| self.forget_turn(text))?,
+        let reference = match self.known(text, &name) {
+            Some(reference) => Ok(reference),
+            None => self.open(core, text, &name).await,
         };
-        self.forget_turn(text);
-        self.found(core, text, &reference).await
+        self.opening.lock().remove(name.hostid());
+        self.found(core, text, &reference?).await
     }
 
     /// Lists what has been referred to.
@@ -92,7 +106,7 @@ impl Namespace {
             return Ok(());
         }
         let Cookie::Entry { number, .. } = at else { return Ok(()) };
-        let entries = self.entries.lock().clone();
+        let entries: Vec<_> = self.entries.lock().iter().map(|(name, entry)| (name.clone(), entry.reference.clone())).collect();
         for (i, (name, reference)) in entries.iter().enumerate().skip(usize::try_from(number).unwrap_or(usize::MAX)) {
             let (id, volume, inode) = Self::node(name, reference);
             // Attributes may be of a tree that has expired: none are handed out with the name but a moment's.
@@ -107,19 +121,25 @@ impl Namespace {
         Ok(())
     }
 
-    fn known(&self, text: &str) -> Option<Reference> {
-        self.entries.lock().get(text).cloned()
-    }
-
-    fn forget_turn(&self, text: &str) {
-        self.opening.lock().remove(text);
+    /// What is listed under a name; else a link to the name under which the same key's tree is, unless that can't be shown.
+    fn known(&self, text: &str, name: &TreeName) -> Option<Reference> {
+        let mut entries = self.entries.lock();
+        if let Some(entry) = entries.get_mut(text) {
+            if entry.reference.is_due() {
+                return None;
+            }
+            entry.used = Instant::now();
+            return Some(entry.reference.clone());
+        }
+        let same_key = |entry: &Entry| entry.reference.volume().is_some_and(|v| v.tree().hostid() == name.hostid() && v.is_fresh());
+        entries.iter().find(|(_, entry)| same_key(entry)).map(|(listed, _)| Reference::link(listed.clone(), None))
     }
 
     async fn found(&self, core: &Arc<Core>, text: &str, reference: &Reference) -> Result<Found, OpError> {
         let (id, volume, inode) = Self::node(text, reference);
         let left = match &volume {
             Some(volume) => volume.fresh(core.patience()).await?,
-            None => Self::TTL,
+            None => reference.left(),
         };
         let inode = core.table.insert_reference(id, volume, text.as_bytes(), inode);
         Ok(Found::File(attributes(id, &inode), left))
@@ -128,7 +148,9 @@ impl Namespace {
     fn node(text: &str, reference: &Reference) -> (NodeId, Option<Arc<Volume>>, Arc<Inode>) {
         match reference {
             Reference::Tree(volume) => (volume.root(), Some(volume.clone()), Arc::new(brief(volume.shown().root()))),
-            Reference::Link(inode) => (Numbering::of_reference(text).root(), None, inode.clone()),
+            // Not the number that a tree of this name would have: the kernel may know both in turn.
+            // By its target as well: a node's content never changes under it.
+            Reference::Link { to, inode, .. } => (Numbering::of_reference(&format!("link {text} {to}")).root(), None, inode.clone()),
         }
     }
 
@@ -136,42 +158,81 @@ impl Namespace {
         if let Some(error) = self.failed_lately(text) {
             return Err(error);
         }
-        let canonical = name.to_string();
-        let reference = if canonical == text {
-            match self.client.open(name, &self.trees).await {
-                Ok(tree) => {
-                    let numbering = Numbering::of_reference(text);
-                    let root = numbering.root();
-                    let clock = core.options.clock.clone();
-                    let volume = Arc::new(Volume::new(tree, clock, numbering, root, canonical));
-                    core.runtime.spawn(sweep::follow(Arc::downgrade(core), volume.clone()));
-                    Reference::Tree(volume)
-                }
-                Err(Error::Forwarded { to }) => {
-                    tracing::info!(tree = text, %to, "the key forwards to another name");
-                    Self::link(to.to_string())
-                }
-                Err(error) => return Err(self.note_failure(text, error)),
+        let reference = match self.client.open(name, &self.trees).await {
+            Ok(tree) => {
+                let numbering = Numbering::of_reference(text);
+                let root = numbering.root();
+                let clock = core.options.clock.clone();
+                let volume = Arc::new(Volume::new(tree, clock, numbering, root, text.to_owned()));
+                core.runtime.spawn(sweep::follow(Arc::downgrade(core), volume.clone()));
+                Reference::Tree(volume)
             }
-        } else {
-            Self::link(canonical)
+            Err(Error::Forwarded { to }) => {
+                tracing::info!(tree = text, %to, "the key forwards to another name");
+                Reference::link(to.to_string(), Some(Instant::now() + self.client.pointer_ttl()))
+            }
+            Err(error) => {
+                self.drop_link(core, text);
+                return Err(self.note_failure(text, error));
+            }
         };
-        if !self.add(text, &reference) {
-            return Err(OpError::Unfit("too many trees have been referred to; unmount and mount again"));
-        }
+        self.make_room(core).await?;
+        self.add(text, name, &reference);
         // Whoever has referred to it finds it listed.
         core.kernel.tell(Notice::Content(NodeId::ROOT));
         core.kernel.told().await;
         Ok(reference)
     }
 
-    fn add(&self, text: &str, reference: &Reference) -> bool {
-        let mut entries = self.entries.lock();
-        let has_room = entries.len() < ENTRIES_MAX;
-        if has_room {
-            entries.insert(text.to_owned(), reference.clone());
+    /// Makes sure that one more reference has room.
+    async fn make_room(&self, core: &Arc<Core>) -> Result<(), OpError> {
+        for _ in 0..ROOM_ATTEMPTS_MAX {
+            if self.evict(core) {
+                return Ok(());
+            }
+            core.kernel.told().await;
+            // What the kernel forgets it says in requests of their own.
+            tokio::time::sleep(FORGET_PAUSE).await;
         }
-        has_room
+        Err(OpError::Unfit("too many trees are in use at once"))
+    }
+
+    /// Where there are too many references, lets go of the least recently used that the kernel does not hold, and asks it to forget the others
+    /// of them that nobody uses. True if there is room.
+    fn evict(&self, core: &Core) -> bool {
+        let mut entries = self.entries.lock();
+        if entries.len() < ENTRIES_MAX {
+            return true;
+        }
+        let mut oldest: Vec<_> = entries.iter().map(|(name, entry)| (entry.used, name.clone())).collect();
+        oldest.sort_unstable();
+        oldest.truncate(EVICTED_AT_ONCE);
+        for (_, name) in oldest {
+            let Some(entry) = entries.get_mut(&name) else { continue };
+            if core.table.get(Self::node(&name, &entry.reference).0).is_some() {
+                core.kernel.tell(Notice::Name(NodeId::ROOT, name.as_bytes().into()));
+                // If it is in use, it must not stand in the way of the next attempt.
+                entry.used = Instant::now();
+            } else {
+                tracing::info!(tree = name, "not used for long; let go of");
+                entries.remove(&name);
+            }
+        }
+        entries.len() < ENTRIES_MAX
+    }
+
+    /// Lists a reference, and nothing else of its key: another host did not keep the key's tree fresh.
+    fn add(&self, text: &str, name: &TreeName, reference: &Reference) {
+        let mut entries = self.entries.lock();
+        entries.retain(|_, entry| entry.reference.volume().is_none_or(|volume| volume.tree().hostid() != name.hostid()));
+        entries.insert(text.to_owned(), Entry { reference: reference.clone(), used: Instant::now() });
+    }
+
+    /// What a link led to is not to be believed any more.
+    fn drop_link(&self, core: &Core, text: &str) {
+        if self.entries.lock().remove(text).is_some() {
+            core.kernel.tell(Notice::Content(NodeId::ROOT));
+        }
     }
 
     fn failed_lately(&self, text: &str) -> Option<OpError> {
@@ -195,18 +256,51 @@ impl Namespace {
         of(&error)
     }
 
-    fn link(to: String) -> Reference {
-        Reference::Link(Arc::new(Self::made(0o777, 1, Content::Symlink(to.into_bytes()))))
-    }
-
     fn made(mode: u16, nlink: u32, content: Content) -> Inode {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         Inode { mode, uid, gid, mtime: Timestamp::default(), nlink, link_group: 0, xattrs: Blob::empty(), content }
     }
 }
 
+impl Reference {
+    /// A symbolic link in the same directory.
+    fn link(to: String, until: Option<Instant>) -> Self {
+        let inode = Arc::new(Namespace::made(0o777, 1, Content::Symlink(to.clone().into_bytes())));
+        Self::Link { to, inode, until }
+    }
+
+    /// Whether the key behind a link is to be asked again.
+    fn is_due(&self) -> bool {
+        matches!(self, Self::Link { until: Some(until), .. } if *until <= Instant::now())
+    }
+
+    /// How long the kernel may believe in a link.
+    fn left(&self) -> Duration {
+        match self {
+            Self::Link { until: Some(until), .. } => until.saturating_duration_since(Instant::now()).min(Namespace::TTL),
+            _ => Namespace::TTL,
+        }
+    }
+
+    fn volume(&self) -> Option<&Arc<Volume>> {
+        match self {
+            Self::Tree(volume) => Some(volume),
+            Self::Link { .. } => None,
+        }
+    }
+}
+
 /// Trees referred to through one mount. Each costs a connection or two and the bookkeeping of its caches.
 const ENTRIES_MAX: usize = 4096;
+
+/// References that are let go of together, so that not each new one has to wait for the kernel.
+const EVICTED_AT_ONCE: usize = 256;
+
+/// Rounds through the oldest, so that all have been tried.
+const ROOM_ATTEMPTS_MAX: usize = 2 * ENTRIES_MAX / EVICTED_AT_ONCE;
+
+/// How long the kernel is given to say what it has forgotten.
+const FORGET_PAUSE: Duration = Duration::from_millis(20);
 
 /// A name that could not be opened is not tried again at once: shells ask several times for each word.
 const FAILURE_TTL: Duration = Duration::from_secs(2);

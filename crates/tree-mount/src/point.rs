@@ -68,9 +68,7 @@ pub(crate) fn absolute(point: &Path) -> Result<PathBuf, MountError> {
             let name = point.file_name().ok_or(MountError::Point { path: point.to_owned(), why: "the root can't be mounted over" })?;
             Ok(parent.canonicalize().map_err(failed)?.join(name))
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(MountError::Point { path: point.to_owned(), why: "no such directory; make it first" })
-        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(MountError::NoPoint { path: point.to_owned() }),
         Err(error) => Err(failed(error)),
     }
 }

@@ -12,13 +12,14 @@ use vouch_tree_client::{Client, Tree, TreeOptions};
 
 use crate::attr::brief;
 use crate::complaint::Complaints;
-use crate::config::{MountConfig, XattrMode};
+use crate::config::{MountConfig, XattrMode, is_root};
 use crate::core::{Core, Shape};
 use crate::error::MountError;
 use crate::face::Face;
 use crate::kernel::{self, Kernel};
 use crate::namespace::Namespace;
 use crate::number::{NodeId, Numbering};
+use crate::opens::Opens;
 use crate::table::Table;
 use crate::volume::Volume;
 use crate::{point, sweep};
@@ -37,6 +38,10 @@ pub struct Mounted {
 pub struct MountStatus {
     /// Files that the kernel knows.
     pub nodes: usize,
+    /// Whether passthrough is chosen and the kernel has it.
+    pub passthrough: bool,
+    /// Files that are open and read by the kernel itself.
+    pub passed_through: usize,
     /// The trees.
     pub trees: Vec<TreeStatus>,
 }
@@ -92,6 +97,7 @@ async fn mount(
     source: &str,
 ) -> Result<Mounted, MountError> {
     let (kernel, notices) = Kernel::channel();
+    let wants_passthrough = config.options.passthrough && is_root();
     let read_ahead_bytes = config.options.read_ahead_bytes;
     let session_config = config.options.session(source);
     let runtime = tokio::runtime::Handle::current();
@@ -103,6 +109,8 @@ async fn mount(
         complaints: Complaints::default(),
         shape,
         without_xattrs,
+        wants_passthrough,
+        opens: Opens::default(),
     });
     core.table.pin_root(volume, Arc::new(root));
     let face = Face::new(core.clone());
@@ -150,7 +158,12 @@ impl Mounted {
             let (revision, expires) = (shown.number(), shown.expires());
             TreeStatus { name: volume.label().to_owned(), revision, expires, served: volume.is_fresh() }
         };
-        MountStatus { nodes: self.core.table.len(), trees: volumes.iter().map(status).collect() }
+        MountStatus {
+            nodes: self.core.table.len(),
+            passthrough: self.core.opens.is_on(),
+            passed_through: self.core.opens.through_count(),
+            trees: volumes.iter().map(status).collect(),
+        }
     }
 
     /// Serves until `stop` is ready, and then unmounts; or until somebody else unmounts.
@@ -204,6 +217,8 @@ fn explain(path: &Path, source: io::Error) -> MountError {
     let path = path.to_owned();
     match source.kind() {
         io::ErrorKind::NotFound => MountError::NoFuse { source },
+        // fusermount3 opens the device with its caller's rights.
+        io::ErrorKind::PermissionDenied if !is_device_open_to_us() => MountError::NoFuse { source },
         io::ErrorKind::PermissionDenied => MountError::Denied {
             path,
             why: format!(
@@ -212,6 +227,10 @@ fn explain(path: &Path, source: io::Error) -> MountError {
         },
         _ => MountError::Io { doing: "mounting", path, source },
     }
+}
+
+fn is_device_open_to_us() -> bool {
+    std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok()
 }
 
 /// How long an unmounted session may take to end.

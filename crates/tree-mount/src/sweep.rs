@@ -27,6 +27,10 @@ pub(crate) async fn follow(core: Weak<Core>, volume: Arc<Volume>) {
         // The clock is the wall's, and may be set: it is looked at, not slept by.
         let _ = tokio::time::timeout(TICK, revisions.changed()).await;
         let Some(core) = core.upgrade() else { return };
+        if Arc::strong_count(&volume) == 1 {
+            // The namespace has let go of it, and the kernel of its last file.
+            return;
+        }
         let newest = volume.tree().newest();
         if newest.number() > volume.shown().number() || lags(&core, &volume) {
             take_over(&core, &volume, newest).await;
@@ -58,7 +62,7 @@ fn withdraw(core: &Core, volume: &Arc<Volume>) {
 }
 
 /// Takes all known files to `revision`, then shows it. Gives up when a still newer one appears, which finishes the work.
-async fn take_over(core: &Core, volume: &Arc<Volume>, revision: Arc<Revision>) {
+async fn take_over(core: &Arc<Core>, volume: &Arc<Volume>, revision: Arc<Revision>) {
     let sweep = Sweep { core, volume, number: revision.number() };
     let root = Arc::new(attr::brief(revision.root()));
     let mut queue = VecDeque::from([(volume.root(), root.clone())]);
@@ -91,6 +95,7 @@ async fn take_over(core: &Core, volume: &Arc<Volume>, revision: Arc<Revision>) {
             revision.number()
         );
     }
+    core.follow_opens(volume).await;
     tracing::info!(tree = volume.label(), revision = revision.number(), "a new revision is in force");
     volume.show(revision);
 }

@@ -3,6 +3,7 @@
 //! A node lives as long as the kernel holds it or a known file lies below it, because open files are followed by path.
 //! All changes are single steps under one short lock; nothing here waits, fetches or talks to the kernel.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -64,7 +65,8 @@ pub(crate) struct Table<V = Volume> {
 type Map<V> = HashMap<NodeId, V, BuildHasherDefault<NumberHasher>>;
 
 struct Inner<V> {
-    nodes: Map<Node<V>>,
+    /// Boxed: a map doubles its places when it grows, and moves what is in them.
+    nodes: Map<Box<Node<V>>>,
     /// By directory, the nodes with a path in it. Sets of hashes: a sorted map of 200,000 cost a fifth of listing them.
     children: Map<HashSet<NodeId, BuildHasherDefault<NumberHasher>>>,
 }
@@ -100,21 +102,15 @@ impl<V: Owner> Table<V> {
     pub(crate) fn pin_root(&self, volume: Option<Arc<V>>, inode: Arc<Inode>) {
         let view = NodeView { volume, inode, parent: NodeId::ROOT, gone: false };
         let node = Node { view, name: Box::default(), more: Vec::new(), group: 0, lookups: 1, pinned: true };
-        self.inner.lock().nodes.insert(NodeId::ROOT, node);
+        self.inner.lock().nodes.insert(NodeId::ROOT, Box::new(node));
     }
 
     /// Adds or finds what the namespace's root holds under `name` (a tree's root, a link), and counts a lookup.
     pub(crate) fn insert_reference(&self, id: NodeId, volume: Option<Arc<V>>, name: &[u8], inode: Arc<Inode>) -> Arc<Inode> {
         let mut inner = self.inner.lock();
         let view = NodeView { volume, inode, parent: NodeId::ROOT, gone: false };
-        let node = inner.nodes.entry(id).or_insert_with(|| Node {
-            view,
-            name: name.into(),
-            more: Vec::new(),
-            group: 0,
-            lookups: 0,
-            pinned: false,
-        });
+        let fresh = || Node { view, name: name.into(), more: Vec::new(), group: 0, lookups: 0, pinned: false };
+        let node = inner.nodes.entry(id).or_insert_with(|| Box::new(fresh()));
         node.lookups += 1;
         let inode = node.view.inode.clone();
         inner.children.entry(NodeId::ROOT).or_default().insert(id);
@@ -239,18 +235,22 @@ pub(crate) struct Entering<'a, V = Volume> {
 impl<V: Owner> Entering<'_, V> {
     /// Adds an entry or finds its node, brings it up to date, and counts a lookup.
     pub(crate) fn insert(&mut self, name: &[u8], inode: &Inode) -> Option<NodeId> {
-        let volume = self.volume.clone()?;
+        let volume = self.volume.as_ref()?;
         let (directory, group) = (self.directory, inode.link_group);
         for attempt in 0..ATTEMPTS_MAX {
             let id = volume.numbering().of_file(directory, name, inode, attempt);
-            let Some(node) = self.inner.nodes.get_mut(&id) else {
-                let view = NodeView { volume: Some(volume), inode: Arc::new(attr::brief(inode)), parent: directory, gone: false };
-                self.inner.nodes.insert(id, Node { view, name: name.into(), more: Vec::new(), group, lookups: 1, pinned: false });
-                self.inner.children.entry(directory).or_default().insert(id);
-                return Some(id);
+            let node = match self.inner.nodes.entry(id) {
+                Entry::Occupied(there) => there.into_mut(),
+                Entry::Vacant(place) => {
+                    let inode = Arc::new(attr::brief(inode));
+                    let view = NodeView { volume: Some(volume.clone()), inode, parent: directory, gone: false };
+                    place.insert(Box::new(Node { view, name: name.into(), more: Vec::new(), group, lookups: 1, pinned: false }));
+                    self.inner.children.entry(directory).or_default().insert(id);
+                    return Some(id);
+                }
             };
             let is_same = node.group == group && (group != 0 || (node.view.parent == directory && *node.name == *name));
-            if !is_same || !node.view.volume.as_ref().is_some_and(|v| Arc::ptr_eq(v, &volume)) {
+            if !is_same || !node.view.volume.as_ref().is_some_and(|v| Arc::ptr_eq(v, volume)) {
                 continue;
             }
             if node.view.gone || !node.view.inode.is_directory() {

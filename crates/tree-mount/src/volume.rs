@@ -31,6 +31,8 @@ pub(crate) struct Volume {
     shown_signal: watch::Sender<u64>,
     /// Not before then are the replicas asked again for a fresh revision on a reader's behalf.
     ask_again: Mutex<Option<Instant>>,
+    /// Not before then are they asked because a frame is missing: the last time they had nothing newer.
+    missed_again: Mutex<Option<Instant>>,
     /// Readers of large files, for their read-ahead.
     readers: Cache<NodeId, Arc<FileReader>>,
     pub(crate) negatives: Mutex<Negatives>,
@@ -66,6 +68,7 @@ impl Volume {
             shown_signal: watch::Sender::new(newest.number()),
             shown: RwLock::new(newest),
             ask_again: Mutex::default(),
+            missed_again: Mutex::default(),
             readers: Cache::new(READERS_MAX),
             negatives: Mutex::default(),
             older: Mutex::default(),
@@ -151,6 +154,24 @@ impl Volume {
                 Err(asked.err().unwrap_or(still))
             }
         }
+    }
+
+    /// Where all replicas lack a frame of the revision `number`, they may have gone on. True once a newer one is shown, within `patience`.
+    pub(crate) async fn moves_on(&self, number: u64, patience: Duration) -> bool {
+        let moved = async {
+            if self.shown().number() == number && self.tree.newest().number() <= number {
+                if self.missed_again.lock().is_some_and(|at| Instant::now() < at) {
+                    return false;
+                }
+                let _ = self.tree.refresh().await;
+                if self.tree.newest().number() <= number {
+                    *self.missed_again.lock() = Some(Instant::now() + ASK_INTERVAL);
+                    return false;
+                }
+            }
+            self.shown_signal.subscribe().wait_for(|shown| *shown != number).await.is_ok()
+        };
+        tokio::time::timeout(patience, moved).await.unwrap_or(false)
     }
 
     fn freshness(&self) -> Freshness {

@@ -54,7 +54,9 @@ pub enum Error {
     #[error("{0}")]
     Key(String),
     /// The environment's: time has gone backwards.
-    #[error("revision {revision} starts at {start}, which is in the future of this clock ({now}); set the clock right and publish again")]
+    #[error(
+        "revision {revision} starts at {start}, which is in the future of this clock ({now}); set the clock right and publish again, or, if it is right now and was ahead then, publish with --clock-was-ahead"
+    )]
     Clock {
         /// The newest revision.
         revision: u64,
@@ -98,9 +100,9 @@ impl Error {
         match self {
             Self::Changed { .. } | Self::Unsupported { .. } | Self::DatabaseInside { .. } | Self::Option(_) => Fault::Input,
             Self::Unreadable { .. } | Self::Source { .. } => Fault::Input,
-            Self::Key(_) => Fault::Refused,
+            Self::Key(_) | Self::Clock { .. } => Fault::Refused,
             Self::Store(vouch_tree_store::Error::Busy { .. }) => Fault::Busy,
-            Self::Clock { .. } | Self::Head(_) | Self::Store(_) | Self::Threads(_) => Fault::Environment,
+            Self::Head(_) | Self::Store(_) | Self::Threads(_) => Fault::Environment,
             Self::Stopped => Fault::Stopped,
         }
     }

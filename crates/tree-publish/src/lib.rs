@@ -29,4 +29,4 @@ mod xattrs;
 
 pub use error::{Error, Fault};
 pub use options::{LEVEL_DEFAULT, OPAQUE_MARKER, Options, Progress, SKIPPED_COUNT_MAX, Signer, Skipped, Summary};
-pub use revision::publish;
+pub use revision::{check_options, publish};

@@ -33,6 +33,8 @@ pub struct Options {
     pub name: TreeName,
     /// When the revision starts, in seconds since 1970.
     pub start: u64,
+    /// Go on although the newest revision starts later than this one: the clock was ahead when it was made.
+    pub clock_was_ahead: bool,
     /// How long it is valid from then.
     pub duration_s: u32,
     /// A name for the revision, which also keeps it.
@@ -60,6 +62,7 @@ impl Options {
             source,
             name,
             start,
+            clock_was_ahead: false,
             duration_s,
             tag: None,
             keep: None,

@@ -11,7 +11,7 @@ use crate::cache::Cache;
 use crate::error::Error;
 use crate::frames::Frames;
 use crate::options::{Options, Progress, Signer, Summary};
-use crate::walk::{Found, Walk};
+use crate::walk::{Found, Walk, opaque_components};
 
 /// Builds the next revision of `options.source` in the database of `writer`, signs it and commits it.
 ///
@@ -20,7 +20,10 @@ use crate::walk::{Found, Walk};
 pub fn publish(writer: &Writer, signer: &Signer<'_>, options: &Options, progress: &Progress) -> Result<Summary, Error> {
     let began = Instant::now();
     let before = Head::read(writer)?;
-    check_options(writer, options)?;
+    if *options.name.hostid() != writer.hostid() {
+        return Err(Error::Option(format!("the name {} is not of this database, whose HOSTID is {}", options.name, writer.hostid())));
+    }
+    check_options(options)?;
     check_key(writer, signer, options, before.as_ref())?;
     let cache = Cache::open(&writer.publisher_dir()?, before.as_ref().map(|head| &head.handle), options.rehash);
     let frames = Frames::new(writer, options.level);
@@ -61,10 +64,9 @@ impl Head {
     }
 }
 
-fn check_options(writer: &Writer, options: &Options) -> Result<(), Error> {
-    if *options.name.hostid() != writer.hostid() {
-        return Err(Error::Option(format!("the name {} is not of this database, whose HOSTID is {}", options.name, writer.hostid())));
-    }
+/// Refuses options that no publication could be made with. [`publish`] does so too; this needs no database.
+pub fn check_options(options: &Options) -> Result<(), Error> {
+    opaque_components(options)?;
     if options.tag.as_ref().is_some_and(|tag| tag.is_empty() || tag.len() > TAG_LEN_MAX || tag.chars().any(char::is_control)) {
         return Err(Error::Option(format!("a tag has 1 to {TAG_LEN_MAX} bytes and no control characters")));
     }
@@ -103,7 +105,7 @@ fn check_key(writer: &Writer, signer: &Signer<'_>, options: &Options, before: Op
                 head.cert_serial, cert.serial
             )));
         }
-        if start < head.fsinfo.start {
+        if start < head.fsinfo.start && !options.clock_was_ahead {
             return Err(Error::Clock { revision: head.fsinfo.revision, start: head.fsinfo.start, now: start });
         }
     }

@@ -307,7 +307,7 @@ fn open_source(descriptors: &Descriptors, options: &Options) -> Result<(Node, At
     Ok((Node::root(name, open, attributes), attributes))
 }
 
-fn opaque_components(options: &Options) -> Result<Vec<Vec<Vec<u8>>>, Error> {
+pub(crate) fn opaque_components(options: &Options) -> Result<Vec<Vec<Vec<u8>>>, Error> {
     use std::os::unix::ffi::OsStrExt as _;
     use std::path::Component;
     let mut all = Vec::new();

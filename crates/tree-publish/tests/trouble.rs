@@ -10,7 +10,7 @@ use std::time::Duration;
 use reference::{Publisher, Tree};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use vouch_tree::key::{SecretKey, SigningCert};
-use vouch_tree_publish::{Error, Fault, Progress, Signer, publish};
+use vouch_tree_publish::{Error, Fault, Options, Progress, Signer, publish};
 use vouch_tree_store::{Database, WriteOptions};
 
 /// Runs `work` on a thread that may read only what modes allow, root or not.
@@ -66,14 +66,14 @@ fn what_cannot_be_read_stops_the_publication_or_is_skipped_and_listed() {
 fn a_file_that_changes_once_is_read_again() {
     let publisher = Publisher::new();
     let file = publisher.source().join("file");
-    fs::write(&file, vec![1; 64 << 20]).unwrap();
+    fs::write(&file, vec![1; 256 << 20]).unwrap();
     let progress = Progress::default();
     let summary = std::thread::scope(|scope| {
         scope.spawn(|| {
             while progress.files() == 0 {
                 std::thread::sleep(Duration::from_micros(100));
             }
-            std::thread::sleep(Duration::from_millis(25));
+            std::thread::sleep(Duration::from_millis(2));
             std::io::Write::write_all(&mut fs::File::options().append(true).open(&file).unwrap(), b"more").unwrap();
         });
         publisher.publish_watched(&publisher.options(), &progress).unwrap()
@@ -212,14 +212,14 @@ fn a_source_that_is_no_directory_is_named() {
 #[test]
 fn a_publication_that_is_stopped_leaves_the_revision_before() {
     let publisher = Publisher::new();
-    fs::write(publisher.source().join("file"), vec![1; 64 << 20]).unwrap();
+    fs::write(publisher.source().join("file"), vec![1; 256 << 20]).unwrap();
     publisher.publish_and_compare();
     let progress = Progress::default();
     let mut options = publisher.options();
     options.rehash = true;
     let error = std::thread::scope(|scope| {
         scope.spawn(|| {
-            std::thread::sleep(Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(5));
             progress.stop();
         });
         publisher.publish_watched(&options, &progress).unwrap_err()
@@ -252,6 +252,27 @@ fn what_every_client_would_refuse_is_not_signed() {
     for error in refused.map(Result::unwrap_err) {
         assert_eq!(error.fault(), Fault::Refused, "{error}");
     }
-    assert!(matches!(attempt(&other, cert(5, 0, 2_000_000), 999_999), Err(Error::Clock { .. })));
+    let ahead = attempt(&other, cert(5, 0, 2_000_000), 999_999).unwrap_err();
+    assert!(matches!(ahead, Error::Clock { .. }) && ahead.fault() == Fault::Refused);
+    assert!(ahead.to_string().contains("--clock-was-ahead"), "{ahead}");
     assert_eq!(Tree::open(&publisher.db()).fsinfo.revision, 1);
+}
+
+#[test]
+fn a_publisher_whose_clock_was_ahead_once_goes_on_when_it_says_so() {
+    let publisher = Publisher::new();
+    publisher.source();
+    let (root, key) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[3; 32]));
+    let attempt = |start: u64, clock_was_ahead: bool| {
+        let writer = Database::open_write(&publisher.db(), WriteOptions::default()).unwrap();
+        let options = Options { start, clock_was_ahead, ..publisher.options() };
+        let cert = SigningCert::issue(&root, key.public(), 5, 0, 2_000_000);
+        publish(&writer, &Signer { key: &key, cert }, &options, &Progress::default())
+    };
+    attempt(1_900_000, false).unwrap();
+    assert!(attempt(1_000_000, false).is_err());
+    attempt(1_000_000, true).unwrap();
+    let fsinfo = Tree::open(&publisher.db()).fsinfo;
+    assert_eq!((fsinfo.revision, fsinfo.start), (2, 1_000_000));
+    attempt(1_000_001, false).unwrap();
 }

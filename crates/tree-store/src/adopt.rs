@@ -46,7 +46,7 @@ impl Writer {
         while let Scanned::Record { offset, handle, kind, frame } = scan.next()? {
             let place = crate::index::Place { pack: id, offset, len: frame.len() as u32, kind };
             let index = self.index.read().clone();
-            if index.index.contains(&handle) || lane.fresh.contains_key(&handle) {
+            if index.index.contains(&handle)? || lane.fresh.contains_key(&handle) {
                 continue;
             }
             lane.fresh.insert(handle, place);

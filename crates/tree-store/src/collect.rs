@@ -100,9 +100,11 @@ fn mark(
             Err(Error::damaged(path, format!("revision {} needs frame {handle}, which is {why}", revision.number)))
         })?;
     }
-    manifest.companions.iter().filter_map(|handle| index.position(handle)).for_each(|position| {
-        marks.set(position);
-    });
+    for handle in &manifest.companions {
+        if let Some(position) = index.position(handle)? {
+            marks.set(position);
+        }
+    }
     Ok(())
 }
 
@@ -135,7 +137,7 @@ impl<'a> Collection<'a> {
     fn weigh(&mut self) -> Result<()> {
         let (mut live, mut done) = (HashMap::new(), Collected::default());
         for_each_entry(&self.index, |position, entry| {
-            if self.stays(position, entry) {
+            if self.stays(position, entry)? {
                 done.live_frames += 1;
                 *live.entry(entry.place.pack).or_default() += u64::from(pack::record_len(entry.place.len));
             } else {
@@ -149,9 +151,9 @@ impl<'a> Collection<'a> {
         Ok(())
     }
 
-    fn stays(&self, position: Position, entry: &Entry) -> bool {
-        let history = || entry.place.kind == FrameKind::Fsinfo && self.index.position(&entry.handle) == Some(position);
-        self.marks.has(position) || history()
+    fn stays(&self, position: Position, entry: &Entry) -> Result<bool> {
+        let is_history = || Ok(entry.place.kind == FrameKind::Fsinfo && self.index.position(&entry.handle)? == Some(position));
+        if self.marks.has(position) { Ok(true) } else { is_history() }
     }
 
     fn live_len(&self, pack: &PackMeta) -> u64 {

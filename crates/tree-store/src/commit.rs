@@ -16,7 +16,7 @@ use crate::writer::{NewRevision, RunIndex, Writer};
 use crate::{Error, FrameSink, PutCounts, Result};
 
 /// Whether a record of the index stays.
-pub(crate) type Stays<'a> = dyn Fn(Position, &Entry) -> bool + 'a;
+pub(crate) type Stays<'a> = dyn Fn(Position, &Entry) -> Result<bool> + 'a;
 
 /// What a collection takes out of the database with the next manifest.
 pub(crate) struct Sweep<'a> {
@@ -147,7 +147,7 @@ impl Writer {
         let obsolete = match sweep.and_then(|sweep| sweep.stays) {
             Some(stays) => self.replace_segments(&fresh, 0, true, stays)?,
             None if fresh.is_empty() => Vec::new(),
-            None => self.replace_segments(&fresh, old.index.merge_from(0, fresh.len()), true, &|_, _| true)?,
+            None => self.replace_segments(&fresh, old.index.merge_from(0, fresh.len()), true, &|_, _| Ok(true))?,
         };
         lanes.iter_mut().for_each(|lane| lane.fresh.clear());
         self.sync_segments(&old, next)?;
@@ -198,7 +198,7 @@ impl Writer {
         fresh.sort_unstable_by_key(|entry| entry.handle);
         let one_at_a_time = self.index_edit.lock();
         let old = self.index.read().clone();
-        let replaced = self.replace_segments(&fresh, old.index.merge_from(old.committed, fresh.len()), false, &|_, _| true)?;
+        let replaced = self.replace_segments(&fresh, old.index.merge_from(old.committed, fresh.len()), false, &|_, _| Ok(true))?;
         drop(one_at_a_time);
         lane.fresh.clear();
         for segment in replaced {
@@ -222,7 +222,13 @@ impl Writer {
         let path = shop.layout.segment(id);
         let mut out = SegmentWriter::create(&*shop.disk, &path)?;
         let of_fresh = replaced.len();
-        merge(&runs, &mut out, |run, at, entry| run == of_fresh || stays(Position { segment: keep + run, at }, entry))?;
+        merge(
+            &runs,
+            &mut out,
+            |run, at, entry| {
+                if run == of_fresh { Ok(true) } else { stays(Position { segment: keep + run, at }, entry) }
+            },
+        )?;
         if out.count() == 0 {
             shop.disk.remove(&path).map_err(Error::io("remove", &path))?;
         } else {

@@ -1,6 +1,8 @@
 //! A database as a directory: made, opened for reading or writing, swept, checked.
 
+use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use vouch_tree::{HostId, Iv};
 
@@ -21,19 +23,35 @@ impl Database {
         Layout::new(path).manifest().exists()
     }
 
-    /// Makes an empty database; the directory may exist. Killed in between it can be made again.
+    /// Makes an empty database; the directory may exist, if nothing is in it. Killed in between it can be made again.
     ///
     /// # Errors
-    /// [`Error::Exists`] when there is one.
+    /// [`Error::Exists`] when there is one; [`Error::NotEmpty`], with nothing touched, where there is something else.
     pub fn create(path: &Path, hostid: HostId, iv: Iv) -> Result<()> {
         Self::create_on(&SystemDisk, path, hostid, iv)
     }
 
+    /// [`Database::create`] unless there is one, and waits for another process that is just making it.
+    pub fn ensure(path: &Path, hostid: HostId, iv: Iv, lock_wait: Duration) -> Result<()> {
+        if Self::exists(path) {
+            return Ok(());
+        }
+        match Self::make(&SystemDisk, path, hostid, iv, lock_wait) {
+            Err(Error::Exists { .. }) => Ok(()),
+            made => made,
+        }
+    }
+
     /// [`Database::create`] on a disk of the caller's.
     pub fn create_on(disk: &dyn Disk, path: &Path, hostid: HostId, iv: Iv) -> Result<()> {
+        Self::make(disk, path, hostid, iv, Duration::ZERO)
+    }
+
+    fn make(disk: &dyn Disk, path: &Path, hostid: HostId, iv: Iv, lock_wait: Duration) -> Result<()> {
         let layout = Layout::new(path);
         disk.create_dir(path).map_err(Error::io("create", path))?;
-        let _lock = WriterLock::take(&layout, std::time::Duration::ZERO)?;
+        check_empty(&layout)?;
+        let _lock = WriterLock::take(&layout, lock_wait)?;
         if Self::exists(path) {
             return Err(Error::Exists { path: path.to_owned() });
         }
@@ -57,4 +75,26 @@ impl Database {
     pub fn open_write(path: &Path, options: WriteOptions) -> Result<Writer> {
         Writer::open(path, &options, Orphans::Adopt)
     }
+}
+
+/// Refuses a directory that is neither a database nor what a killed [`Database::create`] leaves: a lock of a writer's, empty directories, half
+/// a manifest. Packs without a manifest may be all that is left of a database, so they are kept for whoever can tell.
+fn check_empty(layout: &Layout) -> Result<()> {
+    let root = layout.root();
+    let list = |dir: &Path| std::fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>).map_err(Error::io("list", dir));
+    for entry in list(root)? {
+        let found = entry.path();
+        let is_ours = if found == layout.lock() {
+            WriterLock::is_ours(&found)
+        } else if found == layout.packs() || found == layout.index() || entry.file_name() == "lost+found" {
+            entry.file_type().is_ok_and(|kind| kind.is_dir()) && list(&found).is_ok_and(|below| below.is_empty())
+        } else {
+            found == layout.manifest() || found == layout.manifest_next()
+        };
+        // Another process may have finished meanwhile: that is the lock's matter.
+        if !is_ours && !Database::exists(root) {
+            return Err(Error::NotEmpty { path: root.to_owned(), found: entry.file_name().into() });
+        }
+    }
+    Ok(())
 }

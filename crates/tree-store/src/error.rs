@@ -23,6 +23,14 @@ pub enum Error {
         /// Where one was to be made.
         path: PathBuf,
     },
+    /// The caller's: something else is in the directory, and would be mixed up with a database's files.
+    #[error("{}: not empty ({} is in it), and no database; nothing was changed: name an empty or a new directory", path.display(), found.display())]
+    NotEmpty {
+        /// Where a database was to be made.
+        path: PathBuf,
+        /// One of the things in it.
+        found: PathBuf,
+    },
     /// Nobody's: another writer is at work.
     #[error("{}: another process{} is writing this database; wait for it to end", path.display(), pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
     Busy {
@@ -121,6 +129,15 @@ impl Error {
 
     pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {
         Self::Damaged { path: path.to_owned(), what: what.into() }
+    }
+
+    /// What of the database is damaged or missing, if that is what is wrong.
+    pub fn as_damage(&self) -> Option<String> {
+        match self {
+            Self::Damaged { path, what } => Some(format!("{}: {what}", path.display())),
+            Self::Io { path, .. } if self.is_missing_file() => Some(format!("{}: the file is missing", path.display())),
+            _ => None,
+        }
     }
 
     /// Whether the file that was to be opened is not there.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use vouch_tree::{BlockHandle, FrameKind};
 
 use crate::Result;
-use crate::segment::{Segment, SegmentWriter};
+use crate::segment::{Scan, Segment, SegmentWriter};
 
 /// Where a frame's record lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,17 +40,21 @@ pub(crate) struct Position {
 }
 
 impl Index {
-    pub(crate) fn contains(&self, handle: &BlockHandle) -> bool {
-        self.position(handle).is_some()
+    pub(crate) fn contains(&self, handle: &BlockHandle) -> Result<bool> {
+        Ok(self.position(handle)?.is_some())
     }
 
     pub(crate) fn find(&self, handle: &BlockHandle) -> Result<Option<Place>> {
-        self.position(handle).map(|position| Ok(self.entry(position)?.place)).transpose()
+        self.position(handle)?.map(|position| Ok(self.entry(position)?.place)).transpose()
     }
 
-    pub(crate) fn position(&self, handle: &BlockHandle) -> Option<Position> {
-        let search = |(segment, s): (usize, &Arc<Segment>)| s.find(handle).map(|at| Position { segment, at });
-        self.segments.iter().enumerate().rev().find_map(search)
+    pub(crate) fn position(&self, handle: &BlockHandle) -> Result<Option<Position>> {
+        for (segment, s) in self.segments.iter().enumerate().rev() {
+            if let Some(at) = s.find(handle)? {
+                return Ok(Some(Position { segment, at }));
+            }
+        }
+        Ok(None)
     }
 
     pub(crate) fn entry(&self, position: Position) -> Result<Entry> {
@@ -87,10 +91,23 @@ pub(crate) enum Run<'a> {
     Fresh(&'a [Entry]),
 }
 
-impl Run<'_> {
-    fn entry(&self, at: usize) -> Result<Option<Entry>> {
+/// Reads a run front to back.
+enum RunReader<'a> {
+    Segment(usize, Scan<'a>),
+    Fresh(&'a [Entry]),
+}
+
+impl<'a> RunReader<'a> {
+    fn new(run: &Run<'a>) -> Self {
+        match run {
+            Run::Segment(segment) => Self::Segment(segment.len(), segment.scan()),
+            Run::Fresh(entries) => Self::Fresh(entries),
+        }
+    }
+
+    fn entry(&mut self, at: usize) -> Result<Option<Entry>> {
         match self {
-            Self::Segment(segment) => (at < segment.len()).then(|| segment.entry(at)).transpose(),
+            Self::Segment(len, scan) => (at < *len).then(|| scan.entry(at)).transpose(),
             Self::Fresh(entries) => Ok(entries.get(at).copied()),
         }
     }
@@ -98,11 +115,12 @@ impl Run<'_> {
 
 /// Merges sorted runs, the oldest first, into `out`. `keep` sees the number of the run, the position in it and the record;
 /// of equal handles that are kept the newest run's is written. Memory: O(runs).
-pub(crate) fn merge(runs: &[Run<'_>], out: &mut SegmentWriter, mut keep: impl FnMut(usize, usize, &Entry) -> bool) -> Result<()> {
+pub(crate) fn merge(runs: &[Run<'_>], out: &mut SegmentWriter, mut keep: impl FnMut(usize, usize, &Entry) -> Result<bool>) -> Result<()> {
+    let mut readers: Vec<_> = runs.iter().map(RunReader::new).collect();
     let mut next = |run: usize, at: &mut usize| -> Result<Option<Entry>> {
-        while let Some(entry) = runs[run].entry(*at)? {
+        while let Some(entry) = readers[run].entry(*at)? {
             *at += 1;
-            if keep(run, *at - 1, &entry) {
+            if keep(run, *at - 1, &entry)? {
                 return Ok(Some(entry));
             }
         }

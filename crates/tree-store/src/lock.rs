@@ -1,7 +1,9 @@
 //! The lock of a database's one writer. The system lets go of it when the process ends, however it ends.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
@@ -16,6 +18,12 @@ pub(crate) struct WriterLock {
 }
 
 impl WriterLock {
+    /// Whether a file named as the lock is one: it has a process's number in it, or nothing.
+    pub(crate) fn is_ours(path: &Path) -> bool {
+        let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file() && found.len() <= PID_LEN_MAX);
+        is_file && std::fs::read(path).is_ok_and(|text| text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'\n'))
+    }
+
     /// Takes the lock, trying for `wait`.
     pub(crate) fn take(layout: &Layout, wait: Duration) -> Result<Self> {
         let path = layout.lock();
@@ -24,8 +32,13 @@ impl WriterLock {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(MODE)
             .open(&path)
             .map_err(Error::io("open the lock file", &path))?;
+        // One of an earlier version may be open to all. Not being its owner is no reason to fail.
+        if file.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o777 != MODE) {
+            let _ = file.set_permissions(Permissions::from_mode(MODE));
+        }
         let deadline = Instant::now() + wait;
         loop {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -50,6 +63,9 @@ fn holder(file: &mut File) -> Option<u32> {
     file.take(PID_LEN_MAX).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
+
+/// Whoever can open it, be it for reading, can hold it and keep the writer out.
+const MODE: u32 = 0o600;
 
 const RETRY_EVERY: Duration = Duration::from_millis(20);
 const PID_LEN_MAX: u64 = 32;

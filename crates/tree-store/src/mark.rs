@@ -38,7 +38,7 @@ impl Marks {
         let marks = Self::new(to);
         for_each_entry(from, |position, entry| {
             if self.has(position)
-                && let Some(position) = to.position(&entry.handle)
+                && let Some(position) = to.position(&entry.handle)?
             {
                 marks.set(position);
             }
@@ -51,8 +51,9 @@ impl Marks {
 /// Calls `see` with every record of every segment.
 pub(crate) fn for_each_entry(index: &Index, mut see: impl FnMut(Position, &Entry) -> Result<()>) -> Result<()> {
     for (number, segment) in index.segments.iter().enumerate() {
+        let mut scan = segment.scan();
         for at in 0..segment.len() {
-            see(Position { segment: number, at }, &segment.entry(at)?)?;
+            see(Position { segment: number, at }, &scan.entry(at)?)?;
         }
     }
     Ok(())
@@ -82,7 +83,7 @@ impl Walk<'_> {
     pub(crate) fn mark(&mut self, fsinfo: &BlockHandle, mut lack: impl FnMut(Lack) -> Result<()>) -> Result<()> {
         let mut stack = vec![(FrameKind::Fsinfo, *fsinfo)];
         while let Some((kind, handle)) = stack.pop() {
-            let Some(position) = self.index.position(&handle) else {
+            let Some(position) = self.index.position(&handle)? else {
                 lack(Lack { kind, handle, why: "missing".to_owned() })?;
                 continue;
             };

@@ -1,13 +1,15 @@
-//! One index segment: an immutable file of sorted records, mapped into memory and searched by interpolation.
+//! One index segment: an immutable file of sorted records, searched by interpolation.
 //!
-//! Owns the file's bytes; lacks all knowledge of which segments are live ([`crate::index`]).
+//! Owns the file's bytes; lacks all knowledge of which segments are live ([`crate::index`]). Nothing is mapped: whoever can write to the
+//! file can cut it short at any moment, and that has to be an error of this one segment, not the end of the process.
 
 use std::fs::File;
+use std::io;
 use std::mem;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use memmap2::Mmap;
 use vouch_tree::{BlockHandle, FrameKind};
 
 use crate::disk::{Disk, DiskFile};
@@ -22,43 +24,75 @@ const HEADER_LEN: usize = 16;
 pub(crate) const RECORD_LEN: usize = 44;
 /// Count and checksum.
 const TRAILER_LEN: usize = 40;
+const CHECKSUM_LEN: usize = 32;
 
 /// A segment that is open for searching.
 #[derive(Debug)]
 pub(crate) struct Segment {
     id: u32,
     path: PathBuf,
-    map: Mmap,
+    source: Source,
     count: usize,
 }
 
+/// Where the file's bytes are.
+enum Source {
+    /// A copy of the whole file: a search makes no system call.
+    Memory(Box<[u8]>),
+    /// The file, of this length: a search reads some hundred records around where it expects one, two or three times.
+    File(File, u64),
+}
+
+impl std::fmt::Debug for Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Memory(bytes) => write!(f, "Memory({} bytes)", bytes.len()),
+            Self::File(file, len) => write!(f, "File({file:?}, {len} bytes)"),
+        }
+    }
+}
+
 impl Segment {
-    /// Maps a segment. Checks its form in O(1); [`Segment::verify`] checks every byte.
+    /// Opens a segment. Checks its form; [`Segment::verify`] checks every byte. Reads up to [`IN_MEMORY_LEN_MAX`] bytes.
     pub(crate) fn open(path: &Path, id: u32) -> Result<Self> {
-        let file = File::open(path).map_err(Error::io("open", path))?;
-        #[allow(unsafe_code, reason = "a memory map is the one way to search a file without a system call a probe")]
-        // SAFETY: a segment is written once, by the one writer, before anybody learns its name from the manifest or from
-        // that writer; from then on it is only ever unlinked, never changed or truncated, so the mapped bytes stay as they
-        // are. The database belongs to the user that runs us: who can truncate its files can as well replace the program.
-        let map = unsafe { Mmap::map(&file) }.map_err(Error::io("map", path))?;
-        let count = Self::check_form(&map, path)?;
-        Ok(Self { id, path: path.to_owned(), map, count })
+        Self::open_within(path, id, IN_MEMORY_LEN_MAX)
     }
 
-    fn check_form(bytes: &[u8], path: &Path) -> Result<usize> {
-        if bytes.len() < HEADER_LEN + TRAILER_LEN || bytes[..8] != MAGIC {
+    fn open_within(path: &Path, id: u32, in_memory_len_max: u64) -> Result<Self> {
+        let file = File::open(path).map_err(Error::io("open", path))?;
+        let len = file.metadata().map_err(Error::io("look at", path))?.len();
+        if len < (HEADER_LEN + TRAILER_LEN) as u64 {
             return Err(Error::damaged(path, "this is no index segment"));
         }
-        let version = be32(&bytes[8..]);
+        let source = if len <= in_memory_len_max {
+            let mut bytes = vec![0; len as usize].into_boxed_slice();
+            file.read_exact_at(&mut bytes, 0).map_err(read_error(path))?;
+            Source::Memory(bytes)
+        } else {
+            Source::File(file, len)
+        };
+        let mut segment = Self { id, path: path.to_owned(), source, count: 0 };
+        segment.count = segment.check_form()?;
+        Ok(segment)
+    }
+
+    fn check_form(&self) -> Result<usize> {
+        let mut header = [0; HEADER_LEN];
+        self.read_at(&mut header, 0)?;
+        if header[..8] != MAGIC {
+            return Err(Error::damaged(&self.path, "this is no index segment"));
+        }
+        let version = be32(&header[8..]);
         if version != VERSION {
-            return Err(Error::Version { path: path.to_owned(), found: version });
+            return Err(Error::Version { path: self.path.clone(), found: version });
         }
-        let records_len = bytes.len() - HEADER_LEN - TRAILER_LEN;
-        let count = be64(&bytes[HEADER_LEN + records_len..]);
-        if records_len as u64 != count.saturating_mul(RECORD_LEN as u64) {
-            return Err(Error::damaged(path, "the index segment has not the length that it names"));
+        let records_len = self.file_len() - (HEADER_LEN + TRAILER_LEN) as u64;
+        let mut count = [0; 8];
+        self.read_at(&mut count, HEADER_LEN as u64 + records_len)?;
+        if records_len != u64::from_be_bytes(count).saturating_mul(RECORD_LEN as u64) {
+            return Err(Error::damaged(&self.path, "the index segment has not the length that it names"));
         }
-        Ok(records_len / RECORD_LEN)
+        Ok((records_len / RECORD_LEN as u64) as usize)
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -70,38 +104,66 @@ impl Segment {
         self.count
     }
 
-    /// Checks every byte against the checksum, and the order: 1 to 3 GB/s.
+    /// Checks every byte against the checksum, and the order: 1 to 3 GB/s where the file is cached.
     pub(crate) fn verify(&self) -> Result<()> {
-        let (body, checksum) = self.map.split_at(self.map.len() - 32);
-        if blake3::hash(body).as_bytes()[..] != *checksum {
+        let mut hasher = blake3::Hasher::new();
+        let mut buffer = vec![0; BUFFER_LEN];
+        let body_len = self.file_len() - CHECKSUM_LEN as u64;
+        let mut at = 0;
+        while at < body_len {
+            let part = &mut buffer[..(body_len - at).min(BUFFER_LEN as u64) as usize];
+            self.read_at(part, at)?;
+            hasher.update(part);
+            at += part.len() as u64;
+        }
+        let mut checksum = [0; CHECKSUM_LEN];
+        self.read_at(&mut checksum, body_len)?;
+        if *hasher.finalize().as_bytes() != checksum {
             return Err(Error::damaged(&self.path, "the index segment does not match its checksum"));
         }
-        if !(1..self.count).all(|at| self.handle_bytes(at - 1) < self.handle_bytes(at)) {
-            return Err(Error::damaged(&self.path, "the index segment is not sorted"));
+        let mut scan = self.scan();
+        let mut last = None;
+        for at in 0..self.count {
+            let handle: [u8; BlockHandle::LEN] = handle_of(scan.record(at)?).try_into().expect("a record begins with a handle");
+            if last.is_some_and(|last| last >= handle) {
+                return Err(Error::damaged(&self.path, "the index segment is not sorted"));
+            }
+            last = Some(handle);
         }
         Ok(())
     }
 
     /// The record at a position below [`Segment::len`].
     pub(crate) fn entry(&self, at: usize) -> Result<Entry> {
-        let bytes = self.record(at);
+        let mut record = [0; RECORD_LEN];
+        self.read_at(&mut record, offset_of(at))?;
+        self.decode(at, &record)
+    }
+
+    /// Reads records one after another.
+    pub(crate) fn scan(&self) -> Scan<'_> {
+        Scan { segment: self, first: 0, records: Vec::new() }
+    }
+
+    fn decode(&self, at: usize, bytes: &[u8]) -> Result<Entry> {
         let Some(kind) = FrameKind::from_byte(bytes[40]) else {
             return Err(Error::damaged(&self.path, format!("record {at} has the unknown kind {}", bytes[40])));
         };
         let mut handle = [0; BlockHandle::LEN];
-        handle.copy_from_slice(&bytes[..32]);
+        handle.copy_from_slice(handle_of(bytes));
         let len = be32(&bytes[40..]) & LEN_MASK;
         let place = Place { pack: be32(&bytes[32..]), offset: be32(&bytes[36..]), len, kind };
         Ok(Entry { handle: BlockHandle::from_bytes(handle), place })
     }
 
     /// The position of a handle. About log log n probes, since handles are uniform; never more than some and log n.
-    pub(crate) fn find(&self, handle: &BlockHandle) -> Option<usize> {
-        let wanted = handle.as_bytes();
+    pub(crate) fn find(&self, handle: &BlockHandle) -> Result<Option<usize>> {
+        let wanted = &handle.as_bytes()[..];
         let key = handle.prefix();
         let (mut low, mut high) = (0, self.count);
         let (mut low_key, mut high_key) = (0_u64, u64::MAX);
         let mut probes = 0;
+        let mut buffer = [0; WINDOW_COUNT * RECORD_LEN];
         while low < high {
             let span = high - low;
             let at = if probes < INTERPOLATED_PROBES_MAX {
@@ -111,22 +173,103 @@ impl Segment {
                 low + span / 2
             };
             probes += 1;
-            let found = self.handle_bytes(at);
-            match found.cmp(&wanted[..]) {
-                std::cmp::Ordering::Equal => return Some(at),
-                std::cmp::Ordering::Less => (low, low_key) = (at + 1, be64(found)),
-                std::cmp::Ordering::Greater => (high, high_key) = (at, be64(found)),
+            let (first, window) = self.around(at, low, high, &mut buffer)?;
+            let count = window.len() / RECORD_LEN;
+            let handle_at = |i: usize| handle_of(&window[i * RECORD_LEN..]);
+            // The first record of the window that is not before the one that is wanted.
+            let (mut from, mut to) = (0, count);
+            while from < to {
+                let middle = from + (to - from) / 2;
+                if handle_at(middle) < wanted { from = middle + 1 } else { to = middle }
+            }
+            if from == count {
+                (low, low_key) = (first + count, be64(handle_at(count - 1)));
+            } else if handle_at(from) == wanted {
+                return Ok(Some(first + from));
+            } else if from == 0 {
+                (high, high_key) = (first, be64(handle_at(0)));
+            } else {
+                return Ok(None);
             }
         }
-        None
+        Ok(None)
     }
 
-    fn handle_bytes(&self, at: usize) -> &[u8] {
-        &self.record(at)[..BlockHandle::LEN]
+    /// Records around position `at`, none outside `low..high`, and the position of the first: one from memory, a window from a file.
+    fn around<'a>(&'a self, at: usize, low: usize, high: usize, buffer: &'a mut [u8]) -> Result<(usize, &'a [u8])> {
+        match &self.source {
+            Source::Memory(bytes) => Ok((at, &bytes[HEADER_LEN + at * RECORD_LEN..][..RECORD_LEN])),
+            Source::File(..) => {
+                let first = at.saturating_sub(WINDOW_COUNT / 2).min(high.saturating_sub(WINDOW_COUNT)).max(low);
+                let window = &mut buffer[..(high - first).min(WINDOW_COUNT) * RECORD_LEN];
+                self.read_at(window, offset_of(first))?;
+                Ok((first, window))
+            }
+        }
     }
 
-    fn record(&self, at: usize) -> &[u8] {
-        &self.map[HEADER_LEN + at * RECORD_LEN..][..RECORD_LEN]
+    fn file_len(&self) -> u64 {
+        match &self.source {
+            Source::Memory(bytes) => bytes.len() as u64,
+            Source::File(_, len) => *len,
+        }
+    }
+
+    /// Bytes within the length that the file had when it was opened.
+    fn read_at(&self, out: &mut [u8], offset: u64) -> Result<()> {
+        match &self.source {
+            Source::Memory(bytes) => {
+                out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
+                Ok(())
+            }
+            Source::File(file, _) => file.read_exact_at(out, offset).map_err(read_error(&self.path)),
+        }
+    }
+}
+
+/// A reader of many records in their order.
+#[derive(Debug)]
+pub(crate) struct Scan<'a> {
+    segment: &'a Segment,
+    /// The position of the first of `records`.
+    first: usize,
+    records: Vec<u8>,
+}
+
+impl Scan<'_> {
+    /// The record at a position below [`Segment::len`]; reads ahead from there.
+    pub(crate) fn entry(&mut self, at: usize) -> Result<Entry> {
+        let segment = self.segment;
+        segment.decode(at, self.record(at)?)
+    }
+
+    fn record(&mut self, at: usize) -> Result<&[u8]> {
+        if at < self.first || at >= self.first + self.records.len() / RECORD_LEN {
+            let count = (self.segment.count - at).min(SCAN_COUNT);
+            self.records.clear();
+            self.records.resize(count * RECORD_LEN, 0);
+            if let Err(error) = self.segment.read_at(&mut self.records, offset_of(at)) {
+                self.records.clear();
+                return Err(error);
+            }
+            self.first = at;
+        }
+        Ok(&self.records[(at - self.first) * RECORD_LEN..][..RECORD_LEN])
+    }
+}
+
+fn offset_of(at: usize) -> u64 {
+    HEADER_LEN as u64 + at as u64 * RECORD_LEN as u64
+}
+
+fn handle_of(record: &[u8]) -> &[u8] {
+    &record[..BlockHandle::LEN]
+}
+
+fn read_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
+    move |error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => Error::damaged(path, "the index segment ends early: it was cut short while it was in use"),
+        _ => Error::io("read", path)(error),
     }
 }
 
@@ -205,3 +348,65 @@ const LEN_MASK: u32 = 0x00ff_ffff;
 /// Uniform handles need about 4; who could choose handles at will would still meet a binary search.
 const INTERPOLATED_PROBES_MAX: usize = 12;
 const BUFFER_LEN: usize = 256 << 10;
+/// What a segment may hold of memory: 380,000 records, some 50 GB of large files. Larger ones are read where they lie.
+const IN_MEMORY_LEN_MAX: u64 = 16 << 20;
+/// Records that one read of a search takes, 4 KiB: after the first, the wanted one is nearly always among them.
+const WINDOW_COUNT: usize = 93;
+/// Records that a scan reads at once.
+const SCAN_COUNT: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::SystemDisk;
+
+    /// A segment of `count` records, and their handles in order.
+    fn made(dir: &Path, count: u32) -> (PathBuf, Vec<BlockHandle>) {
+        let mut handles: Vec<_> = (0..count).map(|n| BlockHandle::from_bytes(*blake3::hash(&n.to_be_bytes()).as_bytes())).collect();
+        handles.sort_unstable();
+        let path = dir.join("00000000.segment");
+        let mut out = SegmentWriter::create(&SystemDisk, &path).unwrap();
+        for (offset, handle) in handles.iter().enumerate() {
+            let place = Place { pack: 1, offset: offset as u32, len: 9, kind: FrameKind::Leaf };
+            out.push(&Entry { handle: *handle, place }).unwrap();
+        }
+        out.finish(false).unwrap();
+        (path, handles)
+    }
+
+    #[test]
+    fn a_search_in_the_file_finds_what_one_in_memory_finds() {
+        let dir = tempfile::tempdir().unwrap();
+        for count in [1, 2, 92, 93, 94, 500, 20_000] {
+            let (path, handles) = made(dir.path(), count);
+            for in_memory_len_max in [0, u64::MAX] {
+                let segment = Segment::open_within(&path, 0, in_memory_len_max).unwrap();
+                segment.verify().unwrap();
+                for (at, handle) in handles.iter().enumerate() {
+                    assert_eq!(segment.find(handle).unwrap(), Some(at));
+                    assert_eq!(segment.entry(at).unwrap().place.offset as usize, at);
+                    let mut missing = *handle.as_bytes();
+                    missing[31] ^= 1;
+                    assert_eq!(segment.find(&BlockHandle::from_bytes(missing)).unwrap(), None);
+                }
+                for extreme in [[0; 32], [255; 32]] {
+                    assert_eq!(segment.find(&BlockHandle::from_bytes(extreme)).unwrap(), None);
+                }
+            }
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_segment_cut_short_while_it_is_open_is_an_error_and_no_signal() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, handles) = made(dir.path(), 5000);
+        let [read, held] = [0, u64::MAX].map(|max| Segment::open_within(&path, 0, max).unwrap());
+        File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+        assert!(matches!(read.find(&handles[70]), Err(Error::Damaged { .. })));
+        assert!(matches!(read.entry(70), Err(Error::Damaged { .. })) && matches!(read.verify(), Err(Error::Damaged { .. })));
+        assert!(matches!(read.scan().entry(70), Err(Error::Damaged { .. })));
+        assert_eq!(held.find(&handles[70]).unwrap(), Some(70));
+        assert!(matches!(Segment::open(&path, 0), Err(Error::Damaged { .. })));
+    }
+}

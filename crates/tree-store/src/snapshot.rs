@@ -10,7 +10,7 @@ use crate::layout::{Layout, PackClass};
 use crate::manifest::Revision;
 use crate::pack_file::{Location, PackFiles};
 use crate::view::View;
-use crate::{FrameSource, Result};
+use crate::{Error, FrameSource, Result};
 
 /// A reader. Any number of threads may use one; each answer comes from the generation of the last [`Snapshot::refresh`].
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Snapshot {
 
     /// Whether the index has the frame.
     pub fn contains(&self, handle: &BlockHandle) -> Result<bool> {
-        Ok(self.view.read().index().contains(handle))
+        self.view.read().index().contains(handle)
     }
 
     /// Where the frame lies, in a pack that is open. No system call when it was open already.
@@ -104,6 +104,25 @@ impl Snapshot {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Looks whether every pack that the manifest names is there and has its length; the first that is not is the error. One
+    /// system call a pack; what is in them is [`crate::Database::verify`]'s matter.
+    pub fn check_packs(&self) -> Result<()> {
+        let view = self.view();
+        for pack in &view.manifest().packs {
+            let path = self.layout.pack(pack.class, pack.id);
+            let checked = match std::fs::metadata(&path) {
+                Ok(found) if found.len() >= pack.len => Ok(()),
+                Ok(found) => Err(Error::damaged(&path, format!("the pack has {} bytes where {} belong", found.len(), pack.len))),
+                Err(error) => Err(Error::io("look at", &path)(error)),
+            };
+            // A collection may have replaced it since: then the next generation is what counts.
+            if checked.is_err() && view.is_current(&self.layout)? {
+                return checked;
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn layout(&self) -> &Layout {

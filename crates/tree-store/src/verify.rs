@@ -1,6 +1,6 @@
 //! Checks a database from end to end: every stored frame against its handle, every kept revision for completeness.
 //!
-//! Reports; repairs nothing. A replica that fails is made again by `vouch pull`.
+//! Reports; repairs nothing. A damaged index is built anew by [`Database::repair`]; a replica whose packs fail is made again by `vouch pull`.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -138,7 +138,7 @@ impl<'a> Check<'a> {
             match scan.next()? {
                 Scanned::Record { offset, handle, .. } => {
                     self.frames.fetch_add(1, Ordering::Relaxed);
-                    match self.index().position(&handle) {
+                    match self.index().position(&handle)? {
                         None => drop(self.unindexed.fetch_add(1, Ordering::Relaxed)),
                         Some(position) => {
                             let place = self.index().entry(position)?.place;
@@ -201,7 +201,7 @@ struct Found<'a> {
 
 impl FrameSource for Found<'_> {
     fn get(&self, handle: &vouch_tree::BlockHandle) -> Result<Option<Vec<u8>>> {
-        let found = self.check.index().position(handle).is_some_and(|position| self.check.found.has(position));
+        let found = self.check.index().position(handle)?.is_some_and(|position| self.check.found.has(position));
         if found { self.source.get(handle) } else { Ok(None) }
     }
 }

@@ -126,7 +126,7 @@ impl View {
     }
 }
 
-fn read_manifest(layout: &Layout) -> Result<(Manifest, Stamp)> {
+pub(crate) fn read_manifest(layout: &Layout) -> Result<(Manifest, Stamp)> {
     let path = layout.manifest();
     let read = || -> io::Result<(Vec<u8>, Stamp)> {
         let mut file = std::fs::File::open(&path)?;
@@ -144,7 +144,7 @@ fn read_manifest(layout: &Layout) -> Result<(Manifest, Stamp)> {
 
 /// What tells one manifest's file from the next without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp {
+pub(crate) struct Stamp {
     device: u64,
     inode: u64,
     len: u64,

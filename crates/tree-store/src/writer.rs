@@ -213,7 +213,7 @@ impl Writer {
             return Ok(false);
         }
         let index = self.index.read().clone();
-        if index.version != looked_at.version && index.index.contains(handle) {
+        if index.version != looked_at.version && index.index.contains(handle)? {
             return Ok(false);
         }
         self.append_locked(&mut lane, handle, frame)?;
@@ -287,7 +287,7 @@ impl FrameSink for Writer {
         debug_assert_eq!(self.shop.iv.handle_of(frame), *handle, "the caller vouches for the handle");
         self.check_unbroken()?;
         let index = self.index.read().clone();
-        let new = !index.index.contains(handle) && self.append(handle, frame, &index)?;
+        let new = !index.index.contains(handle)? && self.append(handle, frame, &index)?;
         self.counts.add(new, frame.len() as u64);
         Ok(new)
     }

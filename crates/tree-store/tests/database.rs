@@ -53,6 +53,18 @@ fn records_that_lie_together_are_sent_as_one_run() {
 }
 
 #[test]
+fn the_lock_is_its_owners_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let (_dir, path) = database();
+    let mode = || std::fs::metadata(path.join("lock")).unwrap().permissions().mode() & 0o777;
+    drop(writer(&path));
+    assert_eq!(mode(), 0o600);
+    std::fs::set_permissions(path.join("lock"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    drop(writer(&path));
+    assert_eq!(mode(), 0o600, "one of an earlier version is closed");
+}
+
+#[test]
 fn a_second_writer_is_told_who_holds_the_lock() {
     let (_dir, path) = database();
     let first = writer(&path);
@@ -147,6 +159,45 @@ fn a_database_is_made_once_and_missing_ones_are_named() {
     let missing = dir.path().join("none");
     assert!(matches!(Database::open_read(&missing), Err(Error::NotFound { .. })));
     assert!(matches!(Database::open_write(&missing, WriteOptions::default()), Err(Error::NotFound { .. })));
+}
+
+#[test]
+fn a_directory_with_something_in_it_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, content) in [("lock", &b"my padlock's code"[..]), ("notes", b""), ("manifest.txt", b"x")] {
+        let path = dir.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        std::fs::write(path.join(name), content).unwrap();
+        let refused = Database::ensure(&path, HOSTID, IV, Duration::ZERO).unwrap_err();
+        assert!(matches!(refused, Error::NotEmpty { .. }), "{refused}");
+        assert_eq!(std::fs::read(path.join(name)).unwrap(), content);
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 1);
+    }
+    let (_dir, path) = database();
+    drop(writer(&path));
+    // What is left of a database is not taken for a place to make one.
+    let w = writer(&path);
+    w.commit(revision(&w, 1, 0..3)).unwrap();
+    drop(w);
+    std::fs::remove_file(path.join("manifest")).unwrap();
+    assert!(matches!(Database::create(&path, HOSTID, IV), Err(Error::NotEmpty { .. })));
+}
+
+#[test]
+fn a_killed_creation_is_done_again_and_two_at_once_wait_for_one_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    for made in ["", "packs", "index"] {
+        std::fs::create_dir(path.join(made)).unwrap();
+    }
+    std::fs::write(path.join("lock"), "4711\n").unwrap();
+    std::fs::write(path.join("manifest.next"), "half").unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| Database::ensure(&path, HOSTID, IV, Duration::from_secs(20)).unwrap());
+        }
+    });
+    assert!(Database::open_read(&path).is_ok());
 }
 
 #[test]

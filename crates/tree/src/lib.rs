@@ -16,6 +16,7 @@ pub mod inode;
 pub mod key;
 pub mod keyfile;
 pub mod name;
+pub mod number;
 pub mod protocol;
 pub mod refs;
 pub mod statement;

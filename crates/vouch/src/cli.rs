@@ -119,6 +119,7 @@ subcommands! {
     Publish => publish,
     Gc => gc,
     Serve => serve,
+    Export => export,
     Pull => pull,
     Mount => mount,
     Umount => umount,

@@ -38,7 +38,7 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "DIR")]
     statements: Vec<PathBuf>,
     /// Directory of a published tree that lists key statements in files named HOSTID, as @HOST[:PORT],HOSTID/PATH; may be
-    /// repeated. A tree that can't be opened is an error: what it would say may matter.
+    /// repeated. A tree that can't be opened, or has no such directory, is an error: what it would say may matter.
     #[arg(long, value_name = "NAME/PATH")]
     statement_tree: Vec<OsString>,
     /// How often replicas are asked for a newer revision. The default is a quarter of the tree's validity, 1 minute to 1 hour.
@@ -95,11 +95,18 @@ impl ClientArgs {
         for argument in &self.statement_tree {
             let listed = TreePath::parse(argument)?;
             let tree = client.open(&listed.name, &TreeOptions::default()).await?;
+            check_listed(&tree, &listed).await.at(argument.to_string_lossy())?;
             client.add_certificate_tree(&tree, &listed.path);
             STATEMENT_TREES.lock().push(tree);
         }
         Ok(client)
     }
+}
+
+/// A path that leads nowhere would never say anything, and nobody would notice.
+async fn check_listed(tree: &Tree, listed: &TreePath) -> Result<(), vouch_tree_client::Error> {
+    let found = tree.walk(tree.revision()?.root(), &listed.path).await?;
+    if found.is_directory() { Ok(()) } else { Err(vouch_tree_client::Error::NotADirectory { path: listed.path.clone() }) }
 }
 
 /// Trees of key statements stay open until the process ends; the client itself does not hold them.

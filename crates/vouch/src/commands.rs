@@ -4,6 +4,7 @@ pub(crate) mod cat;
 pub(crate) mod certify;
 pub(crate) mod completions;
 pub(crate) mod diff;
+pub(crate) mod export;
 pub(crate) mod forward;
 pub(crate) mod gc;
 pub(crate) mod get;

@@ -11,6 +11,7 @@ use vouch_tree_mount::MountError;
 use vouch_tree_publish::Fault as PublishFault;
 
 use crate::cli::{Cli, Command};
+use crate::export::{ExportError, SourceError, StateError};
 use crate::serve::ServeError;
 use crate::{interrupt, logging};
 
@@ -29,7 +30,7 @@ pub fn main() -> ExitCode {
     let name = cli.command.name();
     let outcome = logging::start(&cli.global).and_then(|()| {
         // A replica starts this thread itself, from inside its sandbox: one that runs already would stay outside.
-        if !matches!(cli.command, Command::Serve(_)) {
+        if !matches!(cli.command, Command::Serve(_) | Command::Export(_)) {
             interrupt::watch().at("signals")?;
         }
         cli.command.run(&cli.global)
@@ -114,6 +115,8 @@ pub(crate) enum Cause {
     Mount(vouch_tree_mount::MountError),
     /// The replica.
     Serve(crate::serve::ServeError),
+    /// The NFS server.
+    Export(ExportError),
     /// A signal asked us to stop.
     Interrupted,
     /// The command has said all there is to say; only the code matters.
@@ -148,9 +151,11 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
             ErrorClass::Busy => Code::Busy,
         },
         Cause::Mount(MountError::Point { .. } | MountError::Denied { .. }) => Code::BadInput,
+        Cause::Mount(MountError::NoPoint { .. }) => Code::NotFound,
         Cause::Mount(MountError::Busy { .. }) => Code::Busy,
         Cause::Mount(_) => Code::LocalIo,
         Cause::Serve(error) => code_of_serve(error),
+        Cause::Export(error) => code_of_export(error),
         Cause::Interrupted => Code::Interrupted,
         Cause::Silent(code) => *code,
     }
@@ -171,6 +176,24 @@ fn code_of_serve(error: &ServeError) -> Code {
         ServeError::Config(_) | ServeError::SameTree { .. } => Code::BadInput,
         ServeError::Database(error) => code_of_store(error),
         ServeError::Listen { .. } | ServeError::Sandbox(_) | ServeError::System { .. } | ServeError::ThreadEnded => Code::LocalIo,
+    }
+}
+
+fn code_of_export(error: &ExportError) -> Code {
+    match error {
+        ExportError::Sources(SourceError::File { source, .. } | SourceError::Open { source, .. }) => match source.kind() {
+            io::ErrorKind::NotFound => Code::NotFound,
+            _ => Code::LocalIo,
+        },
+        ExportError::Sources(_) | ExportError::State(StateError::Open(_) | StateError::Malformed(..)) => Code::BadInput,
+        ExportError::State(StateError::Busy(_)) => Code::Busy,
+        ExportError::Idmap { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,
+        ExportError::Idmap { .. }
+        | ExportError::State(StateError::Io { .. })
+        | ExportError::Recovery(_)
+        | ExportError::Listen { .. }
+        | ExportError::System { .. }
+        | ExportError::ThreadEnded => Code::LocalIo,
     }
 }
 
@@ -248,6 +271,7 @@ impl fmt::Display for Cause {
             Cause::Client(error) => f.write_str(&chain(error)),
             Cause::Mount(error) => f.write_str(&chain(error)),
             Cause::Serve(error) => f.write_str(&chain(error)),
+            Cause::Export(error) => f.write_str(&chain(error)),
             Cause::Interrupted => f.write_str("interrupted"),
             Cause::Silent(_) => f.write_str("failed"),
         }
@@ -318,6 +342,7 @@ causes! {
     Client(vouch_tree_client::Error),
     Mount(MountError),
     Serve(ServeError),
+    Export(ExportError),
 }
 
 /// Names the place of an error.

@@ -15,9 +15,27 @@ use crate::exit::Code;
 /// # Errors
 /// Those of the system when it refuses the handler or the thread.
 pub(crate) fn watch() -> io::Result<()> {
+    watch_with(None::<fn()>)
+}
+
+/// As [`watch`], but SIGHUP asks for something else than the end: to read a configuration anew.
+///
+/// # Errors
+/// As [`watch`].
+pub(crate) fn watch_and_reload(reload: impl Fn() + Send + 'static) -> io::Result<()> {
+    watch_with(Some(reload))
+}
+
+fn watch_with(reload: Option<impl Fn() + Send + 'static>) -> io::Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
-        for _ in signals.forever() {
+        for signal in signals.forever() {
+            if signal == SIGHUP
+                && let Some(reload) = &reload
+            {
+                reload();
+                continue;
+            }
             let again = REQUESTED.swap(true, Ordering::SeqCst);
             run_duties();
             if again || TAKEN.load(Ordering::SeqCst) == 0 {
@@ -37,8 +55,10 @@ pub(crate) fn on_interrupt(duty: impl FnOnce() + Send + 'static) -> Duty {
 
 /// Takes the first signal over: it runs `notify`, `requested` turns true, and the process goes on. A second signal ends it.
 pub(crate) fn take(notify: impl FnOnce() + Send + 'static) -> Taken {
+    // The duty first: a signal in between would else count as taken, and nobody would hear of it.
+    let duty = on_interrupt(notify);
     TAKEN.fetch_add(1, Ordering::SeqCst);
-    Taken { _duty: on_interrupt(notify) }
+    Taken { _duty: duty }
 }
 
 /// Whether a signal has asked us to stop.

@@ -31,7 +31,12 @@ pub(crate) fn create_directory(dir: &Path) -> Outcome {
     if dir.is_dir() {
         return Ok(());
     }
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).at(dir.display())?;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    // All that was missing was to be made: a file system that says "not found" to that can't make it.
+    made.map_err(
+        |error| if error.kind() == io::ErrorKind::NotFound { io::Error::other("this file system makes no directories") } else { error },
+    )
+    .at(dir.display())?;
     sync_directory(parent(dir))
 }
 

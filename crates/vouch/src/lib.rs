@@ -6,6 +6,7 @@ mod client_options;
 mod commands;
 mod copy_out;
 mod exit;
+pub mod export;
 mod interrupt;
 mod key_directory;
 mod logging;
@@ -16,6 +17,7 @@ pub mod serve;
 mod size;
 mod statement_file;
 mod tree_path;
+mod validity;
 mod when;
 
 pub use cli::command;

@@ -18,7 +18,7 @@ use crate::exit::{At as _, Failure, Outcome};
 /// A failure of kind usage when the filter is malformed.
 pub(crate) fn start(global: &Global) -> Outcome {
     let directives = global.log_level.as_deref().unwrap_or(DEFAULT_LEVEL);
-    let filter = EnvFilter::builder().parse(directives).map_err(|error| {
+    let filter = EnvFilter::builder().parse(format!("{QUIET},{directives}")).map_err(|error| {
         Failure::usage(format_args!("--log-level {directives}"), error).cure("use off, error, warn, info, debug or trace")
     })?;
     let (writer, colour): (BoxMakeWriter, bool) = match &global.log_file {
@@ -73,6 +73,9 @@ static SYSTEM: OnceLock<Option<UnixDatagram>> = OnceLock::new();
 
 /// Where the system's log takes records.
 const SYSTEM_LOG: &str = "/dev/log";
+
+/// The FUSE library warns that it can't unmount what we have unmounted ourselves.
+const QUIET: &str = "fuser::session=error";
 
 /// Warnings only: what a command does is its output, not its log. Long-running commands raise it in their own help.
 const DEFAULT_LEVEL: &str = "warn";

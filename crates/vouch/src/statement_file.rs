@@ -54,6 +54,10 @@ impl StatementArgs {
         match statement.verified() {
             None => return Err(Failure::refused(place, "its signature does not fit")),
             Some(body) if !fits(body) => return Err(Failure::input(place, "is a statement of the other kind")),
+            Some(Body::Forwarding { to }) if *to.hostid() == statement.hostid() => {
+                return Err(Failure::input(to, "has the HOSTID that it forwards from, so nobody would get there")
+                    .cure("give the name of a tree with another key; for another host under the same key no pointer is needed"));
+            }
             Some(_) => {}
         }
         if let Some(path) = &self.out {

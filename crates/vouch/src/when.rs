@@ -2,21 +2,11 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::exit::{Failure, Outcome};
 use jiff::{Timestamp, civil, tz::TimeZone};
 
 /// Seconds since 1970 now; a clock before that counts as 1970, which every check of freshness then refuses.
 pub(crate) fn now_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
-/// The end of a validity that starts now: a date, or a duration where none was given.
-pub(crate) fn end(now_s: u64, until_s: Option<u64>, valid_for: Duration) -> Outcome<u64> {
-    match until_s {
-        Some(until) if until <= now_s => Err(Failure::usage(format_args!("--until {}", utc(until)), "has passed already")),
-        Some(until) => Ok(until),
-        None => Ok(now_s.saturating_add(valid_for.as_secs())),
-    }
 }
 
 /// Parses a duration such as `24h`, `90m`, `7d`, `1y` (365 days), for clap.

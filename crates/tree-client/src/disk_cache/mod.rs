@@ -3,8 +3,9 @@
 //! Nothing here is believed: who reads a frame checks its hash. So every failure of the disk (full, corrupt, gone) costs a
 //! fetch and nothing else. Written behind the reader's back; read by whoever asks. Drawn in `docs/formats/cache.md`.
 
-mod segment;
+pub(crate) mod segment;
 mod shelf;
+mod whole;
 mod writer;
 
 use std::io;
@@ -20,6 +21,8 @@ use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
 use segment::{Medium, SystemMedium};
 use shelf::Shelf;
 use writer::Order;
+
+pub(crate) use whole::{WholeBody, WholeKey, WholeShelf};
 
 /// Frames that wait to be written: more are dropped, not waited for.
 const QUEUE_LEN_MAX: usize = 1024;
@@ -44,6 +47,7 @@ pub(crate) struct DiskCache {
     shelf: Arc<Shelf>,
     orders: SyncSender<Order>,
     queued_bytes: Arc<AtomicU64>,
+    pub(crate) whole: WholeShelf,
 }
 
 impl DiskCache {
@@ -54,11 +58,12 @@ impl DiskCache {
 
     fn open_on(options: &DiskCacheOptions, medium: Arc<dyn Medium>) -> io::Result<Self> {
         let shelf = Arc::new(Shelf::open(&options.dir, options.quota_bytes)?);
+        let whole = WholeShelf::open(&options.dir, Arc::clone(&shelf));
         let (orders, queue) = sync_channel(QUEUE_LEN_MAX);
         let queued_bytes = Arc::new(AtomicU64::new(0));
         let (on, bytes) = (Arc::clone(&shelf), Arc::clone(&queued_bytes));
         std::thread::Builder::new().name("vouch-cache".into()).spawn(move || writer::run(&on, &*medium, &queue, &bytes))?;
-        Ok(Self { shelf, orders, queued_bytes })
+        Ok(Self { shelf, orders, queued_bytes, whole })
     }
 
     /// The stored frame, unverified. Blocks on the disk.

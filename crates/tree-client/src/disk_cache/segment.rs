@@ -16,7 +16,7 @@ const LIST_MAGIC: [u8; 4] = *b"VCI1";
 /// What stands before a frame.
 pub(crate) const RECORD_HEAD_LEN: usize = 40;
 
-const LIST_ENTRY_LEN: usize = 40;
+pub(crate) const LIST_ENTRY_LEN: usize = 40;
 const HASH_LEN: usize = 32;
 
 /// Bytes read at a time by a scan: several heads where frames are small.
@@ -148,4 +148,26 @@ pub(crate) fn decode_list(bytes: &[u8]) -> Option<Vec<(BlockHandle, Span)>> {
             (span.len as usize <= FRAME_LEN_MAX).then_some((handle, span))
         })
         .collect()
+}
+
+/// For the fuzz targets: a list of any content, and a segment of any content.
+pub(crate) fn exercise_list(bytes: &[u8]) {
+    if let Some(records) = decode_list(bytes) {
+        assert_eq!(encode_list(&records), bytes, "a list has one form");
+    }
+}
+
+/// As [`exercise_list`]; `file` is a segment of `len` bytes.
+pub(crate) fn exercise_segment(file: &File, len: u64) -> io::Result<()> {
+    let (records, end) = scan(file, len)?;
+    assert!(end <= len, "a scan ends within the file");
+    let mut at = 0;
+    for (_, span) in &records {
+        assert_eq!(u64::from(span.offset), at + RECORD_HEAD_LEN as u64, "records follow one another");
+        at = u64::from(span.offset) + u64::from(span.len);
+        assert_eq!(read_frame(file, *span)?.len(), span.len as usize, "a record lies within the file");
+    }
+    assert_eq!(at, end, "a scan ends with the last whole record");
+    exercise_list(&encode_list(&records));
+    Ok(())
 }

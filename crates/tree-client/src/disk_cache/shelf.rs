@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{FlockOperation, flock};
-use vouch_tree::BlockHandle;
+use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
 
-use super::segment::{Span, decode_list, encode_list, read_frame, scan};
+use super::segment::{LIST_ENTRY_LEN, RECORD_HEAD_LEN, Span, decode_list, encode_list, read_frame, scan};
 
 /// Segments are a 64th of the quota, within these bounds: throwing one away loses little, and few files are open.
 const SEGMENT_SHARE: u64 = 64;
@@ -21,11 +21,20 @@ const SEGMENT_LEN_MAX: u64 = 256 << 20;
 
 const QUOTA_MIN: u64 = 4 << 20;
 
-/// A segment's list takes up to this part of the segment, unless its frames are of a few hundred bytes each.
+/// Bytes gathered into one write.
+const BATCH_LEN_MAX: u64 = 1 << 20;
+
+/// A segment's list takes up to this part of the segment: it ends early where its frames are of a few hundred bytes each.
 const LIST_SHARE: u64 = 16;
 
+/// Frames that get a second chance when their segment is thrown away take up to this part of the next one.
+const SPARE_SHARE: u64 = 4;
+
+/// The longest record.
+const RECORD_LEN_MAX: u64 = (RECORD_HEAD_LEN + FRAME_LEN_MAX) as u64;
+
 /// stat(2) counts in units of 512 bytes.
-const STAT_BLOCK: u64 = 512;
+pub(crate) const STAT_BLOCK: u64 = 512;
 
 /// A segment by its number: the higher the younger.
 pub(crate) type SegmentId = u64;
@@ -158,7 +167,10 @@ impl Shelf {
     /// Begins a segment, after making room for it within the quota.
     pub(crate) fn begin(&self, spare: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<Open> {
         self.make_dir()?;
-        self.make_room(self.segment_len, spare)?;
+        // Processes that share the directory make room one after the other, so that none takes another's.
+        let directory = File::open(&self.dir)?;
+        flock(&directory, FlockOperation::LockExclusive)?;
+        self.make_room(self.segment_len + self.segment_len / LIST_SHARE, spare)?;
         let mut id = self.listed()?.last().map_or(1, |last| last + 1);
         let file = loop {
             match OpenOptions::new().read(true).write(true).create_new(true).open(self.path(id)) {
@@ -171,9 +183,16 @@ impl Shelf {
         Ok(Open { id, file, len: 0, records: Vec::new() })
     }
 
-    /// Whether a segment has reached its length.
-    pub(crate) const fn is_full(&self, open: &Open) -> bool {
-        open.len >= self.segment_len
+    /// Whether `more` bytes in `count` records still belong in the open segment, or in the next one.
+    pub(crate) const fn has_room(&self, open: &Open, more: u64, count: usize) -> bool {
+        let list = ((open.records.len() + count) * LIST_ENTRY_LEN) as u64;
+        open.len + more <= self.segment_len && list <= self.segment_len / LIST_SHARE
+    }
+
+    /// How much is gathered into one write before its last record: with that record and what an eviction spares it
+    /// fits into an empty segment.
+    pub(crate) fn batch_len_max(&self) -> u64 {
+        (self.segment_len - self.segment_len / SPARE_SHARE).saturating_sub(RECORD_LEN_MAX).min(BATCH_LEN_MAX)
     }
 
     /// Enters records that have been written to the open segment.
@@ -205,15 +224,16 @@ impl Shelf {
     }
 
     /// Throws away the oldest segments until `wanted` more bytes fit. Frames of theirs that were read since go to `spare`.
-    fn make_room(&self, wanted: u64, spare: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<()> {
+    pub(crate) fn make_room(&self, wanted: u64, spare: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<()> {
         let _one_at_a_time = self.edit.lock();
+        let mut budget = self.segment_len / SPARE_SHARE;
         loop {
             let used = self.measure();
             if used + wanted <= self.quota {
                 return Ok(());
             }
             let Some(oldest) = self.listed()?.first().copied() else { return Ok(()) };
-            self.evict(oldest, spare)?;
+            self.evict(oldest, &mut budget, spare)?;
         }
     }
 
@@ -221,11 +241,11 @@ impl Shelf {
     pub(crate) fn shrink(&self) {
         let _one_at_a_time = self.edit.lock();
         if let Some(oldest) = self.listed().ok().and_then(|all| all.first().copied()) {
-            let _ = self.evict(oldest, &mut |_, _| {});
+            let _ = self.evict(oldest, &mut 0, &mut |_, _| {});
         }
     }
 
-    fn evict(&self, id: SegmentId, spare: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<()> {
+    fn evict(&self, id: SegmentId, budget: &mut u64, spare: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<()> {
         for path in [self.path(id), self.list_path(id)] {
             match fs::remove_file(path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -233,20 +253,21 @@ impl Shelf {
             }
         }
         let file = self.segments.write().remove(&id);
-        let (mut used, mut budget) = (Vec::new(), self.segment_len / 2);
+        let mut used = Vec::new();
         self.index.write().retain(|handle, place| {
             if place.segment == id && place.used.load(Ordering::Relaxed) {
                 used.push((*handle, place.span));
             }
             place.segment != id
         });
-        // A second chance for what is in use; half a segment at most, so that room is won each time.
+        // A second chance for what is in use; a part of a segment at most, so that room is won each time.
         for (handle, span) in used {
-            if budget >= u64::from(span.len)
+            let record_len = RECORD_HEAD_LEN as u64 + u64::from(span.len);
+            if *budget >= record_len
                 && let Some(file) = &file
                 && let Ok(frame) = read_frame(file, span)
             {
-                budget -= u64::from(span.len);
+                *budget -= record_len;
                 spare(&handle, frame);
             }
         }

@@ -11,9 +11,6 @@ use vouch_tree::BlockHandle;
 use super::segment::{Medium, RECORD_HEAD_LEN, Span, encode_record};
 use super::shelf::{Open, Shelf};
 
-/// Bytes gathered into one write.
-const BATCH_LEN_MAX: usize = 1 << 20;
-
 /// After a write has failed, nothing is written for so long.
 const PAUSE: Duration = Duration::from_secs(30);
 
@@ -54,7 +51,7 @@ pub(crate) fn run(shelf: &Shelf, medium: &dyn Medium, queue: &Receiver<Order>, q
                 }
                 Order::Flush(done) => flushed.push(done),
             }
-            next = if batch.bytes.len() < BATCH_LEN_MAX { queue.try_recv().ok() } else { None };
+            next = if (batch.bytes.len() as u64) < shelf.batch_len_max() { queue.try_recv().ok() } else { None };
         }
         if paused_until.is_some_and(|until| Instant::now() < until) {
             batch = Batch::default();
@@ -81,7 +78,8 @@ pub(crate) fn run(shelf: &Shelf, medium: &dyn Medium, queue: &Receiver<Order>, q
 }
 
 fn write(shelf: &Shelf, medium: &dyn Medium, open: &mut Option<Open>, mut batch: Batch) -> std::io::Result<()> {
-    if let Some(full) = open.take_if(|open| shelf.is_full(open)) {
+    let (len, count) = (batch.bytes.len() as u64, batch.records.len());
+    if let Some(full) = open.take_if(|open| !shelf.has_room(open, len, count)) {
         shelf.seal(&full);
     }
     let target = match open {

@@ -233,9 +233,7 @@ async fn release(writer: Arc<Writer>) {
 async fn open_database(tree: &Tree, options: &PullOptions) -> Result<Arc<Writer>> {
     let (db, hostid, iv, lock_wait) = (options.db.clone(), *tree.hostid(), tree.iv(), options.lock_wait);
     let writer = blocking(move || {
-        if !Database::exists(&db) {
-            Database::create(&db, hostid, iv)?;
-        }
+        Database::ensure(&db, hostid, iv, lock_wait)?;
         Ok(Database::open_write(&db, WriteOptions { lock_wait, ..WriteOptions::default() })?)
     });
     let writer = writer.await?;

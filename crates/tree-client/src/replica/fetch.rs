@@ -10,7 +10,7 @@ use vouch_tree::{BlockHandle, FrameKind, Iv};
 use super::batch::{FetchFailure, FetchedFrame, Request};
 use super::race::Race;
 use super::score::{Choice, HEDGE_MAX, ReplicaId};
-use super::set::ReplicaSet;
+use super::set::{Replica, ReplicaSet};
 use super::status::CounterCells;
 use crate::{Error, Result};
 
@@ -174,13 +174,13 @@ impl ReplicaSet {
         let queue = if want.urgency == Urgency::Reader { &replica.queues().readers } else { &replica.queues().bulk };
         match timeout(ATTEMPT_MAX, queue.send(request)).await {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => return (id, Err(FetchFailure::Failed("gone".into()))),
+            Ok(Err(_)) => return (id, Err(stopped(&replica))),
             Err(_) => return (id, Err(FetchFailure::Failed("too much is asked of it already".into()))),
         }
         loop {
             match timeout(ATTEMPT_MAX, &mut answered).await {
                 Ok(Ok(outcome)) => return (id, outcome),
-                Ok(Err(_)) => return (id, Err(FetchFailure::Failed("gone".into()))),
+                Ok(Err(_)) => return (id, Err(stopped(&replica))),
                 Err(_) => {}
             }
             let after = received(&());
@@ -225,6 +225,13 @@ impl ReplicaSet {
             .collect();
         if lines.is_empty() { self.resolve_error() } else { lines.join("; ") }
     }
+}
+
+/// The task that asks this replica has ended, as all do with their runtime. The pause that a failure brings keeps the search from spinning.
+fn stopped(replica: &Replica) -> FetchFailure {
+    let what = "this client no longer asks it: its runtime has ended".to_owned();
+    replica.failed(&what);
+    FetchFailure::Failed(what)
 }
 
 impl Search {

@@ -92,7 +92,7 @@ async fn an_expired_revision_fails_closed_until_a_newer_one_comes() {
     assert_eq!((error.class(), error.errno()), (ErrorClass::Expired, 5), "{error}");
     assert!(tree.try_walk(&root, b"file").unwrap().is_err(), "also where it is cached");
     clock.set(NOW - 10_000_000);
-    assert!(tree.walk(&root, b"file").await.is_ok(), "a clock that was wrong and is set right");
+    assert!(tree.walk(&root, b"file").await.is_err(), "a clock set back revives nothing");
     clock.set(NOW + u64::from(DURATION_S));
     replica.serve_revision(&publisher.publish(&text("y"), NOW + u64::from(DURATION_S) - 5));
     tokio::time::sleep(Duration::from_secs(6)).await;
@@ -110,6 +110,41 @@ async fn time_does_not_stop_with_a_clock_that_does() {
     clock.set(NOW - 1_000_000);
     tokio::time::sleep(Duration::from_secs(u64::from(DURATION_S) + 1)).await;
     assert!(matches!(tree.revision(), Err(Error::Expired { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_expired_stays_expired_after_a_restart_with_the_clock_set_back() {
+    let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
+    let mut publisher = Publisher::new(40);
+    let replica = TestReplica::new(&publisher.publish_for(&text("x"), NOW, 8), Fault::None, 1);
+    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let open = || {
+        let (client, name) = (client_with(&network, &clock, remembering(state.path())), publisher.name());
+        async move { client.open(&name, &TreeOptions::default()).await }
+    };
+    assert!(open().await.is_ok());
+    clock.set(NOW + 10);
+    assert_eq!(open().await.err().unwrap().class(), ErrorClass::Expired);
+    clock.set(NOW + 2);
+    assert_eq!(open().await.err().unwrap().class(), ErrorClass::Expired, "time was later before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_once_ran_ahead_costs_no_more_than_what_was_signed_then() {
+    let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
+    let mut publisher = Publisher::new(41);
+    let replica = TestReplica::new(&publisher.publish(&text("x"), NOW), Fault::None, 1);
+    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let next = publisher.publish(&text("y"), NOW + 5);
+    let open = || {
+        let (client, name) = (client_with(&network, &clock, remembering(state.path())), publisher.name());
+        async move { client.open(&name, &TreeOptions::default()).await }
+    };
+    clock.set(NOW + 100 * u64::from(DURATION_S));
+    assert_eq!(open().await.err().unwrap().class(), ErrorClass::Expired);
+    clock.set(NOW + 5);
+    replica.serve_revision(&next);
+    assert_eq!(open().await.unwrap().newest().number(), 2, "the next revision ends later than the one that was expired");
 }
 
 #[tokio::test(start_paused = true)]
@@ -213,7 +248,65 @@ async fn state_that_must_be_kept_and_cannot_be_is_an_error() {
     let published = publisher.publish(&text("x"), NOW);
     let network = TestNetwork::of(&publisher.location, &[TestReplica::new(&published, Fault::None, 1)]);
     let strict = client_with(&network, &TestClock::at(NOW), remembering(state.path()));
-    assert!(matches!(strict.open(&publisher.name(), &TreeOptions::default()).await, Err(Error::Local { .. })));
+    assert!(matches!(strict.open(&publisher.name(), &TreeOptions::default()).await, Err(Error::StateUnreadable { .. })));
     let lenient = client_with(&network, &TestClock::at(NOW), |options| options.state_dir = Some(state.path().into()));
     assert!(lenient.open(&publisher.name(), &TreeOptions::default()).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_has_forwarded_is_still_heard_when_it_revokes_itself_or_points_elsewhere() {
+    let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
+    let (mut old, mut new, mut newer) = (Publisher::new(42), Publisher::new(43), Publisher::new(44));
+    (new.location, newer.location) = ("new.test".into(), "newer.test".into());
+    let replica = TestReplica::new(&old.publish(&text("old"), NOW), Fault::None, 1);
+    let network = TestNetwork::of(&old.location, &[Arc::clone(&replica)]);
+    network.add("new.test", &TestReplica::new(&new.publish(&text("new"), NOW), Fault::None, 1));
+    network.add("newer.test", &TestReplica::new(&newer.publish(&text("newer"), NOW), Fault::None, 1));
+    let say = |time, body| {
+        let statement = KeyStatement::issue(&old.root, time, body).to_xdr();
+        replica.alter(|served| served.statements = vec![statement]);
+    };
+    let open = || {
+        let (client, name) = (client_with(&network, &clock, remembering(state.path())), old.name());
+        async move { client.open(&name, &TreeOptions::default()).await }
+    };
+    say(NOW, Body::Forwarding { to: new.name() });
+    let followed = open().await.unwrap();
+    assert_eq!(followed.name(), &new.name());
+
+    say(NOW + 1, Body::Forwarding { to: newer.name() });
+    let again = open().await.unwrap();
+    assert_eq!(again.name(), &newer.name(), "a pointer that is remembered is not the last word");
+    let moved = followed.refresh().await;
+    assert!(matches!(&moved, Err(Error::Forwarded { to }) if *to == newer.name()), "{moved:?}");
+    assert!(followed.revision().is_err());
+    assert!(again.refresh().await.is_ok(), "nothing new of either key");
+
+    say(NOW + 2, Body::Revocation { reason: "stolen".into() });
+    let revoked = again.refresh().await;
+    assert!(matches!(&revoked, Err(Error::Revoked { hostid, .. }) if *hostid == old.hostid()), "{revoked:?}");
+    assert!(matches!(again.revision(), Err(Error::Revoked { .. })));
+    let refused = open().await.err().unwrap();
+    assert!(matches!(refused, Error::Revoked { .. }), "{refused}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pointer_is_followed_within_seconds_where_the_old_host_is_gone() {
+    let (state, clock) = (tempfile::tempdir().unwrap(), TestClock::at(NOW));
+    let (mut old, mut new) = (Publisher::new(45), Publisher::new(46));
+    new.location = "new.test".into();
+    let replica = TestReplica::new(&old.publish(&text("old"), NOW), Fault::None, 1);
+    let network = TestNetwork::of(&old.location, &[Arc::clone(&replica)]);
+    network.add("new.test", &TestReplica::new(&new.publish(&text("new"), NOW), Fault::None, 1));
+    let pointer = KeyStatement::issue(&old.root, NOW, Body::Forwarding { to: new.name() }).to_xdr();
+    replica.alter(|served| served.statements = vec![pointer]);
+    let open = || {
+        let (client, name) = (client_with(&network, &clock, remembering(state.path())), old.name());
+        async move { client.open(&name, &TreeOptions::default()).await }
+    };
+    open().await.unwrap();
+    replica.set_fault(Fault::Stall);
+    let begun = tokio::time::Instant::now();
+    assert_eq!(open().await.unwrap().name(), &new.name());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }

@@ -191,3 +191,16 @@ async fn connections_that_are_closed_after_each_answer_cost_no_failure() {
     assert!(begun.elapsed() < Duration::from_millis(100), "{:?}", begun.elapsed());
     assert_eq!(tree.replicas()[0].failed, 0);
 }
+
+#[test]
+fn a_client_whose_runtime_has_ended_gives_an_error_and_does_not_spin() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    let mut publisher = Publisher::new(75);
+    let replica = TestReplica::new(&published(&mut publisher, 10), Fault::None, 1);
+    let first = runtime();
+    let tree = first.block_on(open(&publisher, &[replica]));
+    first.block_on(read(&tree, 0)).unwrap();
+    drop(first);
+    let error = runtime().block_on(read(&tree, 1)).unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Unreachable, "{error}");
+}

@@ -4,8 +4,10 @@
 
 mod faithful;
 mod freshness;
+mod full_disk;
 mod lifecycle;
 mod namespace;
+mod passthrough;
 mod revision;
 #[allow(unreachable_pub, reason = "shared by the other modules")]
 mod world;

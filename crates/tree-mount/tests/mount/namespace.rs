@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::time::Duration;
 
 use vouch_tree::statement::{Body, KeyStatement};
 use vouch_xdr::Xdr;
@@ -60,6 +61,24 @@ fn what_is_no_name_does_not_exist_and_what_can_not_be_reached_is_an_error() {
 }
 
 #[test]
+fn spellings_and_invented_hosts_of_a_key_are_links_that_nothing_remembers() {
+    let (a, b) = sites();
+    let Some(world) = World::of_namespace(vec![a.clone(), b.clone()]) else { return };
+    fs::metadata(world.path(a.name.to_string())).unwrap();
+    for i in 0..5000 {
+        // Without any contact: this key's tree is nowhere.
+        let spelling = format!("@A{i}.EXAMPLE,{}", b.name.hostid());
+        let to = fs::read_link(world.path(&spelling)).unwrap();
+        assert_eq!(to.to_str().unwrap(), format!("@a{i}.example,{}", b.name.hostid()));
+        let invented = format!("@a{i}.invalid,{}", a.name.hostid());
+        assert_eq!(fs::read_link(world.path(&invented)).unwrap().to_str().unwrap(), a.name.to_string());
+    }
+    assert_eq!(listed(&world), [a.name.to_string()]);
+    assert_eq!(fs::read(world.path(b.name.to_string()).join("file")).unwrap(), b"in b");
+    assert_eq!(fs::read(world.path(format!("@a1.invalid,{}/sub/file", a.name.hostid()))).unwrap(), b"in a");
+}
+
+#[test]
 fn a_forwarded_key_is_a_link_and_a_revoked_one_an_error() {
     let (a, b) = sites();
     a.state(KeyStatement::issue(a.root_key(), NOW as u64, Body::Forwarding { to: b.name.clone() }).to_xdr());
@@ -71,4 +90,24 @@ fn a_forwarded_key_is_a_link_and_a_revoked_one_an_error() {
     let world = World::of_namespace(vec![a, b.clone()]).unwrap();
     let refused = fs::metadata(world.path(b.name.to_string())).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::KEYREVOKED.raw_os_error()));
+}
+
+#[test]
+fn a_link_of_a_forwarded_key_follows_its_next_word() {
+    let (a, b) = sites();
+    let c = Site::new("c.example", 33);
+    fs::write(c.source().join("file"), b"in c").unwrap();
+    c.publish(NOW, 3600);
+    let say = |time, body| a.state(KeyStatement::issue(a.root_key(), time, body).to_xdr());
+    say(NOW as u64, Body::Forwarding { to: b.name.clone() });
+    let Some(world) = World::of_namespace_asking(vec![a.clone(), b.clone(), c.clone()], Duration::from_millis(200)) else { return };
+    let file = world.path(a.name.to_string()).join("file");
+    assert_eq!(fs::read(&file).unwrap(), b"in b");
+    say(NOW as u64 + 1, Body::Forwarding { to: c.name.clone() });
+    world.until(|| fs::read(&file).is_ok_and(|read| read == b"in c"));
+    say(NOW as u64 + 2, Body::Revocation { reason: "stolen".into() });
+    world.until(|| fs::read(&file).is_err());
+    let refused = fs::metadata(&file).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::KEYREVOKED.raw_os_error()));
+    assert!(!listed(&world).contains(&a.name.to_string()));
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::io::Errno;
+use vouch_tree_publish::Options;
 
 use crate::world::{NOW, Site, World, noise, survey};
 
@@ -174,4 +175,24 @@ fn a_listing_under_way_goes_on_in_the_version_in_which_it_began() {
     let missing = (1000..4000).filter(|n| !all.contains(&std::ffi::OsString::from(format!("name-{n:05}")))).count();
     assert_eq!(missing, 0, "no name that was there all the time is left out");
     assert_eq!(survey(&world.point), survey(&site.source()));
+}
+
+#[test]
+fn where_replicas_have_dropped_the_old_revision_a_read_moves_on_to_the_new_one() {
+    let site = Site::new("a.example", 19);
+    fs::create_dir(site.source().join("d")).unwrap();
+    for (name, seed) in [("leaf", 1), ("d/leaf", 2), ("d/large", 3)] {
+        fs::write(site.source().join(name), noise(seed, if name == "d/large" { 400_000 } else { 50_000 })).unwrap();
+    }
+    site.publish(NOW, 3600);
+    let Some(world) = World::of_tree(&site) else { return };
+    let mut open = File::open(world.path("d/large")).unwrap();
+    for (name, seed) in [("leaf", 4), ("d/leaf", 5), ("d/large", 6)] {
+        fs::write(site.source().join(name), noise(seed, if name == "d/large" { 400_000 } else { 50_000 })).unwrap();
+    }
+    site.publish_with(Options { keep: Some(1), ..Options::new(site.source(), site.name.clone(), NOW as u64, 3600) });
+    site.collect();
+    assert!(fs::read(world.path("leaf")).unwrap() == noise(4, 50_000), "the first read has the new content");
+    assert!(reread(&mut open).unwrap() == noise(6, 400_000));
+    assert!(fs::read(world.path("d/leaf")).unwrap() == noise(5, 50_000));
 }

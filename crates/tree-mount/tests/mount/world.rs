@@ -19,10 +19,10 @@ use vouch_oncrpc::{Accepted, Call, RecordReader, Reply, begin_record, end_record
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::protocol::{FsinfoOffer, GetDataArgs, GetDataResult, GetFsinfoArgs, GetFsinfoResult, Procedure};
 use vouch_tree::{Iv, TreeName};
-use vouch_tree_client::{Client, ClientOptions, Clock, Connector, Stream, Tree, TreeOptions};
+use vouch_tree_client::{Client, ClientOptions, Clock, Connector, DiskCacheOptions, Stream, Tree, TreeOptions};
 use vouch_tree_mount::{MountConfig, MountOptions, Mounted, mount_namespace, mount_tree};
 use vouch_tree_publish::{Options, Progress, Signer, publish};
-use vouch_tree_store::{Database, FrameSource, WriteOptions};
+use vouch_tree_store::{CollectOptions, Database, FrameSource, WriteOptions};
 use vouch_xdr::{Writer, Xdr};
 
 /// When the tests happen.
@@ -92,6 +92,11 @@ impl Site {
         let writer = Database::open_write(&self.dir.path().join("db"), WriteOptions::default()).unwrap();
         let signer = Signer { key: &self.signing, cert: self.cert };
         publish(&writer, &signer, &options, &Progress::default()).unwrap();
+    }
+
+    /// Drops what no kept revision reaches.
+    pub fn collect(&self) {
+        Database::collect(&self.dir.path().join("db"), CollectOptions::default()).unwrap();
     }
 
     fn replies(&self, call: &Call<'_>) -> Vec<u8> {
@@ -186,7 +191,25 @@ impl World {
     }
 
     pub fn of_tree_with(site: &Arc<Site>, choose: impl FnOnce(&mut MountOptions)) -> Option<Self> {
-        let mut world = Self::start(vec![site.clone()])?;
+        Self::mounting(Self::start(vec![site.clone()], |_| {})?, site, choose)
+    }
+
+    /// The same with a disk cache.
+    pub fn of_tree_with_cache(site: &Arc<Site>, cache: DiskCacheOptions, choose: impl FnOnce(&mut MountOptions)) -> Option<Self> {
+        Self::mounting(Self::start(vec![site.clone()], |client| client.disk_cache = Some(cache))?, site, choose)
+    }
+
+    /// The same with a disk cache and a memory of what was seen, both on one disk, and little memory for frames.
+    pub fn of_tree_on_disk(site: &Arc<Site>, disk: &Path, quota_bytes: u64, choose: impl FnOnce(&mut MountOptions)) -> Option<Self> {
+        let world = Self::start(vec![site.clone()], |client| {
+            client.disk_cache = Some(DiskCacheOptions { dir: disk.join("cache"), quota_bytes });
+            client.state_dir = Some(disk.join("state"));
+            client.memory_cache_bytes = 1 << 20;
+        })?;
+        Self::mounting(world, site, choose)
+    }
+
+    fn mounting(mut world: Self, site: &Arc<Site>, choose: impl FnOnce(&mut MountOptions)) -> Option<Self> {
         let config = world.config(choose);
         let tree = world.runtime.block_on(world.client.open(&site.name, &TreeOptions::default())).unwrap();
         world.mounted = Some(world.runtime.block_on(mount_tree(config, tree.clone())).unwrap());
@@ -196,7 +219,7 @@ impl World {
 
     /// Mounts the tree at a directory of the caller's.
     pub fn of_tree_at(site: &Arc<Site>, point: PathBuf) -> Option<Self> {
-        let mut world = Self::start(vec![site.clone()])?;
+        let mut world = Self::start(vec![site.clone()], |_| {})?;
         world.point = point;
         let config = world.config(|_| {});
         let tree = world.runtime.block_on(world.client.open(&site.name, &TreeOptions::default())).unwrap();
@@ -206,21 +229,26 @@ impl World {
 
     /// Mounts the namespace.
     pub fn of_namespace(sites: Vec<Arc<Site>>) -> Option<Self> {
-        let mut world = Self::start(sites)?;
+        Self::of_namespace_asking(sites, Duration::from_secs(3600))
+    }
+
+    /// The same, where replicas are asked again after `interval`.
+    pub fn of_namespace_asking(sites: Vec<Arc<Site>>, interval: Duration) -> Option<Self> {
+        let mut world = Self::start(sites, |client| client.refresh_interval = Some(interval))?;
         let config = world.config(|_| {});
         let mounting = mount_namespace(config, world.client.clone(), TreeOptions::default());
         world.mounted = Some(world.runtime.block_on(mounting).unwrap());
         Some(world)
     }
 
-    fn start(sites: Vec<Arc<Site>>) -> Option<Self> {
+    fn start(sites: Vec<Arc<Site>>, choose: impl FnOnce(&mut ClientOptions)) -> Option<Self> {
         if !has_fuse() {
             return None;
         }
         let _ = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).with_test_writer().try_init();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let clock = Arc::new(TestClock(AtomicI64::new(NOW)));
-        let options = ClientOptions {
+        let mut options = ClientOptions {
             connector: Arc::new(Network(sites)),
             clock: clock.clone(),
             deadline: Duration::from_secs(3),
@@ -228,6 +256,7 @@ impl World {
             seed: Some(1),
             ..ClientOptions::default()
         };
+        choose(&mut options);
         let guard = runtime.enter();
         let client = Client::new(options).unwrap();
         drop(guard);

@@ -179,14 +179,40 @@ impl Xdr for InteriorPage {
             return Err(XdrError::Invalid("page height"));
         }
         let count = r.count(r.remaining() / CHILD_LEN_MIN)?;
+        let mut entries_below = 0_u64;
         let mut children: Vec<Child> = Vec::with_capacity(count);
         for _ in 0..count {
             let child = Child::decode(r)?;
             if child.entries == 0 || children.last().is_some_and(|last| last.first >= child.first) {
                 return Err(XdrError::Invalid("order of directory pages"));
             }
+            // No directory has more entries than a number counts, and nobody who adds them up need look out.
+            entries_below = entries_below.checked_add(child.entries).ok_or(XdrError::Invalid("count of directory entries"))?;
             children.push(child);
         }
         if children.is_empty() { Err(XdrError::Invalid("empty directory page")) } else { Ok(Self { height: height as u8, children }) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(entries: &[u64]) -> Vec<u8> {
+        let child = |(i, &entries): (usize, &u64)| Child {
+            first: FileName::parse(format!("{i}").as_bytes()).unwrap(),
+            handle: BlockHandle::from_bytes([i as u8; 32]),
+            entries,
+        };
+        InteriorPage { height: 1, children: entries.iter().enumerate().map(child).collect() }.to_xdr()
+    }
+
+    #[test]
+    fn more_entries_than_a_number_counts_are_refused() {
+        assert!(InteriorPage::from_xdr(&page(&[u64::MAX - 1, 1])).is_ok());
+        for entries in [[u64::MAX, 1], [1 << 63, 1 << 63]] {
+            assert_eq!(InteriorPage::from_xdr(&page(&entries)), Err(XdrError::Invalid("count of directory entries")));
+        }
+        assert!(InteriorPage::from_xdr(&page(&[1, 0])).is_err());
     }
 }

@@ -1,7 +1,6 @@
 //! `vouch certify`: the next signing key of a root key.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::Serialize;
 use vouch_tree::key::{SecretKey, SigningCert};
@@ -11,6 +10,7 @@ use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::key_directory as keys;
 use crate::passphrase::PassphraseArgs;
+use crate::validity::ValidityArgs;
 use crate::{output, when};
 
 /// Make a new signing key and certify it with the root key.
@@ -34,12 +34,8 @@ pub(crate) struct Args {
     serial: Option<u64>,
     #[command(flatten)]
     passphrase: PassphraseArgs,
-    /// How long the signing key is certified.
-    #[arg(long, value_name = "DURATION", default_value = "1y", value_parser = when::parse_duration, conflicts_with = "until")]
-    valid_for: Duration,
-    /// Until when the signing key is certified: 2027-11-21 or 2027-11-21T10:00:00Z.
-    #[arg(long, value_name = "DATE", value_parser = when::parse_date)]
-    until: Option<u64>,
+    #[command(flatten)]
+    validity: ValidityArgs,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -47,7 +43,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let now = when::now_s();
-    let not_after = when::end(now, args.until, args.valid_for)?;
+    let not_after = args.validity.not_after(now)?;
     if !args.keys.join(keys::ROOT_KEY).exists() {
         return Err(
             Failure::not_found(args.keys.join(keys::ROOT_KEY).display(), "no such file").cure("name the directory with the root key")
@@ -66,6 +62,10 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
                 .cure("give one above all before by --serial"));
         }
     };
+    if serial == u64::MAX {
+        return Err(Failure::usage(format_args!("serial {serial}"), "is the last that there is, so this key could never be replaced")
+            .cure("give the one after the newest certificate's"));
+    }
     let root = keys::read_secret(&args.keys.join(keys::ROOT_KEY), Role::Root, &args.passphrase)?;
     let signing = SecretKey::from_seed(&*keys::random()?);
     let cert = SigningCert::issue(&root, signing.public(), serial, now, not_after);

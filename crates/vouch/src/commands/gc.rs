@@ -17,7 +17,10 @@ use crate::{output, progress, when};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch gc --db /srv/db\n  vouch gc --db /srv/db --keep 5             forget all but the newest 5 and the tagged ones first\n  \
-                  vouch gc --db /srv/db --drop-tag v1.0      forget a tag, then what only it kept"
+                  vouch gc --db /srv/db --drop-tag v1.0      forget a tag, then what only it kept\n  \
+                  vouch gc --db /srv/db --repair             build a damaged index anew first\n\n\
+                  What a publication or pull that was interrupted has stored is given back as well: let the next one finish first, or it fetches \
+                  or reads that again. One that runs is waited for."
 )]
 pub(crate) struct Args {
     /// The database.
@@ -29,6 +32,9 @@ pub(crate) struct Args {
     /// First remove this tag; may be repeated.
     #[arg(long, value_name = "TAG")]
     drop_tag: Vec<String>,
+    /// First build the index anew from the packs, each frame of which is hashed: for a database whose index `vouch verify --db` finds damaged.
+    #[arg(long)]
+    repair: bool,
     /// How long to wait for another writer of the database to end.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = when::parse_duration)]
     wait: Duration,
@@ -38,10 +44,17 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
+    let started = Instant::now();
+    let bar = progress::spinner(global, "collecting");
+    let tick = |now: Progress| bar.set_message(progress::stage_text(&now));
+    let options = || CollectOptions { lock_wait: args.wait, progress: Some(&tick), ..CollectOptions::default() };
+    let mut repaired = None;
+    if args.repair {
+        repaired = Some(Database::repair(&args.db, &options())?);
+    }
     let mut forgotten = 0;
     if args.keep.is_some() || !args.drop_tag.is_empty() {
-        let options = WriteOptions { lock_wait: args.wait, ..WriteOptions::default() };
-        let writer = Database::open_write(&args.db, options)?;
+        let writer = Database::open_write(&args.db, WriteOptions { lock_wait: args.wait, ..WriteOptions::default() })?;
         for tag in &args.drop_tag {
             if !writer.drop_tag(tag)? {
                 return Err(Failure::not_found(format_args!("--drop-tag {tag}"), "no kept revision has this tag")
@@ -52,14 +65,12 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
             forgotten = writer.retain(keep as usize)?;
         }
     }
-    let started = Instant::now();
-    let bar = progress::spinner(global, "collecting");
-    let tick = |now: Progress| bar.set_message(progress::stage_text(&now));
-    let done = Database::collect(&args.db, CollectOptions { lock_wait: args.wait, progress: Some(&tick), ..CollectOptions::default() })?;
+    let done = Database::collect(&args.db, options())?;
     bar.finish_and_clear();
     let freed = done.bytes_before.saturating_sub(done.bytes_after);
     if args.json {
         return output::json(&Report {
+            frames_indexed_anew: repaired.map(|repaired| repaired.frames),
             revisions_forgotten: forgotten as u64,
             frames_kept: done.live_frames,
             frames_dropped: done.dropped_frames,
@@ -69,8 +80,11 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
             seconds: started.elapsed().as_secs_f64(),
         });
     }
+    let anew = repaired.map_or_else(String::new, |repaired| {
+        format!("index built anew: {} frames in {}\n", repaired.frames, output::bytes(repaired.bytes))
+    });
     output::text(&format!(
-        "kept {} frames in {}, dropped {} frames, freed {} in {:.1} s\n",
+        "{anew}kept {} frames in {}, dropped {} frames, freed {} in {:.1} s\n",
         done.live_frames,
         output::bytes(done.bytes_after),
         done.dropped_frames,
@@ -81,6 +95,9 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
 
 #[derive(Serialize)]
 struct Report {
+    /// Only after a repair.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frames_indexed_anew: Option<u64>,
     revisions_forgotten: u64,
     frames_kept: u64,
     frames_dropped: u64,

@@ -42,7 +42,7 @@ pub(crate) struct Args {
     /// An older revision.
     #[arg(long, value_name = "N")]
     revision: Option<u64>,
-    /// Do not keep owners, even as root.
+    /// Do not keep owners, even as root, nor what gives rights with them: set-id bits, and the attributes security.* (capabilities) and trusted.*.
     #[arg(long)]
     no_owner: bool,
     /// Do not keep extended attributes.

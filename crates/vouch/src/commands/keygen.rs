@@ -1,7 +1,6 @@
 //! `vouch keygen`: a root key, and a first signing key that it certifies.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use serde::Serialize;
 use vouch_tree::key::{SecretKey, SigningCert};
@@ -11,6 +10,7 @@ use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::key_directory as keys;
 use crate::passphrase::PassphraseArgs;
+use crate::validity::ValidityArgs;
 use crate::{interrupt, output, when};
 
 /// Make the keys of a new tree.
@@ -30,12 +30,8 @@ pub(crate) struct Args {
     passphrase: bool,
     #[command(flatten)]
     passphrase_source: PassphraseArgs,
-    /// How long the signing key is certified.
-    #[arg(long, value_name = "DURATION", default_value = "1y", value_parser = when::parse_duration, conflicts_with = "until")]
-    valid_for: Duration,
-    /// Until when the signing key is certified: 2027-11-21 or 2027-11-21T10:00:00Z.
-    #[arg(long, value_name = "DATE", value_parser = when::parse_date)]
-    until: Option<u64>,
+    #[command(flatten)]
+    validity: ValidityArgs,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -43,7 +39,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let now = when::now_s();
-    let not_after = when::end(now, args.until, args.valid_for)?;
+    let not_after = args.validity.not_after(now)?;
     keys::create_directory(&args.out)?;
     let names = [keys::ROOT_KEY, keys::ROOT_PUBLIC, keys::ROOT_SERIAL, keys::SIGNING_KEY, keys::SIGNING_CERT];
     let paths = names.map(|name| args.out.join(name));

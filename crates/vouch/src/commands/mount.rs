@@ -1,5 +1,6 @@
 //! `vouch mount`: published trees as a file system.
 
+use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -27,7 +28,7 @@ use crate::{interrupt, logging, output, size};
 pub(crate) struct Args {
     /// The tree, or with --auto the mount point.
     #[arg(value_name = "NAME")]
-    first: std::ffi::OsString,
+    first: OsString,
     /// The mount point.
     #[arg(value_name = "DIR", required_unless_present = "auto")]
     second: Option<PathBuf>,
@@ -64,6 +65,10 @@ pub(crate) struct Args {
     /// The kernel's read-ahead.
     #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = size::parse)]
     read_ahead: u64,
+    /// Let the kernel read large files that are wholly cached by itself: as fast as local ones, but each open of any file asks. Needs root and the
+    /// disk cache; what guards the copies is told in SECURITY.md.
+    #[arg(long)]
+    passthrough: bool,
     #[command(flatten)]
     client: ClientArgs,
 }
@@ -135,10 +140,19 @@ fn mount_options(args: &Args) -> Outcome<MountOptions> {
             Xattrs::On => XattrMode::On,
             Xattrs::Off => XattrMode::Off,
         },
+        passthrough: args.passthrough,
         // Several of the client's operations may be behind one system call.
         deadline: args.client.timeout().saturating_mul(2),
         ..MountOptions::default()
     })
+}
+
+/// The arguments of the process behind. After `--` there are no options.
+fn arguments_behind(ours: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = ours.collect();
+    let at = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
+    arguments.insert(at, "--detached".into());
+    arguments
 }
 
 /// Starts this same command again in a session of its own, and waits for its word that it has mounted. A fork of this process
@@ -146,7 +160,7 @@ fn mount_options(args: &Args) -> Outcome<MountOptions> {
 fn detach() -> Outcome {
     let program = std::env::current_exe().at("this program")?;
     let mut command = Command::new(program);
-    command.args(std::env::args_os().skip(1)).arg("--detached").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(arguments_behind(std::env::args_os().skip(1))).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().at("the mount behind")?;
     // What it says before it has mounted is passed on. Its pipes break when this process ends, so that nobody who waits for the
     // end of our own output waits for the end of the mount; later words go to the log.
@@ -167,4 +181,16 @@ fn detach() -> Outcome {
         Some(code) => Failure::silent(code),
         None => Failure::new("the mount behind", Cause::Io(io::Error::other(format!("ended with {status}")))),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_to_the_process_behind_is_an_option_also_before_a_double_dash() {
+        let behind = |line: &str| arguments_behind(line.split(' ').map(OsString::from)).join(std::ffi::OsStr::new(" "));
+        assert_eq!(behind("mount --background NAME DIR"), "mount --background NAME DIR --detached");
+        assert_eq!(behind("mount --background -- NAME DIR"), "mount --background --detached -- NAME DIR");
+    }
 }

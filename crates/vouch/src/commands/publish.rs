@@ -23,7 +23,9 @@ use crate::{interrupt, key_directory as keys, output, progress, when};
 #[command(after_help = "Examples:\n  vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org\n  \
                   vouch publish /srv/tree --db /srv/db --keys keys --location pub.example.org --tag v1.2 --keep 30\n\n\
                   Publish again well within --duration, even if nothing has changed: clients refuse a revision that has expired.\n\
-                  A directory that holds a file `.vouch-opaque` lists only what has been referenced, as does one named by --opaque.")]
+                  A directory that holds a file `.vouch-opaque` lists only what has been referenced, as does one named by --opaque.\n\
+                  Where the clock was ahead at the last publication (\"starts at ..., which is in the future\"): set it right, then publish once \
+                  with --clock-was-ahead. A certificate from that time is not valid yet: make another by `vouch certify`.")]
 pub(crate) struct Args {
     /// The directory to publish.
     #[arg(value_name = "DIR")]
@@ -40,6 +42,11 @@ pub(crate) struct Args {
     /// How long the revision is valid: your promise of the next one.
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = when::parse_duration)]
     duration: Duration,
+    /// Publish although the newest revision starts in the future of this clock, because the clock was ahead when that was made and is
+    /// right now. Clients with a right clock refused that revision and take this one; one whose clock was ahead as well refuses this one
+    /// until that time, or until the tree's file in its state directory is moved away.
+    #[arg(long)]
+    clock_was_ahead: bool,
     /// A name for this revision; tagged revisions are kept.
     #[arg(long, value_name = "TAG")]
     tag: Option<String>,
@@ -82,15 +89,9 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     if !args.source.is_dir() {
         return Err(Failure::not_found(args.source.display(), "no such directory").cure("name the directory to publish"));
     }
-    if !Database::exists(&args.db) {
-        Database::create(&args.db, hostid, Iv::from_bytes(*keys::random()?))?;
-    }
-    let writer = Database::open_write(&args.db, WriteOptions { lock_wait: args.wait, ..WriteOptions::default() })?;
-    if writer.hostid() != hostid {
-        return Err(Failure::input(args.db.display(), format_args!("is the database of another tree, {}", writer.hostid()))
-            .cure("choose another --db, or the --keys of that tree"));
-    }
+    let (db, wait) = (args.db, args.wait);
     let options = Options {
+        clock_was_ahead: args.clock_was_ahead,
         tag: args.tag,
         keep: args.keep.map(|keep| keep as usize),
         rehash: args.rehash,
@@ -101,6 +102,14 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         threads: args.threads,
         ..Options::new(args.source, name, when::now_s(), duration_s)
     };
+    // Before anything is made: what can't be published leaves no database behind.
+    vouch_tree_publish::check_options(&options)?;
+    Database::ensure(&db, hostid, Iv::from_bytes(*keys::random()?), wait)?;
+    let writer = Database::open_write(&db, WriteOptions { lock_wait: wait, ..WriteOptions::default() })?;
+    if writer.hostid() != hostid {
+        return Err(Failure::input(db.display(), format_args!("is the database of another tree, {}", writer.hostid()))
+            .cure("choose another --db, or the --keys of that tree"));
+    }
     let progress = Arc::new(Progress::default());
     let stop = progress.clone();
     let taken = interrupt::take(move || stop.stop());

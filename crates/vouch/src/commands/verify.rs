@@ -88,8 +88,18 @@ async fn of_tree(args: &Args, path: &TreePath, global: &Global) -> Outcome<Repor
 fn of_database(db: &Path, global: &Global) -> Outcome<Report> {
     let bar = progress::spinner(global, "verifying");
     let tick = |now: Progress| bar.set_message(progress::stage_text(&now));
-    let found = Database::verify(db, Some(&tick))?;
+    let found = Database::verify(db, Some(&tick));
     bar.finish_and_clear();
+    let found = match found {
+        Ok(found) => found,
+        // So damaged that it can't be opened.
+        Err(error) => {
+            let Some(problem) = error.as_damage() else { return Err(error.into()) };
+            let mut report = Report { what: db.display().to_string(), ..Report::default() };
+            report.add_problem(problem);
+            return Ok(report);
+        }
+    };
     let mut report = Report {
         what: db.display().to_string(),
         frames: found.frames,

@@ -84,7 +84,7 @@ pub(super) const TICK: Duration = Duration::from_secs(1);
 /// Descriptors kept back from connections: packs and segments of the databases, listeners, epoll, logs, the metrics page.
 pub(super) const DESCRIPTORS_RESERVED: usize = 1024;
 
-/// Connections of the metrics and health page at once: one scraper, one balancer, somebody looking.
+/// Connections of the metrics and health page at once: one scraper, one balancer, somebody looking. The oldest makes room for one more.
 pub(super) const PAGE_CONNECTIONS_MAX: usize = 64;
 
 /// A request to the metrics page must be made, and its answer taken, within this.

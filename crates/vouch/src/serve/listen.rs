@@ -9,7 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::limits::BACKLOG;
 
 /// Binds `threads` listeners to one address. Port 0 takes a free one, the same for all.
-pub(super) fn bind(address: SocketAddr, threads: usize) -> io::Result<Vec<TcpListener>> {
+pub(crate) fn bind(address: SocketAddr, threads: usize) -> io::Result<Vec<TcpListener>> {
     // Several processes may share a port by SO_REUSEPORT, and would then each get some of the connections, which nobody
     // means who starts a replica twice. A socket without it finds out.
     let probe = socket(address, false)?;

@@ -33,6 +33,8 @@ mod trees;
 mod worker;
 
 pub use limits::{CONNECTION_LEN_MAX, Limits};
+pub(crate) use listen::bind;
+pub(crate) use page::{PageSource, run as run_page};
 pub use sandbox::{SandboxError, SandboxMode};
 
 use answer::Replica;

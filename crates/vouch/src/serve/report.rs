@@ -48,6 +48,16 @@ struct TreeHealth {
     bytes: Option<u64>,
 }
 
+impl super::page::PageSource for Report {
+    fn metrics(&self) -> String {
+        Report::metrics(self)
+    }
+
+    fn health(&self, now_s: u64) -> (bool, String) {
+        Report::health(self, now_s)
+    }
+}
+
 /// Picks a counter.
 type OneCount = fn(&Counters) -> &Count;
 

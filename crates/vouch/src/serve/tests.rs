@@ -462,6 +462,17 @@ fn health_tells_fresh_from_expired() {
 }
 
 #[test]
+fn packs_cut_short_show_in_the_health() {
+    let made = Made::new(1);
+    made.commit(1, u32::MAX);
+    for pack in std::fs::read_dir(made.path().join("packs")).unwrap() {
+        std::fs::write(pack.unwrap().path(), "").unwrap();
+    }
+    let (status, body) = serve(&made).http("/health");
+    assert!(status == 503 && body.contains("bytes where"), "{body}");
+}
+
+#[test]
 fn nothing_is_written_to_the_database() {
     let made = Made::new(1);
     made.commit(1, u32::MAX);
@@ -472,14 +483,14 @@ fn nothing_is_written_to_the_database() {
     assert_eq!(listing(&made.path()), before);
 }
 
-fn listing(dir: &Path) -> Vec<(PathBuf, u64)> {
+fn listing(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
         let metadata = entry.metadata().unwrap();
         if metadata.is_dir() {
             found.extend(listing(&entry.path()));
         } else {
-            found.push((entry.path(), metadata.len()));
+            found.push((entry.path(), std::fs::read(entry.path()).unwrap()));
         }
     }
     found.sort();

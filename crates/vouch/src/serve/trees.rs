@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use vouch_oncrpc::{Accepted, Reply, begin_record, end_record};
@@ -74,6 +75,9 @@ pub(super) struct Tree {
 struct State {
     offer: Arc<Offer>,
     trouble: Option<String>,
+    /// When the packs' lengths were looked at, and whether one is wrong.
+    packs_checked: Instant,
+    pack_trouble: Option<String>,
 }
 
 /// What a replica answers to GETFSINFO while a revision is the newest.
@@ -102,7 +106,10 @@ impl Tree {
     /// Opens a database and makes its offer ready.
     pub(super) fn open(path: &Path) -> vouch_tree_store::Result<Self> {
         let snapshot = Database::open_read(path)?;
-        let state = State { offer: Arc::new(Offer::new(&snapshot)), trouble: None };
+        // Served all the same: what is whole of it is of use, and readers verify.
+        let pack_trouble = snapshot.check_packs().err().map(|error| error.to_string());
+        let offer = Arc::new(Offer::new(&snapshot));
+        let state = State { offer, trouble: pack_trouble.clone(), packs_checked: Instant::now(), pack_trouble };
         Ok(Self { hostid: snapshot.hostid(), path: path.to_owned(), snapshot, state: RwLock::new(state) })
     }
 
@@ -122,9 +129,18 @@ impl Tree {
         });
         match looked {
             Ok(new) => {
-                let offer = if new { Arc::new(Offer::new(&self.snapshot)) } else { self.offer() };
-                *self.state.write() = State { offer, trouble: None };
-                Ok(new)
+                let mut next = self.state.read().clone();
+                if new {
+                    next.offer = Arc::new(Offer::new(&self.snapshot));
+                }
+                if new || next.packs_checked.elapsed() >= PACKS_CHECK_INTERVAL {
+                    next.pack_trouble = self.snapshot.check_packs().err().map(|error| error.to_string());
+                    next.packs_checked = Instant::now();
+                }
+                next.trouble = next.pack_trouble.clone();
+                let trouble = next.trouble.clone();
+                *self.state.write() = next;
+                trouble.map_or(Ok(new), Err)
             }
             Err(trouble) => {
                 self.state.write().trouble = Some(trouble.clone());
@@ -210,3 +226,6 @@ fn record(result: GetFsinfoResult) -> Arc<[u8]> {
     end_record(&mut bytes, start, 0);
     bytes.into()
 }
+
+/// How often packs are looked at while no new revision comes: one system call for each 32 MiB of a database.
+const PACKS_CHECK_INTERVAL: Duration = Duration::from_secs(30);

@@ -26,6 +26,10 @@ fn bad_values_give_one_line_and_their_code() {
         (4, &["publish", "no-such", "--db", "db", "--keys", "keys", "--location", "h"]),
         (4, &["publish", "src", "--db", "db", "--keys", "no-such", "--location", "h"]),
         (3, &["publish", "src", "--db", "db", "--keys", "keys", "--location", "a b"]),
+        (3, &["publish", "src", "--db", "new", "--keys", "keys", "--location", "h", "--tag", ""]),
+        (3, &["publish", "src", "--db", "new", "--keys", "keys", "--location", "h", "--opaque", "no-such"]),
+        (3, &["publish", "src", "--db", "keys", "--keys", "keys", "--location", "h"]),
+        (7, &["keygen", "--out", "/proc/new"]),
         (4, &["gc", "--db", "no-such"]),
         (4, &["serve", "--db", "no-such", "--listen", "127.0.0.1:0"]),
         (3, &["pull", "junk", "--db", "mirror"]),
@@ -48,6 +52,27 @@ fn bad_values_give_one_line_and_their_code() {
         let said = world.fails(*code, *args);
         assert!(said.starts_with(&format!("vouch: {}: ", args[0])), "{args:?}: {said}");
         assert!(!said.contains("os error"), "{said}");
+    }
+    assert!(!world.path("new").exists(), "a refused option leaves no database behind");
+}
+
+#[test]
+fn a_database_that_can_not_be_opened_for_damage_fails_verification() {
+    for damage in ["manifest", "segment", "gone", "pack"] {
+        let world = World::new();
+        world.small_tree();
+        world.publish();
+        let first = |dir: &str| std::fs::read_dir(world.path(dir)).unwrap().next().unwrap().unwrap().path();
+        match damage {
+            "manifest" => std::fs::write(world.path("db/manifest"), "no manifest").unwrap(),
+            "segment" => std::fs::write(first("db/index"), "").unwrap(),
+            "gone" => std::fs::remove_file(first("db/index")).unwrap(),
+            _ => std::fs::write(first("db/packs"), "").unwrap(),
+        }
+        let output = world.run(["verify", "--db", "db"]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{damage}: {said}");
+        assert!(said.contains("PROBLEMS") && !said.contains("`vouch verify"), "{damage}: {said}");
     }
 }
 

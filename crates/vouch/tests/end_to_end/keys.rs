@@ -39,6 +39,7 @@ fn certificates_count_up_and_the_old_pair_is_kept() {
         assert!(world.path("keys").join(name).exists(), "{name}");
     }
     assert!(world.fails(2, ["certify", "keys", "--serial", "3"]).contains("issued already"));
+    assert!(world.fails(2, ["certify", "keys", "--serial", "18446744073709551615"]).contains("never be replaced"));
     // With the root key elsewhere the new pair goes where it is asked to.
     world.ok(["certify", "keys", "--out", "elsewhere"]);
     assert!(world.path("elsewhere/signing.key").exists() && !world.path("elsewhere/root.key").exists());
@@ -77,6 +78,10 @@ fn statements_are_made_checked_and_passed_on() {
     bytes[last] ^= 1;
     world.write("altered", format!("{header}\n{}\n", data_encoding::BASE64.encode(&bytes)));
     assert!(world.fails(5, ["revoke", "--statement", "altered"]).contains("signature"));
+    // A pointer to itself.
+    let own = world.ok(["name", "keys", "--location", "elsewhere.example"]);
+    assert!(world.fails(3, ["forward", "keys", "--to", own.trim(), "--out", "circle"]).contains("forwards from"));
+    assert!(!world.path("circle").exists());
     // Another tree's database.
     world.ok(["keygen", "--out", "other"]);
     world.ok(["revoke", "other", "--out", "of-other"]);

@@ -2,8 +2,11 @@
 //! Each test has its own directory, keys, database, replicas on free ports, state and cache, and leaves nothing behind.
 
 mod bad_input;
+mod exporting;
 mod keys;
+mod killing;
 mod mounting;
+mod ordinary_user;
 mod publishing;
 mod reading;
 mod trust;

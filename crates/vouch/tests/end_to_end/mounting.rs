@@ -5,18 +5,17 @@ use std::os::unix::fs::FileExt as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::world::{Mount, World, eventually, have_fuse, have_python, is_root};
+use crate::world::{Mount, Mounted, World, eventually, have_python, is_root};
 
 #[test]
 fn a_mount_shows_every_odd_case_as_it_is() {
-    if !have_fuse() || !have_python() {
+    if !have_python() {
         return;
     }
-    let world = World::new();
-    assert!(world.script("odd-tree", ["src", "--large", "20000", "--depth", "1000"]).status.success());
-    world.publish();
-    let _replica = world.serve();
-    let mount = Mount::new(&world, "mnt", &[&world.name("")]);
+    let odd_tree = |world: &World| {
+        assert!(world.script("odd-tree", ["src", "--large", "20000", "--depth", "1000"]).status.success());
+    };
+    let Some(Mounted { world, mount, replica: _replica }) = Mounted::of(&[], &[], odd_tree) else { return };
     // Attributes of the kernel's own name spaces are root's to see.
     world.assert_same("src", "mnt", if is_root() { &[] } else { &["--no-xattr"] });
     assert_eq!(mount.terminate(), Some(0));
@@ -25,16 +24,12 @@ fn a_mount_shows_every_odd_case_as_it_is() {
 
 #[test]
 fn a_new_revision_appears_under_an_open_file() {
-    if !have_fuse() {
-        return;
-    }
-    let world = World::new();
-    world.small_tree();
-    world.write("src/doomed", "doomed\n");
+    let with_doomed = |world: &World| {
+        world.small_tree();
+        world.write("src/doomed", "doomed\n");
+    };
     // Short, so that the mount looks for news often.
-    world.publish_with(&["--duration", "20s"]);
-    let _replica = world.serve();
-    let mount = Mount::new(&world, "mnt", &[&world.name("")]);
+    let Some(Mounted { world, mount, replica: _replica }) = Mounted::of(&[], &["--duration", "20s"], with_doomed) else { return };
     let open = fs::File::open(mount.path("dir/numbers")).expect("published");
     let mut start = [0; 4];
     open.read_exact_at(&mut start, 0).expect("verified bytes");
@@ -49,28 +44,41 @@ fn a_new_revision_appears_under_an_open_file() {
 
 #[test]
 fn the_namespace_reaches_trees_by_their_names() {
-    if !have_fuse() {
-        return;
-    }
-    let world = World::new();
-    world.small_tree();
-    world.publish();
-    let _replica = world.serve();
-    let mount = Mount::new(&world, "vouch", &["--auto"]);
-    assert_eq!(fs::read_to_string(mount.path(world.name("/hello"))).expect("reached by its name"), "hello world\n");
-    assert!(fs::metadata(mount.path("no-name")).is_err());
+    let Some(Mounted { world, mount: _mount, replica: _replica }) = Mounted::new(&[]) else { return };
+    let namespace = Mount::new(&world, "vouch", &["--auto"]);
+    assert_eq!(fs::read_to_string(namespace.path(world.name("/hello"))).expect("reached by its name"), "hello world\n");
+    assert!(fs::metadata(namespace.path("no-name")).is_err());
+}
+
+#[test]
+fn opaque_directories_list_only_what_was_referred_to() {
+    let with_opaque = |world: &World| {
+        world.small_tree();
+        for name in ["option/first", "option/second", "marker/.vouch-opaque", "marker/first", "marker/below/second"] {
+            world.write(&format!("src/{name}"), name);
+        }
+    };
+    let Some(Mounted { mount, replica: _replica, .. }) = Mounted::of(&[], &["--opaque", "option"], with_opaque) else { return };
+    let listed = |dir: &str| {
+        let names = fs::read_dir(mount.path(dir)).expect("a directory").map(|entry| entry.expect("an entry").file_name());
+        let mut names: Vec<_> = names.map(|name| name.into_string().expect("UTF-8")).collect();
+        names.sort();
+        names
+    };
+    assert_eq!((listed("option"), listed("marker")), (vec![], vec![]));
+    assert_eq!(fs::read_to_string(mount.path("option/second")).expect("reached by its name"), "option/second");
+    assert!(fs::metadata(mount.path("option/third")).is_err());
+    assert_eq!(fs::read_to_string(mount.path("marker/below/second")).expect("reached by its name"), "marker/below/second");
+    // What was proven missing is not listed, and what lies in a directory that is not opaque itself is.
+    assert!(eventually(Duration::from_secs(10), || listed("option") == ["second"] && listed("marker") == ["below"]));
+    assert_eq!(listed("marker/below"), ["second"]);
+    assert_eq!(listed("dir"), ["empty", "numbers"]);
 }
 
 #[test]
 fn a_mount_in_the_background_returns_and_is_unmounted() {
-    if !have_fuse() {
-        return;
-    }
-    let world = World::new();
-    world.small_tree();
-    world.publish();
-    let _replica = world.serve();
-    fs::create_dir(world.path("mnt")).expect("new");
+    let Some(Mounted { world, mount, replica: _replica }) = Mounted::new(&[]) else { return };
+    drop(mount);
     let said = world.ok(["mount", "--background", "--log-file", "log", &world.name(""), "mnt"]);
     assert!(said.starts_with("mounted on "), "{said}");
     assert_eq!(fs::read_to_string(world.path("mnt/hello")).expect("mounted"), "hello world\n");
@@ -79,19 +87,12 @@ fn a_mount_in_the_background_returns_and_is_unmounted() {
     assert!(eventually(Duration::from_secs(10), || fs::metadata(world.path("mnt/hello")).is_err()));
     assert!(world.fails(3, ["umount", "mnt"]).contains("no vouch mount"));
     // A failure behind is the failure in front.
-    assert!(world.fails(3, ["mount", "--background", &world.name(""), "no-such-directory"]).contains("no-such-directory"));
+    assert!(world.fails(4, ["mount", "--background", &world.name(""), "no-such-directory"]).contains("no-such-directory"));
 }
 
 #[test]
 fn without_replicas_what_is_cached_goes_on_and_the_rest_fails_in_time() {
-    if !have_fuse() {
-        return;
-    }
-    let world = World::new();
-    world.small_tree();
-    world.publish();
-    let replica = world.serve();
-    let mount = Mount::new(&world, "mnt", &["--timeout", "3s", &world.name("")]);
+    let Some(Mounted { mount, replica, world: _world }) = Mounted::new(&["--timeout", "3s"]) else { return };
     let numbers = fs::read(mount.path("dir/numbers")).expect("verified bytes");
     drop(replica);
     assert_eq!(fs::read(mount.path("dir/numbers")).expect("cached and fresh"), numbers);

@@ -1,7 +1,7 @@
 //! Publications, revisions and collection.
 
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::world::{World, have_python, signal};
 
@@ -67,17 +67,44 @@ fn a_killed_publication_leaves_the_old_revision_whole() {
 #[test]
 fn an_interrupted_publication_says_so_and_the_next_goes_on() {
     let world = World::new();
+    // Noise, so that there is something to write.
+    let mut noise = 1u64;
     for n in 0..3000u32 {
-        world.write(&format!("src/{n}"), n.to_le_bytes().repeat(10_000));
+        let file: Vec<u8> = (0..5_000)
+            .flat_map(|_| {
+                noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                (noise ^ noise >> 29).to_le_bytes()
+            })
+            .collect();
+        world.write(&format!("src/{n}"), file);
     }
     let location = format!("127.0.0.1:{}", world.port);
     let args = ["publish", "src", "--db", "db", "--keys", "keys", "--location", &location, "--threads", "1"];
     let child = world.command(args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-    std::thread::sleep(Duration::from_millis(150));
+    // It has begun to write, and has most of it before it.
+    let end = Instant::now() + Duration::from_secs(60);
+    while !std::fs::read_dir(world.path("db/packs")).is_ok_and(|mut packs| packs.next().is_some()) {
+        assert!(Instant::now() < end, "nothing is written");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     signal("INT", child.id());
     let output = child.wait_with_output().expect("a child");
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(world.publish()["revision"], 1);
+}
+
+#[test]
+fn a_damaged_index_is_found_and_built_anew() {
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    for segment in std::fs::read_dir(world.path("db/index")).expect("an index") {
+        std::fs::write(segment.expect("an entry").path(), "rubbish").expect("ours");
+    }
+    assert!(!world.run(["verify", "--db", "db"]).status.success());
+    assert!(world.ok(["gc", "--db", "db", "--repair"]).contains("index built anew"));
+    assert!(world.ok(["verify", "--db", "db"]).contains("sound"));
+    assert_eq!(world.publish()["revision"], 2);
 }
 
 #[test]

@@ -125,6 +125,9 @@ fn a_published_tree_may_list_the_revocations_of_others() {
     world.ok(["cat", &world.name("/hello")]);
     let said = world.fails(5, ["cat", "--statement-tree", &lists.name("/revoked"), &world.name("/hello")]);
     assert!(said.contains("as listed"), "{said}");
+    // A list that is not there would say nothing, and nobody would notice.
+    world.fails(4, ["cat", "--statement-tree", &lists.name("/nosuch"), &world.name("/hello")]);
+    world.fails(3, ["cat", "--statement-tree", &lists.name("/hello"), &world.name("/hello")]);
 }
 
 #[test]
@@ -144,10 +147,66 @@ fn a_forwarding_pointer_leads_to_the_new_name() {
     std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().expect("piped")), &mut line).expect("a line");
     let followed = world.run(["cat", &world.name("/hello")]);
     let refused = world.run(["cat", "--refuse-forwarding", &world.name("/hello")]);
+    // The pointer is remembered now, and yet the key is heard when it says more.
+    world.ok(["revoke", "keys", "--reason", "stolen", "--out", "revocation"]);
+    world.ok(["revoke", "--statement", "revocation", "--db", "db"]);
+    let revoked = eventually(Duration::from_secs(10), || world.run(["cat", &world.name("/hello")]).status.code() == Some(5));
     let _ = child.kill();
     let _ = child.wait();
     assert_eq!(String::from_utf8_lossy(&followed.stdout), "at the new place\n", "{}", String::from_utf8_lossy(&followed.stderr));
     assert_eq!(refused.status.code(), Some(5));
+    assert!(revoked, "a revocation outranks the pointer that came before it");
+    // Nor does it need the replica any more.
+    assert!(world.fails(5, ["cat", "--timeout", "5s", &world.name("/hello")]).contains("stolen"));
+}
+
+#[test]
+fn a_mirror_that_knows_of_a_move_still_hands_on_a_revocation() {
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    let _replica = world.serve();
+    world.ok(["pull", &world.name(""), "--db", "mirror"]);
+    world.ok(["keygen", "--out", "new-keys"]);
+    let new_name = world.ok(["name", "new-keys", "--location", "127.0.0.1:1"]);
+    let pull = || world.run(["pull", &world.name(""), "--db", "mirror"]);
+    let said = |words: &str| {
+        let output = pull();
+        output.status.code() == Some(5) && String::from_utf8_lossy(&output.stderr).contains(words)
+    };
+    world.ok(["forward", "keys", "--to", new_name.trim(), "--db", "db"]);
+    assert!(eventually(Duration::from_secs(10), || said("moved")));
+    world.ok(["revoke", "keys", "--reason", "handed on", "--db", "db"]);
+    assert!(eventually(Duration::from_secs(10), || said("handed on")));
+    let mirror = world.serve_db("mirror", 0);
+    let name = world.name("/hello");
+    let mut fresh = world.command(["cat", "--only-replicas", "--replica", &mirror.address, &name]);
+    fresh.env("VOUCH_STATE", world.path("other-state")).env("VOUCH_CACHE", world.path("other-cache"));
+    let output = fresh.output().expect("the binary starts");
+    assert!(output.status.code() == Some(5) && String::from_utf8_lossy(&output.stderr).contains("handed on"));
+}
+
+#[test]
+fn one_flipped_byte_of_what_was_seen_lets_no_older_revision_in() {
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    copy(&world.path("db"), &world.path("old"));
+    world.write("src/hello", "second\n");
+    world.publish();
+    let current = world.serve();
+    assert_eq!(world.ok(["cat", &world.name("/hello")]), "second\n");
+    drop(current);
+    let hostid = world.ok(["name", "keys"]);
+    let state = world.path("state-of-this-test");
+    fs::create_dir(&state).expect("new");
+    let command = |args: &[&str]| world.command(args).env("VOUCH_STATE", &state).output().expect("the binary starts");
+    let _stale = world.serve_db("old", world.port);
+    fs::write(state.join(hostid.trim()), b"VOUCHSEE and then nothing that fits").expect("written");
+    let output = command(&["cat", "--no-cache", &world.name("/hello")]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(7) && output.stdout.is_empty() && said.contains("move it away"), "{said}");
+    assert!(fs::read(state.join(hostid.trim())).expect("still there").starts_with(b"VOUCHSEE and then"), "nothing replaces it");
 }
 
 #[test]

@@ -96,6 +96,22 @@ impl World {
         self.command(args).output().expect("the binary starts")
     }
 
+    /// Runs a tool of the system in this world's directory; it must succeed.
+    pub(crate) fn run_tool(&self, tool: &str, args: &[&str]) {
+        let output = Command::new(tool).args(args).current_dir(self.dir.path()).output().expect("a tool of every system");
+        assert!(output.status.success(), "{tool}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// The revision that is remembered as the newest seen of the one tree; 0 if none is (docs/formats/seen.md).
+    pub(crate) fn seen_revision(&self) -> u64 {
+        let files = std::fs::read_dir(self.path("state")).into_iter().flatten().map(|entry| entry.expect("a directory").path());
+        let record = files.into_iter().find(|path| path.extension().is_none());
+        record.map_or(0, |path| {
+            let bytes = std::fs::read(path).expect("a record");
+            u64::from_be_bytes(bytes[12..20].try_into().expect("eight bytes"))
+        })
+    }
+
     /// Runs a command that must succeed; its standard output.
     pub(crate) fn ok<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> String {
         let output = self.run(args);
@@ -135,10 +151,49 @@ pub(crate) struct Replica {
     pub(crate) page: String,
 }
 
-impl Drop for Replica {
-    fn drop(&mut self) {
+impl Replica {
+    pub(crate) fn port(&self) -> u16 {
+        self.address.rsplit(':').next().and_then(|port| port.parse().ok()).expect("an address with a port")
+    }
+
+    /// Ends it as `kill -9` does.
+    pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The small tree, published, served and mounted on `mnt`.
+pub(crate) struct Mounted {
+    // Before the replica, which it may need to end in good order.
+    pub(crate) mount: Mount,
+    pub(crate) replica: Replica,
+    pub(crate) world: World,
+}
+
+impl Mounted {
+    /// `None` where mounts don't work.
+    pub(crate) fn new(mount_args: &[&str]) -> Option<Mounted> {
+        Mounted::of(mount_args, &[], World::small_tree)
+    }
+
+    /// With a tree that `make` has put into `src`.
+    pub(crate) fn of(mount_args: &[&str], publish_args: &[&str], make: impl FnOnce(&World)) -> Option<Mounted> {
+        if !have_fuse() {
+            return None;
+        }
+        let world = World::new();
+        make(&world);
+        world.publish_with(publish_args);
+        let replica = world.serve();
+        let mount = Mount::new(&world, "mnt", &[mount_args, &[&world.name("")]].concat());
+        Some(Mounted { mount, replica, world })
     }
 }
 
@@ -152,7 +207,9 @@ impl Mount {
     /// Mounts on a new directory; the arguments are those before it.
     pub(crate) fn new(world: &World, point: &str, args: &[&str]) -> Mount {
         let point = world.path(point);
-        std::fs::create_dir_all(&point).expect("a mount point");
+        let made = std::fs::create_dir_all(&point);
+        // What a killed mount has left is there, and can't be looked at.
+        assert!(made.as_ref().err().is_none_or(|error| error.kind() == std::io::ErrorKind::AlreadyExists), "{made:?}");
         let mut command = world.command([&["mount"], args].concat());
         // Its own group, so that an interrupt of the test ends the test only.
         let mut child = command.arg(&point).stdout(Stdio::piped()).process_group(0).spawn().expect("the binary starts");
@@ -170,6 +227,12 @@ impl Mount {
     pub(crate) fn terminate(mut self) -> Option<i32> {
         signal("TERM", self.child.id());
         self.child.wait().expect("a child").code()
+    }
+
+    /// Ends it as `kill -9` does, and leaves the dead mount where it is.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("a child");
     }
 }
 

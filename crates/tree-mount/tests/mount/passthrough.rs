@@ -1,0 +1,189 @@
+//! Files that the kernel reads by itself: the same bytes, over revisions, eviction, restarts and damage.
+//!
+//! Needs root and a kernel with FUSE passthrough; else each test says so and passes.
+
+use std::fs::{self, File};
+use std::io::{Read, Seek};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use vouch_tree_client::DiskCacheOptions;
+
+use crate::world::{NOW, Site, World, noise, survey};
+
+const LEN: usize = 3 << 20;
+
+fn site(seed: u8) -> Arc<Site> {
+    let site = Site::new("a.example", seed);
+    fs::write(site.source().join("one"), noise(1, LEN + 77)).unwrap();
+    // Compresses, and has a hole: of its leaves the hash is over other bytes than lie in the copy.
+    let mut text = b"all of this compresses well, ".repeat(LEN / 29);
+    text.resize(LEN + 500_000, 0);
+    fs::write(site.source().join("two"), text).unwrap();
+    fs::write(site.source().join("small"), noise(3, 300_000)).unwrap();
+    site.publish(NOW, 3600);
+    site
+}
+
+fn mount(site: &Arc<Site>, cache: &Path, quota_bytes: u64) -> Option<World> {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: passthrough needs root");
+        return None;
+    }
+    let cache = DiskCacheOptions { dir: cache.to_owned(), quota_bytes };
+    let world = World::of_tree_with_cache(site, cache, |options| options.passthrough = true)?;
+    // Once anything was answered, the kernel has said what it can.
+    fs::metadata(world.path("small")).ok();
+    if !world.mounted.as_ref().unwrap().status().passthrough {
+        println!("skipped: this kernel has no FUSE passthrough");
+        return None;
+    }
+    Some(world)
+}
+
+fn passed_through(world: &World) -> usize {
+    world.mounted.as_ref().unwrap().status().passed_through
+}
+
+/// Reads a file until the kernel reads it by itself; returns it, open.
+fn open_through(world: &World, name: &str) -> File {
+    let mut open = None;
+    world.until(|| {
+        drop(open.take());
+        // Closing is told later, so what was counted before may still sink: then the next time round shows it.
+        let before = passed_through(world);
+        let file = File::open(world.path(name)).unwrap();
+        let is_through = passed_through(world) > before;
+        if !is_through {
+            let mut all = Vec::new();
+            (&file).read_to_end(&mut all).unwrap();
+        }
+        open = Some(file);
+        is_through
+    });
+    open.unwrap()
+}
+
+fn reread(mut file: &File) -> Vec<u8> {
+    file.rewind().unwrap();
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+fn copies(cache: &Path) -> Vec<PathBuf> {
+    let names = fs::read_dir(cache).unwrap().map(|e| e.unwrap().path());
+    names.filter(|p| p.file_name().unwrap().to_str().unwrap().starts_with("whole-")).collect()
+}
+
+#[test]
+fn what_the_kernel_reads_by_itself_is_what_was_published() {
+    let (site, dir) = (site(41), tempfile::tempdir().unwrap());
+    let Some(world) = mount(&site, dir.path(), 64 << 20) else { return };
+    for name in ["one", "two"] {
+        let file = open_through(&world, name);
+        assert!(reread(&file) == fs::read(site.source().join(name)).unwrap(), "{name}");
+        let again = File::open(world.path(name)).unwrap();
+        let mut part = vec![0; 5000];
+        again.read_exact_at(&mut part, 131_000).unwrap();
+        assert!(part == reread(&file)[131_000..136_000], "a second open of {name}");
+    }
+    assert_eq!(survey(&world.point), survey(&site.source()));
+    assert_eq!(copies(dir.path()).len(), 2, "small files have none");
+    for path in copies(dir.path()) {
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o400);
+    }
+    // An open file and its bytes need no replica.
+    let file = open_through(&world, "one");
+    site.is_up.store(false, Ordering::SeqCst);
+    assert!(reread(&file) == noise(1, LEN + 77));
+    site.is_up.store(true, Ordering::SeqCst);
+}
+
+#[test]
+fn a_new_revision_comes_under_files_that_are_passed_through() {
+    let (site, dir) = (site(42), tempfile::tempdir().unwrap());
+    let Some(world) = mount(&site, dir.path(), 64 << 20) else { return };
+    let (one, two) = (open_through(&world, "one"), open_through(&world, "two"));
+    let mut longer = noise(1, LEN + 77);
+    longer[400_000..400_010].copy_from_slice(b"0123456789");
+    longer.extend(noise(5, 700_000));
+    fs::write(site.source().join("one"), &longer).unwrap();
+    fs::write(site.source().join("two"), b"tiny now").unwrap();
+    site.publish(NOW, 3600);
+    world.refresh();
+    assert!(reread(&one) == longer, "through the file that was open");
+    assert_eq!(reread(&two), b"tiny now");
+    assert!(fs::read(world.path("one")).unwrap() == longer, "a new open while the old one is there");
+    assert_eq!(fs::read(world.path("two")).unwrap(), b"tiny now");
+    drop((one, two));
+    world.until(|| passed_through(&world) == 0);
+    assert_eq!(survey(&world.point), survey(&site.source()));
+    // And once more, with the new content, as if nothing had been.
+    assert!(reread(&open_through(&world, "one")) == longer);
+}
+
+#[test]
+fn copies_stay_within_the_quota_and_what_is_open_stays() {
+    let (site, dir) = (Site::new("a.example", 43), tempfile::tempdir().unwrap());
+    (0..8).for_each(|n| fs::write(site.source().join(format!("f{n}")), noise(n, LEN)).unwrap());
+    site.publish(NOW, 3600);
+    let quota = 16 << 20;
+    let Some(world) = mount(&site, dir.path(), quota) else { return };
+    let first = open_through(&world, "f0");
+    for n in 1..8 {
+        let file = open_through(&world, &format!("f{n}"));
+        assert!(reread(&file) == noise(n, LEN));
+        let used: u64 = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().blocks() * 512).sum();
+        assert!(used <= quota, "{used} bytes after {n}");
+    }
+    assert!(copies(dir.path()).len() <= 2);
+    assert!(reread(&first) == noise(0, LEN), "the first was open all the time");
+}
+
+#[test]
+fn after_a_restart_a_damaged_copy_gives_never_a_wrong_byte() {
+    let (site, dir) = (site(44), tempfile::tempdir().unwrap());
+    let Some(world) = mount(&site, dir.path(), 64 << 20) else { return };
+    drop((open_through(&world, "one"), open_through(&world, "two")));
+    drop(world);
+    let whole = copies(dir.path());
+    assert_eq!(whole.len(), 2);
+    for (damage, path) in (0..).zip(&whole) {
+        let mut bytes = fs::read(path).unwrap();
+        bytes[1_000_000 + damage] ^= 1;
+        fs::write(path, bytes).unwrap();
+    }
+    let world = mount(&site, dir.path(), 64 << 20).unwrap();
+    for name in ["one", "two"] {
+        let true_bytes = fs::read(site.source().join(name)).unwrap();
+        for _ in 0..5 {
+            assert!(fs::read(world.path(name)).unwrap() == true_bytes, "{name}");
+        }
+        assert!(reread(&open_through(&world, name)) == true_bytes, "{name} by the kernel");
+    }
+    drop(world);
+    // Undamaged, they are verified and used as they are.
+    let numbers = |paths: &[PathBuf]| paths.iter().map(|p| fs::metadata(p).unwrap().ino()).collect::<std::collections::BTreeSet<_>>();
+    let before = numbers(&copies(dir.path()));
+    let world = mount(&site, dir.path(), 64 << 20).unwrap();
+    for name in ["one", "two"] {
+        assert!(reread(&open_through(&world, name)) == fs::read(site.source().join(name)).unwrap());
+    }
+    assert_eq!(numbers(&copies(dir.path())), before);
+}
+
+#[test]
+fn a_copy_that_somebody_writes_to_is_not_used_again() {
+    let (site, dir) = (site(45), tempfile::tempdir().unwrap());
+    let Some(world) = mount(&site, dir.path(), 64 << 20) else { return };
+    drop(open_through(&world, "one"));
+    world.until(|| passed_through(&world) == 0);
+    let path = copies(dir.path()).remove(0);
+    fs::OpenOptions::new().write(true).open(path).unwrap().write_all_at(b"not so", 2_000_000).unwrap();
+    for _ in 0..20 {
+        assert!(fs::read(world.path("one")).unwrap() == noise(1, LEN + 77));
+    }
+}

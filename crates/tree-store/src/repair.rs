@@ -1,0 +1,171 @@
+//! Builds a damaged index anew. Packs describe themselves: each frame is hashed again, and the hash is its handle.
+//!
+//! Lacks any cure for the packs and the manifest: what is damaged there is somewhere else whole, and `vouch pull` fetches it.
+
+use std::path::Path;
+
+use crate::index::{Entry, Place, Run, merge};
+use crate::layout::{Layout, parse_segment_name};
+use crate::lock::WriterLock;
+use crate::manifest::{Manifest, PackMeta, SegmentMeta};
+use crate::pack::{PackScan, Scanned};
+use crate::segment::{Segment, SegmentWriter};
+use crate::view::read_manifest;
+use crate::{CollectOptions, Database, Error, Progress, Result};
+
+/// What a repair did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Repaired {
+    /// Frames in the index now, garbage that a collection has not given back included.
+    pub frames: u64,
+    /// Bytes of packs read.
+    pub bytes: u64,
+}
+
+impl Database {
+    /// Builds the index anew from the packs, whatever is left of the old one. Of the options the lock's wait, the progress and the
+    /// disk count. Collect afterwards: frames that were dropped, and whose packs are still there, are in the index again.
+    ///
+    /// O(bytes of all packs), hashed by one core; memory: some 100 MB.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for a manifest or a pack that is not whole; everything is as it was then.
+    pub fn repair(path: &Path, options: &CollectOptions<'_>) -> Result<Repaired> {
+        let layout = Layout::new(path);
+        if !layout.manifest().exists() {
+            return Err(Error::NotFound { path: path.to_owned() });
+        }
+        let _lock = WriterLock::take(&layout, options.lock_wait)?;
+        let (manifest, _) = read_manifest(&layout)?;
+        let next_segment = first_free_segment(&layout)?.max(manifest.next_segment);
+        let mut rebuild = Rebuild { layout: &layout, options, manifest, next_segment, found: Vec::new(), segments: Vec::new() };
+        let built = rebuild.run();
+        if built.is_err() {
+            // Nothing names them.
+            rebuild.segments.iter().for_each(|segment| drop(options.disk.remove(&layout.segment(segment.id()))));
+        }
+        built
+    }
+}
+
+struct Rebuild<'a> {
+    layout: &'a Layout,
+    options: &'a CollectOptions<'a>,
+    manifest: Manifest,
+    next_segment: u32,
+    /// Records that are in no segment yet.
+    found: Vec<Entry>,
+    segments: Vec<Segment>,
+}
+
+impl Rebuild<'_> {
+    fn run(&mut self) -> Result<Repaired> {
+        let (packs, mut bytes) = (self.manifest.packs.clone(), 0);
+        let total = packs.iter().map(|pack| pack.len).sum();
+        for pack in &packs {
+            self.scan(pack)?;
+            bytes += pack.len;
+            if let Some(progress) = self.options.progress {
+                progress(Progress { stage: "hashing", done: bytes, total: Some(total) });
+            }
+        }
+        self.store_found()?;
+        self.merge_all()?;
+        self.commit()?;
+        Ok(Repaired { frames: self.segments.iter().map(|segment| segment.len() as u64).sum(), bytes })
+    }
+
+    fn scan(&mut self, pack: &PackMeta) -> Result<()> {
+        let path = self.layout.pack(pack.class, pack.id);
+        let mut scan = PackScan::open(&path, pack.class, &self.manifest.iv, pack.len)?
+            .ok_or_else(|| Error::damaged(&path, "this is no pack of this database"))?;
+        loop {
+            match scan.next()? {
+                Scanned::Record { offset, handle, kind, frame } => {
+                    let place = Place { pack: pack.id, offset, len: frame.len() as u32, kind };
+                    self.found.push(Entry { handle, place });
+                }
+                Scanned::End => return Ok(()),
+                Scanned::Torn => {
+                    let what = format!("the pack is whole up to byte {} of {} only", scan.whole_len(), pack.len);
+                    return Err(Error::damaged(&path, what));
+                }
+            }
+            if self.found.len() >= FOUND_COUNT_MAX {
+                self.store_found()?;
+            }
+        }
+    }
+
+    /// Writes what was found as a segment; of equal handles the last one found.
+    fn store_found(&mut self) -> Result<()> {
+        let mut found = std::mem::take(&mut self.found);
+        // Stable, so that equal handles stay in the order in which they were found.
+        found.sort_by_key(|entry| entry.handle);
+        found.reverse();
+        found.dedup_by_key(|entry| entry.handle);
+        found.reverse();
+        self.write(&[Run::Fresh(&found)]).map(|segment| self.segments.extend(segment))
+    }
+
+    fn merge_all(&mut self) -> Result<()> {
+        if self.segments.len() < 2 {
+            return Ok(());
+        }
+        let parts = std::mem::take(&mut self.segments);
+        let runs: Vec<Run<'_>> = parts.iter().map(Run::Segment).collect();
+        let merged = self.write(&runs);
+        let removed = parts.iter().map(|part| self.layout.segment(part.id())).map(|path| self.options.disk.remove(&path));
+        // One that stays is litter, which the next writer clears away.
+        removed.for_each(drop);
+        self.segments.extend(merged?);
+        Ok(())
+    }
+
+    fn write(&mut self, runs: &[Run<'_>]) -> Result<Option<Segment>> {
+        let id = self.next_segment;
+        self.next_segment = id.checked_add(1).ok_or(Error::Limit { what: "segments", found: id.into(), max: id.into() })?;
+        write_segment(self.layout, &*self.options.disk, id, runs)
+    }
+
+    /// The new index is durable before the manifest that names it; the old one's files go last.
+    fn commit(&mut self) -> Result<()> {
+        let (layout, disk) = (self.layout, &*self.options.disk);
+        disk.sync_dir(&layout.index()).map_err(Error::io("sync", &layout.index()))?;
+        let metas = self.segments.iter().map(|segment| SegmentMeta { id: segment.id(), count: segment.len() as u64 });
+        let old = std::mem::replace(&mut self.manifest.segments, metas.collect());
+        self.manifest.generation += 1;
+        self.manifest.next_segment = self.next_segment;
+        self.manifest.write(layout, disk)?;
+        for meta in old {
+            // One that is missing may be what was damaged.
+            let _ = disk.remove(&layout.segment(meta.id));
+        }
+        Ok(())
+    }
+}
+
+/// Durable. `None` where there was nothing to write.
+fn write_segment(layout: &Layout, disk: &dyn crate::disk::Disk, id: u32, runs: &[Run<'_>]) -> Result<Option<Segment>> {
+    let path = layout.segment(id);
+    let mut out = SegmentWriter::create(disk, &path)?;
+    merge(runs, &mut out, |_, _, _| Ok(true))?;
+    if out.count() == 0 {
+        disk.remove(&path).map_err(Error::io("remove", &path))?;
+        return Ok(None);
+    }
+    out.finish(true)?;
+    Segment::open(&path, id).map(Some)
+}
+
+/// A number above that of every segment's file, so that none is written over.
+fn first_free_segment(layout: &Layout) -> Result<u32> {
+    let dir = layout.index();
+    let names = || std::fs::read_dir(&dir)?.map(|entry| Ok(entry?.file_name())).collect::<std::io::Result<Vec<_>>>();
+    let names = names().map_err(Error::io("list", &dir))?;
+    let used = names.iter().filter_map(|name| parse_segment_name(name.to_str()?));
+    Ok(used.max().map_or(0, |id| id.saturating_add(1)))
+}
+
+/// Records held in memory, 56 bytes each, before they go to a segment.
+const FOUND_COUNT_MAX: usize = 1 << 20;

@@ -1,0 +1,233 @@
+//! What all calls share, and what each call begins with: the revision that it answers from, and whether it may wait.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use quick_cache::sync::Cache;
+use tokio::runtime::Handle;
+use vouch_tree::number::Numbering;
+use vouch_tree::xattr::Xattrs;
+use vouch_tree::{Content, Inode};
+use vouch_tree_client::{Entry, Revision, Tree};
+use vouch_vfs::{Attributes, Caller, Error, FileId, Patience, PosixAcl, PosixAclKind, Result};
+
+use crate::acl::acl_in;
+use crate::attributes::attributes;
+use crate::error::error;
+use crate::identity::Identities;
+use crate::node::{Node, Nodes, nodes};
+use crate::rights;
+
+/// An exported tree.
+pub(crate) struct Core {
+    pub(crate) tree: Arc<Tree>,
+    runtime: Handle,
+    pub(crate) identities: Identities,
+    pub(crate) numbering: Numbering,
+    pub(crate) root: FileId,
+    pub(crate) nodes: Nodes,
+    /// Identities that were proven gone, and the newest revision in which they were. Spares searching for them again.
+    pub(crate) gone: Cache<FileId, u64>,
+    newest: AtomicU64,
+    /// The newest revision and some before it, for listings under way.
+    shown: Mutex<VecDeque<Arc<Revision>>>,
+    referred: Mutex<HashMap<FileId, Referred>>,
+    began_s: u64,
+}
+
+/// What was referred to in an opaque directory.
+#[derive(Default)]
+struct Referred {
+    names: BTreeSet<Box<[u8]>>,
+    /// When that changed last; moves with each change.
+    moved: u64,
+}
+
+impl Core {
+    pub(crate) fn new(tree: Arc<Tree>, runtime: Handle) -> Self {
+        let identities = Identities::of_tree(tree.hostid());
+        Core {
+            root: identities.of(b"", vouch_tree::FileType::Directory),
+            numbering: Numbering::of_tree(tree.hostid()),
+            identities,
+            tree,
+            runtime,
+            nodes: nodes(NODES_LEN_MAX),
+            gone: Cache::new(GONE_MAX),
+            newest: AtomicU64::new(0),
+            shown: Mutex::default(),
+            referred: Mutex::default(),
+            began_s: unix_seconds(),
+        }
+    }
+
+    /// Begins a call: the newest revision, if it may be shown. Where it has ended the replicas are asked for a newer one first, by whoever may wait.
+    pub(crate) fn ask(&self, patience: Patience) -> Result<Asking<'_>> {
+        let revision = match self.tree.revision() {
+            Ok(revision) => revision,
+            Err(why) => {
+                let newest = self.tree.newest();
+                // A walk of no steps: begins as every operation does, by looking for a fresh revision.
+                match patience {
+                    Patience::None => match self.tree.try_walk(newest.root(), b"") {
+                        Some(Ok(_)) => self.tree.revision().map_err(error)?,
+                        Some(Err(_)) => return Err(error(why)),
+                        None => return Err(Error::WouldBlock),
+                    },
+                    Patience::Any => {
+                        self.wait(self.tree.walk(newest.root(), b""))?;
+                        self.tree.revision().map_err(error)?
+                    }
+                }
+            }
+        };
+        if self.newest.fetch_max(revision.number(), Ordering::AcqRel) < revision.number() {
+            let mut shown = self.shown.lock();
+            shown.push_front(revision.clone());
+            shown.truncate(SHOWN_MAX);
+        }
+        Ok(Asking { core: self, revision, patience })
+    }
+
+    /// Waits for the client, which ends each operation within its deadline.
+    fn wait<T>(&self, work: impl Future<Output = vouch_tree_client::Result<T>>) -> Result<T> {
+        self.runtime.block_on(work).map_err(error)
+    }
+
+    /// Revisions that were shown before `number`, the newest first.
+    pub(crate) fn shown_before(&self, number: u64) -> Vec<Arc<Revision>> {
+        self.shown.lock().iter().filter(|revision| revision.number() < number).cloned().collect()
+    }
+
+    /// Notes that a name in an opaque directory was referred to.
+    pub(crate) fn refer(&self, directory: &FileId, name: &[u8]) {
+        let mut referred = self.referred.lock();
+        if referred.len() >= OPAQUE_MAX && !referred.contains_key(directory) {
+            return;
+        }
+        let began = self.began_s;
+        let of = referred.entry(*directory).or_default();
+        if of.names.len() < REFERRED_MAX && of.names.insert(name.into()) {
+            of.moved = unix_seconds().max(of.moved.max(began) + 1);
+        }
+    }
+
+    /// The names in an opaque directory that were referred to, sorted.
+    pub(crate) fn referred(&self, directory: &FileId) -> Vec<Box<[u8]>> {
+        self.referred.lock().get(directory).map(|of| of.names.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// The attributes of a node.
+    pub(crate) fn attributes(&self, node: &Node) -> Attributes {
+        attributes(node, self.identities.fsid(), self.change(node))
+    }
+
+    /// The change attribute: the first revision in which the file is known to be as it is. It moves with every change, and back never; after a restart, or when the
+    /// file has been forgotten meanwhile, it may move without one. An opaque directory's moves as well with what it lists.
+    pub(crate) fn change(&self, node: &Node) -> u64 {
+        let moved = match node.is_opaque() {
+            true => self.referred.lock().get(&node.id).map_or(self.began_s, |of| of.moved),
+            false => 0,
+        };
+        node.since << MOVED_BITS | moved & ((1 << MOVED_BITS) - 1)
+    }
+}
+
+/// One call.
+pub(crate) struct Asking<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) revision: Arc<Revision>,
+    pub(crate) patience: Patience,
+}
+
+impl Asking<'_> {
+    /// The answer from memory, or else from the client if this call may wait.
+    pub(crate) fn answer<T, F>(&self, at_hand: Option<vouch_tree_client::Result<T>>, fetched: impl FnOnce() -> F) -> Result<T>
+    where
+        F: Future<Output = vouch_tree_client::Result<T>>,
+    {
+        match (at_hand, self.patience) {
+            (Some(answer), _) => answer.map_err(error),
+            (None, Patience::None) => Err(Error::WouldBlock),
+            (None, Patience::Any) => self.core.wait(fetched()),
+        }
+    }
+
+    /// The entry of a name; `None` if the signed tree proves that there is none.
+    pub(crate) fn entry(&self, directory: &Inode, name: &[u8]) -> Result<Option<Entry>> {
+        let tree = &self.core.tree;
+        self.answer(tree.try_lookup(directory, name), || tree.lookup(directory, name))
+    }
+
+    /// The inode with all its bytes.
+    pub(crate) fn whole(&self, node: &Node) -> Result<Inode> {
+        let (above, name) = split(&node.path);
+        if node.path.is_empty() {
+            return Ok(self.revision.root().clone());
+        }
+        let above = self.at(above)?.ok_or(Error::Stale)?;
+        let entry = self.entry(&above.inode, name)?.filter(|entry| entry.inode.file_type() == node.inode.file_type());
+        entry.map(|entry| entry.inode.clone()).ok_or(Error::Stale)
+    }
+
+    /// A file's extended attributes.
+    pub(crate) fn xattrs(&self, node: &Node) -> Result<Arc<Xattrs>> {
+        if node.inode.xattrs.size == 0 {
+            return Ok(Arc::default());
+        }
+        let tree = &self.core.tree;
+        self.answer(tree.try_xattrs(&node.inode), || tree.xattrs(&node.inode))
+    }
+
+    /// A file's ACL; empty if there is none beyond the mode.
+    pub(crate) fn acl(&self, node: &Node, kind: PosixAclKind) -> Result<PosixAcl> {
+        let none = match (&node.inode.content, kind) {
+            (Content::Symlink(_), _) => true,
+            (Content::Directory { .. }, _) => false,
+            (_, kind) => kind == PosixAclKind::Default,
+        };
+        if none || node.inode.xattrs.size == 0 {
+            return Ok(PosixAcl::default());
+        }
+        acl_in(&*self.xattrs(node)?, kind)
+    }
+
+    /// Whether the caller has all of `wanted` (of READ, EXECUTE).
+    pub(crate) fn may(&self, caller: &Caller, node: &Node, wanted: u8) -> Result<()> {
+        rights::may(caller, &node.inode, &self.acl(node, PosixAclKind::Access)?, wanted)
+    }
+}
+
+/// A path without its last name, and that name.
+pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (b"", path),
+    }
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Memory for what is known of files: some hundred thousand of them.
+const NODES_LEN_MAX: u64 = 64 << 20;
+
+/// Identities remembered as gone.
+const GONE_MAX: usize = 4096;
+
+/// Revisions in which a listing under way can go on from an entry that is no more.
+const SHOWN_MAX: usize = 8;
+
+/// Opaque directories of which something is remembered.
+const OPAQUE_MAX: usize = 4096;
+
+/// Names remembered of one opaque directory; one that is referred to later is found, but not listed.
+const REFERRED_MAX: usize = 65_536;
+
+/// Of a change attribute, what an opaque directory moves by itself: seconds since 1970, beyond the year 2200.
+const MOVED_BITS: u32 = 33;

@@ -1,0 +1,288 @@
+//! The interface of a file system, on a tree.
+
+use std::sync::Arc;
+
+use tokio::runtime::Handle;
+use vouch_tree::Content;
+use vouch_tree_client::Tree;
+use vouch_vfs::{
+    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, Error, FileId, FileSystem, NAME_LEN_MAX, Name, NewNode, OpenAccess,
+    OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
+};
+
+use crate::core::{Asking, Core, split};
+use crate::listing::Each;
+use crate::node::Node;
+use crate::open::TreeOpen;
+use crate::rights::{self, EXECUTE, READ};
+
+/// A published tree as a read-only file system. Shows the newest revision that the client believes, from the moment at which it does.
+pub struct TreeFs {
+    core: Arc<Core>,
+}
+
+impl TreeFs {
+    /// Exports an open tree. `runtime`: the client's, of more than one thread; calls that wait do so on it.
+    pub fn new(tree: Arc<Tree>, runtime: Handle) -> Self {
+        TreeFs { core: Arc::new(Core::new(tree, runtime)) }
+    }
+
+    /// The tree.
+    pub fn tree(&self) -> &Arc<Tree> {
+        &self.core.tree
+    }
+
+    /// For operations that take no patience: they wait.
+    fn node(&self, id: &FileId) -> Result<(Asking<'_>, Arc<Node>)> {
+        let asking = self.core.ask(Patience::Any)?;
+        let node = asking.node(id)?;
+        Ok((asking, node))
+    }
+
+    /// Refuses a change in a directory, as POSIX puts it: what is wrong with the request goes before the file system's being read-only.
+    fn refuse(&self, caller: &Caller, directory: &FileId) -> Error {
+        let looked = self.node(directory).and_then(|(asking, directory)| match directory.inode.is_directory() {
+            true => asking.may(caller, &directory, EXECUTE),
+            false => Err(Error::NotDirectory),
+        });
+        looked.err().unwrap_or(Error::ReadOnly)
+    }
+
+    fn open_node(
+        &self,
+        asking: &Asking<'_>,
+        caller: &Caller,
+        node: &Node,
+        access: OpenAccess,
+        owner_override: bool,
+    ) -> Result<Arc<dyn OpenFile>> {
+        match &node.inode.content {
+            Content::Regular { .. } => {}
+            Content::Directory { .. } => return Err(Error::IsDirectory),
+            Content::Symlink(_) => return Err(Error::IsSymlink),
+            _ => return Err(Error::WrongType),
+        }
+        if access.write {
+            return Err(Error::ReadOnly);
+        }
+        let passes = owner_override && (caller.uid == node.inode.uid || asking.may(caller, node, EXECUTE).is_ok());
+        if access.read && !passes {
+            asking.may(caller, node, READ)?;
+        }
+        Ok(Arc::new(TreeOpen::new(self.core.clone(), node.id)))
+    }
+
+    fn lookup_node(&self, asking: &Asking<'_>, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<Arc<Node>> {
+        let directory = asking.node(directory)?;
+        if !directory.inode.is_directory() {
+            return Err(Error::NotDirectory);
+        }
+        asking.may(caller, &directory, EXECUTE)?;
+        let entry = asking.entry(&directory.inode, name.as_bytes())?.ok_or(Error::NotFound)?;
+        if directory.is_opaque() {
+            self.core.refer(&directory.id, name.as_bytes());
+        }
+        asking.enter(&directory, name.as_bytes(), &entry.inode)
+    }
+}
+
+impl FileSystem for TreeFs {
+    fn traits(&self) -> Traits {
+        Traits {
+            read_only: true,
+            file_size_max: i64::MAX as u64,
+            links_max: u32::MAX,
+            name_len_max: NAME_LEN_MAX as u32,
+            xattrs: true,
+            acls: true,
+            clone_block_len: 0,
+            sparse: true,
+            persistent_ids: true,
+        }
+    }
+
+    fn root(&self) -> FileId {
+        self.core.root
+    }
+
+    fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes> {
+        Ok(self.core.attributes(&*self.core.ask(patience)?.node(id)?))
+    }
+
+    fn access(&self, caller: &Caller, id: &FileId, wanted: Access) -> Result<Access> {
+        let (asking, node) = self.node(id)?;
+        Ok(rights::access(caller, &node.inode, &asking.acl(&node, PosixAclKind::Access)?, wanted))
+    }
+
+    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, patience: Patience) -> Result<(FileId, Attributes)> {
+        let node = self.lookup_node(&self.core.ask(patience)?, caller, directory, name)?;
+        Ok((node.id, self.core.attributes(&node)))
+    }
+
+    fn parent(&self, caller: &Caller, directory: &FileId) -> Result<FileId> {
+        let (asking, node) = self.node(directory)?;
+        if !node.inode.is_directory() {
+            return Err(Error::NotDirectory);
+        }
+        asking.may(caller, &node, EXECUTE)?;
+        if node.path.is_empty() {
+            return Err(Error::NotFound);
+        }
+        Ok(self.core.identities.of(split(&node.path).0, vouch_tree::FileType::Directory))
+    }
+
+    fn read_link(&self, _caller: &Caller, id: &FileId) -> Result<Vec<u8>> {
+        match &self.node(id)?.1.inode.content {
+            Content::Symlink(target) => Ok(target.clone()),
+            _ => Err(Error::Invalid),
+        }
+    }
+
+    fn read_directory(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        cookie: u64,
+        with_files: bool,
+        patience: Patience,
+        each: Each<'_>,
+    ) -> Result<bool> {
+        let asking = self.core.ask(patience)?;
+        let directory = asking.node(directory)?;
+        asking.list(caller, &directory, cookie, with_files, each)
+    }
+
+    fn open(
+        &self,
+        caller: &Caller,
+        id: &FileId,
+        access: OpenAccess,
+        owner_override: bool,
+        patience: Patience,
+    ) -> Result<Arc<dyn OpenFile>> {
+        let asking = self.core.ask(patience)?;
+        let node = asking.node(id)?;
+        self.open_node(&asking, caller, &node, access, owner_override)
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        how: CreateHow,
+        attributes: &SetAttributes,
+        access: OpenAccess,
+    ) -> Result<Created> {
+        // What is there can be opened for reading all the same, as open(2) with O_CREAT does.
+        let asking = self.core.ask(Patience::Any)?;
+        let node = match self.lookup_node(&asking, caller, directory, name) {
+            Err(Error::NotFound) => return Err(Error::ReadOnly),
+            node => node?,
+        };
+        match how {
+            CreateHow::Guarded | CreateHow::Exclusive(_) => return Err(Error::Exists),
+            CreateHow::Unchecked if attributes.size == Some(0) => return Err(Error::ReadOnly),
+            CreateHow::Unchecked => {}
+        }
+        let open = self.open_node(&asking, caller, &node, access, false)?;
+        let change = self.core.change(&*asking.node(directory)?);
+        let directory = DirectoryChange { before: change, after: change, atomic: true };
+        Ok(Created { id: node.id, attributes: self.core.attributes(&node), open, new: false, directory })
+    }
+
+    fn make(
+        &self,
+        caller: &Caller,
+        directory: &FileId,
+        name: Name<'_>,
+        _node: NewNode<'_>,
+        _attributes: &SetAttributes,
+    ) -> Result<(FileId, Attributes, DirectoryChange)> {
+        // mkdir(2) of what is there fails with EEXIST wherever that is.
+        let asking = self.core.ask(Patience::Any)?;
+        match self.lookup_node(&asking, caller, directory, name) {
+            Ok(_) => Err(Error::Exists),
+            Err(Error::NotFound) => Err(Error::ReadOnly),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn link(&self, caller: &Caller, id: &FileId, directory: &FileId, _name: Name<'_>) -> Result<DirectoryChange> {
+        self.node(id)?;
+        Err(self.refuse(caller, directory))
+    }
+
+    fn remove(&self, caller: &Caller, directory: &FileId, _name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)> {
+        Err(self.refuse(caller, directory))
+    }
+
+    fn rename(&self, caller: &Caller, from: &FileId, _from_name: Name<'_>, to: &FileId, _to_name: Name<'_>) -> Result<Renamed> {
+        match self.refuse(caller, from) {
+            Error::ReadOnly => Err(self.refuse(caller, to)),
+            error => Err(error),
+        }
+    }
+
+    fn set_attributes(&self, _caller: &Caller, id: &FileId, _open: Option<&dyn OpenFile>, _set: &SetAttributes) -> Result<()> {
+        self.node(id)?;
+        Err(Error::ReadOnly)
+    }
+
+    fn space(&self, _caller: &Caller, _id: &FileId) -> Result<Space> {
+        let counts = self.core.ask(Patience::Any)?.revision.fsinfo.counts;
+        let files = [counts.files, counts.directories, counts.symlinks, counts.others].into_iter().fold(0, u64::saturating_add);
+        Ok(Space { bytes_total: counts.bytes, files_total: files, ..Space::default() })
+    }
+
+    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind) -> Result<PosixAcl> {
+        let (asking, node) = self.node(id)?;
+        asking.acl(&node, kind)
+    }
+
+    fn set_acl(&self, _caller: &Caller, id: &FileId, _kind: PosixAclKind, _acl: &PosixAcl) -> Result<()> {
+        self.node(id)?;
+        Err(Error::ReadOnly)
+    }
+
+    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8]) -> Result<Vec<u8>> {
+        let (asking, node) = self.node(id)?;
+        asking.may(caller, &node, READ)?;
+        let value = asking.xattrs(&node)?.get(&[USER, name].concat()).map(<[u8]>::to_vec);
+        value.ok_or(Error::NoXattr)
+    }
+
+    fn set_xattr(&self, _caller: &Caller, id: &FileId, _name: &[u8], _value: &[u8], _how: XattrHow) -> Result<()> {
+        self.node(id)?;
+        Err(Error::ReadOnly)
+    }
+
+    fn remove_xattr(&self, _caller: &Caller, id: &FileId, _name: &[u8]) -> Result<()> {
+        self.node(id)?;
+        Err(Error::ReadOnly)
+    }
+
+    fn xattrs(&self, caller: &Caller, id: &FileId) -> Result<Vec<Vec<u8>>> {
+        let (asking, node) = self.node(id)?;
+        asking.may(caller, &node, READ)?;
+        let all = asking.xattrs(&node)?;
+        Ok(all.pairs().iter().filter_map(|(name, _)| Some(name.strip_prefix(USER)?.to_vec())).collect())
+    }
+
+    fn sync_metadata(&self, _ids: &[FileId], _patience: Patience) -> Result<()> {
+        Ok(())
+    }
+
+    fn path(&self, id: &FileId) -> Option<Vec<u8>> {
+        if let Some(node) = self.core.nodes.get(id) {
+            return Some(node.path.to_vec());
+        }
+        match crate::identity::Identities::place(id).ok()? {
+            (_, crate::identity::Place::Path(path)) => Some(path.into()),
+            _ => None,
+        }
+    }
+}
+
+/// The space of extended attributes that a file system shows.
+const USER: &[u8] = b"user.";

@@ -1,0 +1,163 @@
+//! Identities that can be resolved without a table: a file's path and type, or as much of them as fits.
+//!
+//! A file is known by its path, as the mount knows it: the same path and type are the same file in every revision, on every server that exports the tree, before
+//! and after a restart. Two names of one file have two identities (and one inode number). Bytes of a [`FileId`]:
+//!
+//! | form | bytes |
+//! |---|---|
+//! | whole | `1t`, then the path: up to 63 bytes, components separated by `/`, none for the root |
+//! | trail | `2t`, 16 bytes of the path's hash, 2 bytes of the hash of each directory's name from the root downward (of the first 23), then as many of the last name's leading bytes as there is room for |
+//!
+//! `t` is the file's type as the format numbers it. Hashes are BLAKE3 under the tree's HOSTID. What the trail leads to is believed only if its path's hash fits.
+
+use vouch_tree::{FileName, FileType, HostId};
+use vouch_vfs::{Error, FILE_ID_LEN_MAX, FileId, Result};
+
+/// Directories on the way of which a trail tells.
+pub(crate) const MARKS_MAX: usize = (FILE_ID_LEN_MAX - HEAD_LEN) / MARK_LEN;
+
+/// Makes and reads the identities of one tree.
+pub(crate) struct Identities {
+    key: [u8; 32],
+}
+
+/// What an identity tells of where its file is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At this path.
+    Path(Box<[u8]>),
+    /// At the end of a trail.
+    Trail(Trail),
+}
+
+/// What is known of a path too long for an identity.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trail {
+    /// Hash of the path.
+    pub(crate) hash: [u8; HASH_LEN],
+    /// Marks of the directories on the way, the first [`MARKS_MAX`] of them, then the last name's leading bytes: where one ends and the other begins is not told, so
+    /// that it is up to the search to try.
+    pub(crate) rest: Box<[u8]>,
+}
+
+impl Identities {
+    pub(crate) fn of_tree(hostid: &HostId) -> Self {
+        Self { key: blake3::derive_key(CONTEXT, hostid.as_bytes()) }
+    }
+
+    /// The identity of the file of this type at `path`, which is made of names joined by `/`.
+    pub(crate) fn of(&self, path: &[u8], file_type: FileType) -> FileId {
+        let mut bytes = [0; FILE_ID_LEN_MAX];
+        let len = if path.len() < FILE_ID_LEN_MAX {
+            bytes[0] = WHOLE | file_type as u8;
+            bytes[1..=path.len()].copy_from_slice(path);
+            1 + path.len()
+        } else {
+            bytes[0] = TRAIL | file_type as u8;
+            bytes[1..HEAD_LEN].copy_from_slice(&self.hash(path));
+            let mut names = path.split(|&byte| byte == b'/');
+            let last = names.next_back().unwrap_or_default();
+            let mut at = HEAD_LEN;
+            for name in names.take(MARKS_MAX) {
+                bytes[at..at + MARK_LEN].copy_from_slice(&self.mark(name));
+                at += MARK_LEN;
+            }
+            let lead = last.len().min(FILE_ID_LEN_MAX - at);
+            bytes[at..at + lead].copy_from_slice(&last[..lead]);
+            at + lead
+        };
+        FileId::new(&bytes[..len]).expect("no longer than FILE_ID_LEN_MAX by the array's own length")
+    }
+
+    /// The type and place that an identity tells; `BadId` if it is none of this form.
+    pub(crate) fn place(id: &FileId) -> Result<(FileType, Place)> {
+        let (&head, rest) = id.as_bytes().split_first().ok_or(Error::BadId)?;
+        let file_type = type_of(head & TYPE_MASK).ok_or(Error::BadId)?;
+        match head & !TYPE_MASK {
+            WHOLE => {
+                let named = rest.is_empty() || rest.split(|&byte| byte == b'/').all(|name| FileName::parse(name).is_ok());
+                if named { Ok((file_type, Place::Path(rest.into()))) } else { Err(Error::BadId) }
+            }
+            TRAIL => {
+                let (hash, rest) = rest.split_first_chunk().ok_or(Error::BadId)?;
+                Ok((file_type, Place::Trail(Trail { hash: *hash, rest: rest.into() })))
+            }
+            _ => Err(Error::BadId),
+        }
+    }
+
+    /// Hash of a path.
+    pub(crate) fn hash(&self, path: &[u8]) -> [u8; HASH_LEN] {
+        let hash = blake3::keyed_hash(&self.key, path);
+        *hash.as_bytes().first_chunk().expect("a hash has 32 bytes")
+    }
+
+    /// What a trail tells of a directory.
+    pub(crate) fn mark(&self, name: &[u8]) -> [u8; MARK_LEN] {
+        let hash = blake3::keyed_hash(&self.key, name);
+        *hash.as_bytes().last_chunk().expect("a hash has 32 bytes")
+    }
+
+    /// A number of 64 bits for the whole file system.
+    pub(crate) fn fsid(&self) -> u64 {
+        u64::from_le_bytes(*self.key.first_chunk().expect("a key has 32 bytes"))
+    }
+}
+
+fn type_of(number: u8) -> Option<FileType> {
+    use FileType::{BlockDevice, CharDevice, Directory, Fifo, Regular, Socket, Symlink};
+    [Regular, Directory, Symlink, Fifo, Socket, CharDevice, BlockDevice].into_iter().find(|file_type| *file_type as u8 == number)
+}
+
+const CONTEXT: &str = "vouch 2026-11-21 file identities of an exported tree";
+const WHOLE: u8 = 0x10;
+const TRAIL: u8 = 0x20;
+const TYPE_MASK: u8 = 0x0f;
+pub(crate) const HASH_LEN: usize = 16;
+pub(crate) const MARK_LEN: usize = 2;
+const HEAD_LEN: usize = 1 + HASH_LEN;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identities() -> Identities {
+        Identities::of_tree(&HostId::of_root_key(&[1; 32]))
+    }
+
+    #[test]
+    fn short_paths_are_whole_and_long_ones_leave_a_trail() {
+        let ids = identities();
+        for path in [&b""[..], b"a", b"usr/lib/x", &[b'a'; 63]] {
+            let id = ids.of(path, FileType::Symlink);
+            assert_eq!(Identities::place(&id).unwrap(), (FileType::Symlink, Place::Path(path.into())));
+        }
+        let path = [b"directory/".repeat(8).as_slice(), b"a rather long name of a file"].concat();
+        let id = ids.of(&path, FileType::Regular);
+        let (file_type, Place::Trail(trail)) = Identities::place(&id).unwrap() else { panic!("too long") };
+        assert_eq!((file_type, trail.hash), (FileType::Regular, ids.hash(&path)));
+        let marks: Vec<u8> = std::iter::repeat_n(ids.mark(b"directory"), 8).flatten().collect();
+        assert_eq!(*trail.rest, [&marks[..], b"a rather long name of a file"].concat());
+        let deep = b"d/".repeat(500);
+        assert_eq!(ids.of(&deep[..999], FileType::Directory).as_bytes().len(), FILE_ID_LEN_MAX);
+    }
+
+    #[test]
+    fn what_was_never_given_out_is_refused() {
+        for bytes in [&b""[..], b"\x10", b"\x18a", b"\x31a", b"\x11/a", b"\x11a//b", b"\x11..", b"\x11a\0", b"\x21short"] {
+            assert!(matches!(Identities::place(&FileId::new(bytes).unwrap()), Err(Error::BadId)), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn identities_differ_by_path_and_type_and_are_the_same_for_ever() {
+        let (ids, long) = (identities(), [b'n'; 255]);
+        assert_ne!(ids.of(&long, FileType::Regular), ids.of(&long, FileType::Directory));
+        assert_ne!(ids.of(&long, FileType::Regular), ids.of(&long[1..], FileType::Regular));
+        let golden = ids.of(&[&b"d/"[..], &long].concat(), FileType::Regular);
+        assert_eq!(format!("{golden:?}")[..7 + 42], *GOLDEN);
+    }
+
+    /// Form, hash, and the mark of the directory.
+    const GOLDEN: &str = "FileId(21fc20c7218c4ad6a6753d67e1735d391ebd7b6e6e";
+}

@@ -1,0 +1,149 @@
+//! Listing directories, and going on after a cookie in whatever revision is in force.
+
+use std::ops::ControlFlow;
+
+use vouch_tree::Inode;
+use vouch_tree_client::Position;
+use vouch_vfs::{Caller, DirectoryEntry, Error, Result};
+
+use crate::cookie::Cookie;
+use crate::core::Asking;
+use crate::node::Node;
+use crate::rights::{EXECUTE, READ};
+
+/// Takes entries; says when it has enough.
+pub(crate) type Each<'a> = &'a mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>;
+
+/// A listing under way.
+struct List<'a, 'c> {
+    asking: &'a Asking<'c>,
+    directory: &'a Node,
+    /// Whether entries come with their files: identity and attributes, or why there are none.
+    files: Option<Result<()>>,
+    each: Each<'a>,
+    given: u64,
+}
+
+impl Asking<'_> {
+    /// Gives the entries after `cookie` to `each`; returns whether the end was reached.
+    pub(crate) fn list(&self, caller: &Caller, directory: &Node, cookie: u64, with_files: bool, each: Each<'_>) -> Result<bool> {
+        if !directory.inode.is_directory() {
+            return Err(Error::NotDirectory);
+        }
+        self.may(caller, directory, READ)?;
+        let after = match cookie {
+            0 => None,
+            cookie => Some(Cookie::of(cookie).ok_or(Error::BadCookie)?),
+        };
+        let files = with_files.then(|| self.may(caller, directory, EXECUTE));
+        let mut list = List { asking: self, directory, files, each, given: 0 };
+        let done = if directory.is_opaque() { list.referred(after) } else { list.pages(after) };
+        match done {
+            // What is at hand goes out now.
+            Err(Error::WouldBlock) if list.given > 0 => Ok(false),
+            done => done,
+        }
+    }
+
+    /// Where the entries after a cookie begin, which may be from an older revision.
+    fn position(&self, directory: &Node, cookie: Cookie) -> Result<Found> {
+        if self.name_at(&directory.inode, cookie)?.is_some() {
+            return Ok(Found::Number(cookie.number + 1));
+        }
+        // Where it stood when the cookie was given out, if that was a short while ago. That revision may not be had any more.
+        for revision in self.core.shown_before(self.revision.number()) {
+            let tree = &self.core.tree;
+            let then = match self.answer(tree.try_walk(revision.root(), &directory.path), || tree.walk(revision.root(), &directory.path)) {
+                Err(Error::WouldBlock) => return Err(Error::WouldBlock),
+                Err(_) => continue,
+                Ok(then) => then,
+            };
+            match self.name_at(&then, cookie) {
+                Err(Error::WouldBlock) => return Err(Error::WouldBlock),
+                Ok(Some(name)) => return Ok(Found::Name(name)),
+                Err(_) | Ok(None) => {}
+            }
+        }
+        let mut page = self.page(&directory.inode, Position::Start)?;
+        loop {
+            for (entry, number) in page.entries().iter().zip(page.number..) {
+                if cookie.fits(entry.name.as_bytes()) {
+                    return Ok(Found::Number(number + 1));
+                }
+            }
+            if page.last || page.entries().is_empty() {
+                return Err(Error::BadCookie);
+            }
+            page = self.page(&directory.inode, page.next())?;
+        }
+    }
+
+    /// The name of a version's entry of this number, if it is the cookie's.
+    fn name_at(&self, directory: &Inode, cookie: Cookie) -> Result<Option<Box<[u8]>>> {
+        let page = self.page(directory, Position::Number(cookie.number))?;
+        let entry = page.entries().first().filter(|entry| page.number == cookie.number && cookie.fits(entry.name.as_bytes()));
+        Ok(entry.map(|entry| entry.name.as_bytes().into()))
+    }
+}
+
+/// Where a listing goes on.
+enum Found {
+    /// At this number.
+    Number(u64),
+    /// After this name.
+    Name(Box<[u8]>),
+}
+
+impl List<'_, '_> {
+    fn pages(&mut self, after: Option<Cookie>) -> Result<bool> {
+        let inode = self.directory.inode.clone();
+        let found = after.map(|cookie| self.asking.position(self.directory, cookie)).transpose()?;
+        let mut page = match &found {
+            None => self.asking.page(&inode, Position::Start)?,
+            Some(Found::Number(number)) => self.asking.page(&inode, Position::Number(*number))?,
+            Some(Found::Name(name)) => self.asking.page(&inode, Position::After(name))?,
+        };
+        loop {
+            for (entry, number) in page.entries().iter().zip(page.number..) {
+                if self.give(number, entry.name.as_bytes(), &entry.inode)?.is_break() {
+                    return Ok(false);
+                }
+            }
+            if page.last || page.entries().is_empty() {
+                return Ok(true);
+            }
+            page = self.asking.page(&inode, page.next())?;
+        }
+    }
+
+    /// An opaque directory: the names that have been referred to.
+    fn referred(&mut self, after: Option<Cookie>) -> Result<bool> {
+        let names = self.asking.core.referred(&self.directory.id);
+        let first = match after {
+            None => 0,
+            Some(cookie) => 1 + names.iter().position(|name| cookie.fits(name)).ok_or(Error::BadCookie)?,
+        };
+        for (name, number) in names.iter().zip(0..).skip(first) {
+            let Some(entry) = self.asking.entry(&self.directory.inode, name)? else { continue };
+            if self.give(number, name, &entry.inode)?.is_break() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn give(&mut self, number: u64, name: &[u8], inode: &Inode) -> Result<ControlFlow<()>> {
+        let core = self.asking.core;
+        let cookie = Cookie::after(number, name).ok_or(Error::TooLarge)?.value();
+        let (file_number, file) = match &self.files {
+            Some(Ok(())) => {
+                let node = self.asking.enter(self.directory, name, inode)?;
+                (node.number, Some(Ok((node.id, core.attributes(&node)))))
+            }
+            refused => (core.numbering.of_file(self.directory.number, name, inode, 0), refused.as_ref().map(|_| Err(Error::Access))),
+        };
+        let flow = (self.each)(DirectoryEntry { name, cookie, file_number: file_number.0, file });
+        self.given += u64::from(flow.is_continue());
+        Ok(flow)
+    }
+}

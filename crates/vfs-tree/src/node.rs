@@ -1,0 +1,107 @@
+//! What is remembered of files: bounded, and nothing of it is needed to find them again.
+
+use std::sync::Arc;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use vouch_tree::number::FileNumber;
+use vouch_tree::{Blob, BlobBody, Content, Inode};
+use vouch_vfs::FileId;
+
+/// A file as of a revision.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) id: FileId,
+    /// From the root; empty for the root itself.
+    pub(crate) path: Arc<[u8]>,
+    pub(crate) number: FileNumber,
+    /// As in the tree, but for content that is inline (see [`brief`]).
+    pub(crate) inode: Arc<Inode>,
+    /// The newest revision in which it is known to be so.
+    pub(crate) revision: u64,
+    /// The first revision in which it is known to be so: no older one has been compared that had the same.
+    pub(crate) since: u64,
+}
+
+impl Node {
+    /// The path of what has this name in it.
+    pub(crate) fn path_of(&self, name: &[u8]) -> Vec<u8> {
+        if self.path.is_empty() { name.to_vec() } else { [&self.path[..], b"/", name].concat() }
+    }
+
+    /// Whether it lists only what has been referred to.
+    pub(crate) fn is_opaque(&self) -> bool {
+        matches!(self.inode.content, Content::Directory { opaque: true, .. })
+    }
+}
+
+/// Nodes by their identities.
+pub(crate) type Nodes = Cache<FileId, Arc<Node>, NodeWeight>;
+
+/// A cache of nodes for about so many bytes.
+pub(crate) fn nodes(bytes: u64) -> Nodes {
+    Cache::with_weighter((bytes / NODE_LEN_EXPECTED) as usize, bytes, NodeWeight)
+}
+
+#[derive(Clone)]
+pub(crate) struct NodeWeight;
+
+impl Weighter<FileId, Arc<Node>> for NodeWeight {
+    fn weight(&self, _: &FileId, node: &Arc<Node>) -> u64 {
+        let inline = match &node.inode.xattrs.body {
+            BlobBody::Inline(bytes) => bytes.len(),
+            _ => 0,
+        };
+        let target = match &node.inode.content {
+            Content::Symlink(target) => target.len(),
+            _ => 0,
+        };
+        (2 * size_of::<FileId>() + size_of::<Node>() + size_of::<Inode>() + 64 + node.path.len() + inline + target) as u64
+    }
+}
+
+/// The inode with the hash of inline content in its place: still another for other content, and short.
+pub(crate) fn brief(inode: &Inode) -> Inode {
+    match &inode.content {
+        Content::Regular { blob: Blob { size, body: BlobBody::Inline(bytes) }, space } if bytes.len() > BRIEF_LEN => {
+            let body = BlobBody::Inline(blake3::hash(bytes).as_bytes().to_vec());
+            Inode { content: Content::Regular { blob: Blob { size: *size, body }, space: *space }, xattrs: inode.xattrs.clone(), ..*inode }
+        }
+        _ => inode.clone(),
+    }
+}
+
+/// Whether [`brief`] left bytes of this blob out.
+pub(crate) const fn is_brief(blob: &Blob) -> bool {
+    matches!(&blob.body, BlobBody::Inline(bytes) if bytes.len() as u64 != blob.size)
+}
+
+/// Length of what stands for longer content.
+const BRIEF_LEN: usize = 32;
+
+const NODE_LEN_EXPECTED: u64 = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vouch_tree::Timestamp;
+
+    fn file(bytes: Vec<u8>) -> Inode {
+        let content = Content::Regular { blob: Blob { size: bytes.len() as u64, body: BlobBody::Inline(bytes) }, space: 0 };
+        Inode { mode: 0o644, uid: 1, gid: 2, mtime: Timestamp::default(), nlink: 1, link_group: 0, xattrs: Blob::empty(), content }
+    }
+
+    #[test]
+    fn brief_inodes_tell_contents_apart() {
+        let blob = |inode: &Inode| if let Content::Regular { blob, .. } = &inode.content { blob.clone() } else { unreachable!() };
+        let (a, b) = (brief(&file(vec![1; 900])), brief(&file(vec![2; 900])));
+        assert_ne!(a, b);
+        assert!(is_brief(&blob(&a)) && a.size() == 900);
+        for len in [0, 31, 32] {
+            let short = brief(&file(vec![1; len]));
+            assert!(!is_brief(&blob(&short)));
+            assert_eq!(short, file(vec![1; len]));
+        }
+        assert!(is_brief(&blob(&brief(&file(vec![1; 33])))));
+    }
+}

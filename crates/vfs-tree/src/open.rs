@@ -1,0 +1,144 @@
+//! An open file: follows the file's path through revisions, as the mount does; reads ahead while reads are sequential.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use vouch_tree::{Blob, BlobBody, Content as TreeContent, LEAF_LEN_MAX};
+use vouch_tree_client::{FileReader, Seek};
+use vouch_vfs::{
+    Advice, Attributes, Content, Error, FileId, OpenAccess, OpenFile, Patience, ReadInto, Result, SeekTarget, Stability, Written,
+};
+
+use crate::core::{Asking, Core};
+use crate::node::{Node, is_brief};
+
+/// A file that is open for reading.
+pub(crate) struct TreeOpen {
+    core: Arc<Core>,
+    id: FileId,
+    content: Mutex<Option<Known>>,
+}
+
+/// Where the bytes are, as of the version of the file that is `since`.
+#[derive(Clone)]
+struct Known {
+    since: u64,
+    source: Source,
+}
+
+#[derive(Clone)]
+enum Source {
+    /// No larger than a leaf, or nothing but a hole.
+    Blob(Arc<Blob>),
+    Large(Arc<FileReader>),
+}
+
+impl TreeOpen {
+    pub(crate) fn new(core: Arc<Core>, id: FileId) -> Self {
+        TreeOpen { core, id, content: Mutex::default() }
+    }
+
+    /// Where the bytes are in the revision in force.
+    fn source(&self, asking: &Asking<'_>, node: &Node) -> Result<Source> {
+        if let Some(known) = self.content.lock().as_ref().filter(|known| known.since == node.since) {
+            return Ok(known.source.clone());
+        }
+        let TreeContent::Regular { blob, .. } = &node.inode.content else { return Err(Error::Stale) };
+        let source = if blob.size > LEAF_LEN_MAX as u64 && !matches!(blob.body, BlobBody::Hole) {
+            Source::Large(Arc::new(self.core.tree.open_file(blob.clone())))
+        } else if is_brief(blob) {
+            let TreeContent::Regular { blob, .. } = asking.whole(node)?.content else { return Err(Error::Stale) };
+            Source::Blob(Arc::new(blob))
+        } else {
+            Source::Blob(Arc::new(blob.clone()))
+        };
+        *self.content.lock() = Some(Known { since: node.since, source: source.clone() });
+        Ok(source)
+    }
+}
+
+impl Source {
+    fn size(&self) -> u64 {
+        match self {
+            Source::Blob(blob) => blob.size,
+            Source::Large(reader) => reader.blob().size,
+        }
+    }
+
+    fn read(&self, asking: &Asking<'_>, offset: u64, len: usize) -> Result<Bytes> {
+        match self {
+            Source::Blob(blob) => {
+                let tree = &asking.core.tree;
+                asking.answer(tree.try_read(blob, offset, len), || tree.read(blob, offset, len))
+            }
+            Source::Large(reader) => asking.answer(reader.try_read(offset, len), || reader.read(offset, len)),
+        }
+    }
+}
+
+impl OpenFile for TreeOpen {
+    fn access(&self) -> OpenAccess {
+        OpenAccess { read: true, write: false }
+    }
+
+    fn attributes(&self) -> Result<Attributes> {
+        let asking = self.core.ask(Patience::Any)?;
+        Ok(self.core.attributes(&*asking.node(&self.id)?))
+    }
+
+    fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, patience: Patience) -> Result<Content> {
+        let asking = self.core.ask(patience)?;
+        let source = self.source(&asking, &*asking.node(&self.id)?)?;
+        let bytes = source.read(&asking, offset, len)?;
+        into.bytes.extend_from_slice(&bytes);
+        Ok(Content::Bytes { len: bytes.len(), eof: offset.saturating_add(bytes.len() as u64) >= source.size() })
+    }
+
+    fn write(&self, _offset: u64, _data: &[u8], _stability: Stability, _patience: Patience) -> Result<Written> {
+        Err(Error::Access)
+    }
+
+    fn commit(&self, _offset: u64, _len: u64, _patience: Patience) -> Result<()> {
+        Ok(())
+    }
+
+    fn truncate(&self, _size: u64) -> Result<()> {
+        Err(Error::Access)
+    }
+
+    fn seek(&self, offset: u64, target: SeekTarget) -> Result<u64> {
+        let asking = self.core.ask(Patience::Any)?;
+        let node = asking.node(&self.id)?;
+        let TreeContent::Regular { blob, .. } = &node.inode.content else { return Err(Error::Stale) };
+        let seek = match target {
+            SeekTarget::Data => Seek::Data,
+            SeekTarget::Hole => Seek::Hole,
+        };
+        asking.answer(None, || self.core.tree.seek(blob, offset, seek))?.ok_or(Error::NoSuchRegion)
+    }
+
+    fn allocate(&self, _offset: u64, _len: u64) -> Result<()> {
+        Err(Error::Access)
+    }
+
+    fn deallocate(&self, _offset: u64, _len: u64) -> Result<()> {
+        Err(Error::Access)
+    }
+
+    // What is read in sequence is read ahead as it is.
+    fn advise(&self, _offset: u64, _len: u64, _advice: Advice) {}
+
+    fn copy_from(&self, _from: &dyn OpenFile, _from_offset: u64, _offset: u64, _len: u64) -> Result<u64> {
+        Err(Error::Access)
+    }
+
+    fn clone_range(&self, _from: &dyn OpenFile, _from_offset: u64, _offset: u64, _len: u64) -> Result<()> {
+        Err(Error::Access)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}

@@ -1,0 +1,91 @@
+//! From a trail to a file: what a long path costs once after a restart, or when it has been forgotten.
+//!
+//! Of each directory on the way the trail tells two bytes of its name's hash, and of the file its name's leading bytes; so each directory on the way is listed, and
+//! what fits is gone into. Costs O(entries of these directories); for the part of a path below 23 directories, O(all that is there).
+
+use std::io;
+use std::sync::Arc;
+
+use vouch_tree::name::FILE_NAME_LEN_MAX;
+use vouch_tree::{FileType, Inode};
+use vouch_tree_client::{Listing, Position};
+use vouch_vfs::{Error, Result};
+
+use crate::core::Asking;
+use crate::identity::{MARK_LEN, MARKS_MAX, Trail};
+use crate::node::Node;
+
+impl Asking<'_> {
+    /// The file at the end of a trail; `None` if the signed tree proves that there is none.
+    pub(crate) fn search(&self, file_type: FileType, trail: &Trail) -> Result<Option<Arc<Node>>> {
+        let mut found = None;
+        let mut left = ENTRIES_MAX;
+        // Directories to look into, by their paths, with the number of directories above them.
+        let mut queue = vec![(Vec::new(), 0, Arc::new(self.revision.root().clone()))];
+        while let Some((path, depth, directory)) = queue.pop() {
+            let at = MARK_LEN * MARKS_MAX.min(depth);
+            let lead = trail.rest.get(at..).unwrap_or_default();
+            let join = |name: &[u8]| if path.is_empty() { name.to_vec() } else { [&path[..], b"/", name].concat() };
+            self.each_after(&directory, &before(lead), &mut left, |name, inode| {
+                let fits = name.starts_with(lead);
+                if fits && inode.file_type() == file_type {
+                    let path = join(name);
+                    if self.core.identities.hash(&path) == trail.hash {
+                        found = Some(path);
+                        return false;
+                    }
+                }
+                fits
+            })?;
+            if let Some(path) = found {
+                return self.at(&path);
+            }
+            let mark = if depth < MARKS_MAX { trail.rest.get(at..at + MARK_LEN) } else { Some(&[][..]) };
+            let Some(mark) = mark else { continue };
+            self.each_after(&directory, b"", &mut left, |name, inode| {
+                if inode.is_directory() && (mark.is_empty() || self.core.identities.mark(name) == mark) {
+                    queue.push((join(name), depth + 1, Arc::new(inode.clone())));
+                }
+                true
+            })?;
+        }
+        Ok(None)
+    }
+
+    /// Calls `each` with the entries after a name, until it says that it has enough.
+    fn each_after(&self, directory: &Inode, name: &[u8], left: &mut u64, mut each: impl FnMut(&[u8], &Inode) -> bool) -> Result<()> {
+        let mut page = if name.is_empty() { self.page(directory, Position::Start)? } else { self.page(directory, Position::After(name))? };
+        loop {
+            for entry in page.entries() {
+                *left = left
+                    .checked_sub(1)
+                    .ok_or_else(|| Error::Io(io::Error::other("a forgotten file is searched for in too many places")))?;
+                if !each(entry.name.as_bytes(), &entry.inode) {
+                    return Ok(());
+                }
+            }
+            if page.last || page.entries().is_empty() {
+                return Ok(());
+            }
+            page = self.page(directory, page.next())?;
+        }
+    }
+
+    /// The entries from a position to the end of their page.
+    pub(crate) fn page(&self, directory: &Inode, from: Position<'_>) -> Result<Listing> {
+        let tree = &self.core.tree;
+        self.answer(tree.try_list(directory, from), || tree.list(directory, from))
+    }
+}
+
+/// A string before all names that begin with `lead`, and after all that come before them.
+fn before(lead: &[u8]) -> Vec<u8> {
+    match lead.split_last() {
+        // No name holds a NUL, so there is a byte before the last one.
+        Some((last, shorter)) => [shorter, &[last.saturating_sub(1)], &[0xff; FILE_NAME_LEN_MAX]].concat(),
+        None => Vec::new(),
+    }
+}
+
+/// Entries looked at in one search: more than a directory of some million files has.
+const ENTRIES_MAX: u64 = 8 << 20;

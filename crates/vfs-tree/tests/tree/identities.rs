@@ -1,0 +1,92 @@
+//! Identities are good for as long as the file is there: over restarts and revisions, for paths of any length.
+
+use std::fs;
+
+use vouch_vfs::{Error, FileId, FileSystem, FileType, Patience};
+
+use crate::world::{Site, is_stale, read};
+
+fn long_paths() -> Vec<String> {
+    vec![
+        "short".into(),
+        "usr/lib/file".into(),
+        format!("usr/share/{}/{}/file", "documentation-of-it".repeat(3), "examples".repeat(9)),
+        format!("{}/{}", "a".repeat(255), "b".repeat(255)),
+        format!("{}/b", "a".repeat(255)),
+        format!("{}end", "deeper/".repeat(40)),
+        format!("{}end", "d/".repeat(60)),
+    ]
+}
+
+#[test]
+fn identities_are_good_after_restarts_and_in_new_revisions() {
+    let site = Site::new();
+    for path in long_paths() {
+        site.write(&path, path.as_bytes());
+    }
+    site.publish();
+    let world = site.export();
+    let ids: Vec<(FileId, u64)> = long_paths().iter().map(|path| world.find(path).unwrap()).map(|(id, a)| (id, a.file_number)).collect();
+    drop(world);
+    for revision in 0..2 {
+        let world = site.export();
+        for ((id, number), path) in ids.iter().zip(long_paths()) {
+            assert_eq!(world.fs.attributes(id, Patience::Any).unwrap().file_number, *number, "{path}");
+            assert_eq!(world.content(id).unwrap(), path.as_bytes());
+            assert_eq!(world.id(&path), *id);
+            assert_eq!(world.fs.path(id).unwrap(), path.as_bytes());
+        }
+        if revision == 0 {
+            // All entries get other numbers, and some look alike.
+            for n in 0..300 {
+                site.write(format!("aaa{n}"), b"");
+                site.write(format!("{}/aaa{n}", "a".repeat(255)), b"");
+                site.write(format!("{}aaa{n}/x", "deeper/".repeat(40)), b"");
+            }
+            site.publish();
+        }
+    }
+}
+
+#[test]
+fn what_was_removed_is_stale_and_what_returns_is_found() {
+    let site = Site::new();
+    let long = format!("{}/{}/file", "x".repeat(90), "y".repeat(90));
+    let paths = ["file", "directory/file", &long];
+    paths.iter().for_each(|path| site.write(path, b"first"));
+    site.publish();
+    let world = site.export();
+    let ids = paths.map(|path| world.id(path));
+    let open = world.open(&ids[0]).unwrap();
+    paths.iter().for_each(|path| fs::remove_file(site.source(path)).unwrap());
+    fs::create_dir(site.source("file")).unwrap();
+    site.publish();
+    // Not gone before the new root says so.
+    ids.iter().for_each(|id| assert_eq!(world.content(id).unwrap(), b"first"));
+    world.refresh();
+    for world in [&world, &site.export()] {
+        for _ in 0..2 {
+            ids.iter().for_each(|id| assert!(is_stale(&world.fs.attributes(id, Patience::Any))));
+        }
+        assert_eq!(world.find("file").unwrap().1.file_type, FileType::Directory);
+        assert!(matches!(world.find("directory/file"), Err(Error::NotFound)));
+    }
+    assert!(is_stale(&read(&*open, 0, 9, &mut Vec::new(), Patience::Any)));
+    fs::remove_dir(site.source("file")).unwrap();
+    paths.iter().for_each(|path| site.write(path, b"again"));
+    site.publish();
+    world.refresh();
+    ids.iter().for_each(|id| assert_eq!(world.content(id).unwrap(), b"again"));
+}
+
+#[test]
+fn what_was_never_given_out_is_refused() {
+    let site = Site::new();
+    site.publish();
+    let world = site.export();
+    for bytes in [&b""[..], b"x", b"\x10", b"\x11..", &[0xff; 64]] {
+        let id = FileId::new(bytes).unwrap();
+        assert!(matches!(world.fs.attributes(&id, Patience::Any), Err(Error::BadId)), "{bytes:?}");
+    }
+    assert!(is_stale(&world.fs.attributes(&FileId::new(b"\x11none").unwrap(), Patience::Any)));
+}

@@ -1,0 +1,72 @@
+//! Listings go on where they were.
+
+use std::fs;
+
+use vouch_vfs::{Error, FileSystem};
+
+use crate::world::Site;
+
+fn site(count: usize) -> Site {
+    let site = Site::new();
+    for n in 0..count {
+        site.write(format!("d/name{n:05}"), b"");
+    }
+    site.publish();
+    site
+}
+
+#[test]
+fn a_listing_in_pieces_is_whole_and_cookies_are_good_after_a_restart() {
+    let site = site(3000);
+    let world = site.export();
+    let directory = world.id("d");
+    let whole = world.list(&directory, 0, usize::MAX).unwrap();
+    assert_eq!(whole.len(), 3000);
+    assert!(whole.iter().all(|(_, cookie)| *cookie >= 3));
+    let (mut pieces, mut cookie) = (Vec::new(), 0);
+    loop {
+        let piece = world.list(&directory, cookie, 70).unwrap();
+        let Some((_, last)) = piece.last() else { break };
+        cookie = *last;
+        pieces.extend(piece);
+    }
+    assert_eq!(pieces, whole);
+    let world = site.export();
+    assert_eq!(world.list(&directory, whole[1499].1, usize::MAX).unwrap(), &whole[1500..]);
+    for cookie in [1, 2, 3, 77, u64::MAX, (5 << 31) | 1] {
+        assert!(matches!(world.list(&directory, cookie, 1), Err(Error::BadCookie)), "{cookie}");
+    }
+    assert!(matches!(world.list(&world.id("d/name00000"), 0, 1), Err(Error::NotDirectory)));
+    assert_eq!(world.list(&world.fs.root(), 0, 9).unwrap().len(), 1);
+}
+
+#[test]
+fn a_listing_goes_on_in_a_new_revision_neither_missing_nor_repeating_what_stays() {
+    let site = site(2000);
+    let world = site.export();
+    let directory = world.id("d");
+    let begun = world.list(&directory, 0, 1000).unwrap();
+    // What was listed, the entry of the cookie, and what comes; and new ones before and after.
+    for n in [3, 4, 998, 999, 1000, 1500] {
+        fs::remove_file(site.source(format!("d/name{n:05}"))).unwrap();
+    }
+    for n in 0..50 {
+        site.write(format!("d/aname{n:05}"), b"");
+        site.write(format!("d/name{n:05}.5"), b"");
+    }
+    site.write("d/name01800.5", b"");
+    site.publish();
+    world.refresh();
+    let expected: Vec<String> = world.list(&directory, 0, usize::MAX).unwrap().into_iter().map(|(name, _)| name).collect();
+    let after = expected.iter().position(|name| name == "name01001").unwrap();
+    let rest = |cookie| world.list(&directory, cookie, usize::MAX).map(|list| list.into_iter().map(|(name, _)| name).collect::<Vec<_>>());
+    // The entry of the cookie is gone: where it was is known from the revision before.
+    assert_eq!(rest(begun[999].1).unwrap(), &expected[after..]);
+    // One that stays is known again by its name, by an export that has seen no other revision too.
+    assert_eq!(rest(begun[997].1).unwrap(), &expected[after..]);
+    let restarted = site.export();
+    let list: Vec<String> = restarted.list(&directory, begun[997].1, usize::MAX).unwrap().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(list, &expected[after..]);
+    // What nobody can tell is not guessed.
+    assert!(matches!(restarted.list(&directory, begun[999].1, 1), Err(Error::BadCookie)));
+}

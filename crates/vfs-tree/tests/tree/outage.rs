@@ -1,0 +1,80 @@
+//! What can't be had is a failure that ends in time, and never an absence.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use vouch_vfs::{Caller, Error, FileSystem, Name, Patience};
+
+use crate::world::{DURATION_S, NOW, Site, noise, read, until};
+
+#[test]
+fn without_patience_only_memory_answers() {
+    let site = Site::new();
+    site.write("directory/file", noise(1, 400_000));
+    for n in 0..2000 {
+        site.write(format!("directory/other{n}"), b"");
+    }
+    site.publish();
+    let (id, directory) = {
+        let world = site.export();
+        (world.id("directory/file"), world.id("directory"))
+    };
+    let world = site.export();
+    let name = Name::new(b"file").unwrap();
+    let lookup = |patience| world.fs.lookup(&Caller::root(), &directory, name, patience);
+    assert!(matches!(lookup(Patience::None), Err(Error::WouldBlock)));
+    let found = lookup(Patience::Any).unwrap();
+    assert_eq!(found.0, id);
+    assert_eq!(lookup(Patience::None).unwrap(), found);
+    assert_eq!(world.fs.attributes(&id, Patience::None).unwrap(), found.1);
+    let open = world.open(&id).unwrap();
+    let read = |patience| read(&*open, 200_000, 1000, &mut Vec::new(), patience);
+    assert!(matches!(read(Patience::None), Err(Error::WouldBlock)));
+    assert_eq!(read(Patience::Any).unwrap(), (1000, false));
+    assert_eq!(read(Patience::None).unwrap(), (1000, false));
+}
+
+#[test]
+fn what_can_not_be_fetched_fails_in_time_and_is_not_missing() {
+    let site = Site::new();
+    let long = "long name/".repeat(10) + "file";
+    site.write("directory/file", noise(1, 400_000));
+    site.write(&long, b"x");
+    for n in 0..2000 {
+        site.write(format!("directory/other{n}"), b"");
+    }
+    site.publish();
+    let (file, long) = {
+        let world = site.export();
+        (world.id("directory/file"), world.id(&long))
+    };
+    let world = site.export();
+    site.is_up.store(false, Ordering::SeqCst);
+    std::thread::sleep(Duration::from_millis(100));
+    let began = Instant::now();
+    for id in [file, long] {
+        let answer = world.fs.attributes(&id, Patience::Any);
+        assert!(matches!(answer, Err(Error::Io(_))), "{answer:?}");
+    }
+    assert!(began.elapsed() < Duration::from_secs(15));
+    site.is_up.store(true, Ordering::SeqCst);
+    until(|| world.fs.attributes(&file, Patience::Any).is_ok());
+    assert!(world.content(&file).unwrap() == noise(1, 400_000));
+    assert_eq!(world.content(&long).unwrap(), b"x");
+}
+
+#[test]
+fn an_expired_tree_serves_nothing() {
+    let site = Site::new();
+    site.write("file", b"x");
+    site.publish();
+    let world = site.export();
+    let id = world.id("file");
+    site.now.store(NOW + i64::from(DURATION_S) + 1, Ordering::SeqCst);
+    assert!(matches!(world.fs.attributes(&id, Patience::Any), Err(Error::Io(_))));
+    assert!(matches!(world.fs.attributes(&id, Patience::None), Err(Error::Io(_) | Error::WouldBlock)));
+    assert!(matches!(world.fs.space(&Caller::root(), &id), Err(Error::Io(_))));
+    // Nor does a clock that is set back revive it.
+    site.now.store(NOW, Ordering::SeqCst);
+    assert!(world.content(&id).is_err());
+}

@@ -1,0 +1,57 @@
+//! New revisions under known files.
+
+use std::time::Duration;
+
+use vouch_vfs::{FileSystem, Patience};
+
+use crate::world::{Site, noise, read, until};
+
+#[test]
+fn a_new_revision_shows_by_itself_within_the_refresh_interval() {
+    let site = Site::new();
+    site.write("file", b"first");
+    site.publish();
+    let world = site.export_with(|options| options.refresh_interval = Some(Duration::from_millis(200)));
+    let id = world.id("file");
+    site.write("file", b"second");
+    site.publish();
+    until(|| world.content(&id).unwrap() == b"second");
+}
+
+#[test]
+fn change_attributes_move_with_every_change_and_stay_without() {
+    let site = Site::new();
+    site.write("a/same", noise(1, 900));
+    site.write("a/below/same", b"x");
+    site.write("b/inline", noise(2, 900));
+    site.write("b/large", noise(2, 900_000));
+    site.publish();
+    let world = site.export();
+    let (same, moving) = (["a", "a/same", "a/below", "a/below/same"], ["", "b", "b/inline", "b/large"]);
+    let change = |path: &str| world.fs.attributes(&world.id(path), Patience::Any).unwrap().change;
+    let (same_before, mut before) = (same.map(change), moving.map(change));
+    let open = world.open(&world.id("b/large")).unwrap();
+    for seed in 3..6 {
+        // Times are as they were, only the bytes are others.
+        for (path, len) in [("b/inline", 900), ("b/large", 900_000)] {
+            let times = std::fs::metadata(site.source(path)).unwrap().modified().unwrap();
+            site.write(path, noise(seed, len));
+            std::fs::File::options().write(true).open(site.source(path)).unwrap().set_modified(times).unwrap();
+        }
+        site.publish();
+        world.refresh();
+        let after = moving.map(change);
+        assert!(before.iter().zip(after).all(|(before, after)| *before < after), "{before:?} {after:?}");
+        before = after;
+        assert_eq!(same.map(change), same_before);
+        assert!(world.content(&world.id("b/inline")).unwrap() == noise(seed, 900));
+        let mut bytes = Vec::new();
+        assert_eq!(read(&*open, 0, 1_000_000, &mut bytes, Patience::Any).unwrap(), (900_000, true));
+        assert!(bytes == noise(seed, 900_000));
+    }
+    // A restart may move it, but never back.
+    let restarted = site.export();
+    for (path, before) in moving.into_iter().zip(before) {
+        assert!(restarted.find(path).unwrap().1.change >= before);
+    }
+}

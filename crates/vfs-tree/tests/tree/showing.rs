@@ -1,0 +1,196 @@
+//! What is shown is what was published, with its rights; and nothing can be changed.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use vouch_vfs::{
+    Access, Caller, CreateHow, Error, FileId, FileSystem, FileType, Name, NewNode, OpenAccess, Patience, PosixAclKind, PosixAclTag,
+    SeekTarget, SetAttributes, XattrHow,
+};
+
+use crate::world::{Site, World, noise, read};
+
+fn compare(world: &World, site: &Site, path: &str, id: &FileId) {
+    let found = world.fs.attributes(id, Patience::Any).unwrap();
+    let source = fs::symlink_metadata(site.source(path)).unwrap();
+    assert_eq!(u32::from(found.mode), source.mode() & 0o7777, "{path}");
+    assert_eq!((found.uid, found.gid, found.modified.seconds), (source.uid(), source.gid(), source.mtime()), "{path}");
+    let kind = match found.file_type {
+        FileType::Directory => 0o040_000,
+        FileType::Regular => 0o100_000,
+        FileType::Symlink => 0o120_000,
+        FileType::Fifo => 0o010_000,
+        FileType::Socket => 0o140_000,
+        FileType::BlockDevice => 0o060_000,
+        FileType::CharDevice => 0o020_000,
+    };
+    assert_eq!(kind, source.mode() & 0o170_000, "{path}");
+    match found.file_type {
+        FileType::Regular => {
+            assert_eq!((found.size, u64::from(found.links)), (source.size(), source.nlink()), "{path}");
+            assert!(world.content(id).unwrap() == fs::read(site.source(path)).unwrap(), "{path}");
+        }
+        FileType::Symlink => {
+            let target = fs::read_link(site.source(path)).unwrap();
+            assert_eq!(world.fs.read_link(&Caller::root(), id).unwrap(), target.as_os_str().as_encoded_bytes());
+        }
+        FileType::Directory => {
+            let mut names: Vec<_> =
+                fs::read_dir(site.source(path)).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            let mut listed = Vec::new();
+            let end = world.fs.read_directory(&Caller::root(), id, 0, true, Patience::Any, &mut |entry| {
+                let (child, attributes) = entry.file.unwrap().unwrap();
+                assert_eq!(attributes.file_number, entry.file_number);
+                listed.push((String::from_utf8(entry.name.to_vec()).unwrap(), child, attributes));
+                std::ops::ControlFlow::Continue(())
+            });
+            assert!(end.unwrap());
+            assert!(names.iter().eq(listed.iter().map(|(name, ..)| name)), "{path}");
+            for (name, child, attributes) in listed {
+                let found = world.fs.lookup(&Caller::root(), id, Name::new(name.as_bytes()).unwrap(), Patience::Any).unwrap();
+                assert_eq!(found, (child, attributes));
+                if attributes.file_type == FileType::Directory {
+                    assert_eq!(world.fs.parent(&Caller::root(), &child).unwrap(), *id);
+                }
+                compare(world, site, Path::new(path).join(name).to_str().unwrap(), &child);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn all_that_was_published_is_shown() {
+    let site = Site::new();
+    for len in [0, 1, 32, 33, 900, 5000, 131_072, 131_073, 2_000_000] {
+        site.write(format!("files/{len}"), noise(len as u64, len));
+    }
+    fs::hard_link(site.source("files/900"), site.source("files/linked")).unwrap();
+    fs::hard_link(site.source("files/900"), site.source("second name")).unwrap();
+    symlink("../anywhere", site.source("files/link")).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, site.source("pipe"), rustix::fs::FileType::Fifo, 0o640.into(), 0).unwrap();
+    fs::create_dir_all(site.source("empty/below")).unwrap();
+    fs::set_permissions(site.source("files/1"), fs::Permissions::from_mode(0o4751)).unwrap();
+    site.publish();
+    let world = site.export();
+    vouch_vfs::conformance::check_read_only(&world.fs, &Caller::root());
+    compare(&world, &site, "", &world.fs.root());
+    let number = |path| world.find(path).unwrap().1.file_number;
+    assert_eq!(number("files/900"), number("second name"));
+    assert_ne!(number("files/900"), number("files/1"));
+    let space = world.fs.space(&Caller::root(), &world.fs.root()).unwrap();
+    assert!(space.bytes_total > 2_000_000 && space.bytes_free == 0 && space.files_total > 10);
+    assert!(matches!(world.fs.parent(&Caller::root(), &world.fs.root()), Err(Error::NotFound)));
+    assert!(matches!(world.find("files/none"), Err(Error::NotFound)));
+    assert!(matches!(world.find("second name/x"), Err(Error::NotDirectory)));
+}
+
+#[test]
+fn reads_end_where_the_file_ends_and_holes_are_found() {
+    let site = Site::new();
+    let file = fs::File::create(site.source("sparse")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"data", 1 << 20).unwrap();
+    file.set_len(4 << 20).unwrap();
+    site.write("small", b"0123456789");
+    site.publish();
+    let world = site.export();
+    let open = world.open(&world.id("small")).unwrap();
+    for (offset, len, expected) in
+        [(0, 10, (10, true)), (0, 9, (9, false)), (8, 10, (2, true)), (10, 1, (0, true)), (u64::MAX, 9, (0, true))]
+    {
+        assert_eq!(read(&*open, offset, len, &mut Vec::new(), Patience::Any).unwrap(), expected);
+    }
+    assert!(matches!(open.seek(10, SeekTarget::Data), Err(Error::NoSuchRegion)));
+    assert_eq!(open.seek(3, SeekTarget::Hole).unwrap(), 10);
+    let open = world.open(&world.id("sparse")).unwrap();
+    assert_eq!(open.seek(0, SeekTarget::Data).unwrap(), 1 << 20);
+    assert_eq!(open.seek(0, SeekTarget::Hole).unwrap(), 0);
+    assert!(open.seek(1 << 20, SeekTarget::Hole).unwrap() < 2 << 20);
+}
+
+#[test]
+fn rights_are_those_of_mode_and_acl_for_each_caller() {
+    let site = Site::new();
+    site.write("closed/file", b"x");
+    site.write("file", b"x");
+    site.write("run", b"x");
+    fs::set_permissions(site.source("run"), fs::Permissions::from_mode(0o711)).unwrap();
+    let file = site.source("file");
+    let (owner, group) = (fs::metadata(&file).unwrap().uid(), fs::metadata(&file).unwrap().gid());
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    // Owner rw-, user 4242 r--, group ---, mask r--, others ---.
+    let entries = [(1u16, 6u16, u32::MAX), (2, 4, 4242), (4, 0, u32::MAX), (0x10, 4, u32::MAX), (0x20, 0, u32::MAX)];
+    let mut acl = 2u32.to_le_bytes().to_vec();
+    for (tag, bits, whom) in entries {
+        acl.extend(tag.to_le_bytes().into_iter().chain(bits.to_le_bytes()).chain(whom.to_le_bytes()));
+    }
+    let has_acls = rustix::fs::setxattr(&file, "system.posix_acl_access", &acl, rustix::fs::XattrFlags::empty()).is_ok();
+    let has_xattrs = rustix::fs::setxattr(&file, "user.colour", b"blue", rustix::fs::XattrFlags::empty()).is_ok();
+    fs::set_permissions(site.source("closed"), fs::Permissions::from_mode(0o744)).unwrap();
+    site.publish();
+    let world = site.export();
+    let (id, closed, all) = (world.id("file"), world.id("closed"), Access(0x1ff));
+    let stranger = Caller::new(owner + 99, group + 99, []);
+    let reads = Access::READ | Access::XATTR_READ | Access::XATTR_LIST;
+    assert_eq!(world.fs.access(&Caller::new(owner, group, []), &id, all).unwrap(), reads);
+    assert_eq!(world.fs.access(&stranger, &id, all).unwrap(), Access::default());
+    let open = |caller: &Caller| world.fs.open(caller, &id, OpenAccess { read: true, write: false }, false, Patience::Any);
+    assert!(matches!(open(&stranger), Err(Error::Access)) && open(&Caller::root()).is_ok());
+    let executed = |over| world.fs.open(&stranger, &world.id("run"), OpenAccess { read: true, write: false }, over, Patience::Any).is_ok();
+    assert!(executed(true) && !executed(false));
+    if has_acls {
+        let named = Caller::new(4242, group + 99, []);
+        assert_eq!(world.fs.access(&named, &id, all).unwrap(), reads);
+        assert!(open(&named).is_ok());
+        let acl = world.fs.acl(&stranger, &id, PosixAclKind::Access).unwrap();
+        assert_eq!((acl.entries.len(), acl.entries[1].tag, acl.entries[1].permissions), (5, PosixAclTag::User(4242), 4));
+    }
+    assert!(world.fs.acl(&stranger, &closed, PosixAclKind::Default).unwrap().entries.is_empty());
+    if has_xattrs {
+        assert_eq!(world.fs.xattrs(&Caller::root(), &id).unwrap(), [b"colour"]);
+        assert_eq!(world.fs.xattr(&Caller::root(), &id, b"colour").unwrap(), b"blue");
+        assert!(matches!(world.fs.xattr(&stranger, &id, b"colour"), Err(Error::Access)));
+    }
+    assert!(matches!(world.fs.xattr(&Caller::root(), &id, b"none"), Err(Error::NoXattr)));
+    // Listed, not entered.
+    let mut seen = 0;
+    let each = &mut |entry: vouch_vfs::DirectoryEntry<'_>| {
+        assert!(matches!(entry.file, Some(Err(Error::Access))));
+        seen += 1;
+        std::ops::ControlFlow::Continue(())
+    };
+    assert!(world.fs.read_directory(&stranger, &closed, 0, true, Patience::Any, each).unwrap());
+    assert_eq!(seen, 1);
+    let name = Name::new(b"file").unwrap();
+    assert!(matches!(world.fs.lookup(&stranger, &closed, name, Patience::Any), Err(Error::Access)));
+}
+
+#[test]
+fn nothing_can_be_changed() {
+    let site = Site::new();
+    site.write("file", b"x");
+    site.publish();
+    let world = site.export();
+    let (fs, root, id, caller, set) = (&world.fs, world.fs.root(), world.id("file"), Caller::root(), SetAttributes::default());
+    let (there, new) = (Name::new(b"file").unwrap(), Name::new(b"new").unwrap());
+    let (reading, writing) = (OpenAccess { read: true, write: false }, OpenAccess { read: true, write: true });
+    assert!(matches!(fs.open(&caller, &id, writing, true, Patience::Any), Err(Error::ReadOnly)));
+    assert!(matches!(fs.create(&caller, &root, new, CreateHow::Unchecked, &set, reading), Err(Error::ReadOnly)));
+    assert!(matches!(fs.create(&caller, &root, there, CreateHow::Unchecked, &set, writing), Err(Error::ReadOnly)));
+    assert!(matches!(fs.create(&caller, &root, there, CreateHow::Guarded, &set, reading), Err(Error::Exists)));
+    let found = fs.create(&caller, &root, there, CreateHow::Unchecked, &set, reading).unwrap();
+    assert!(!found.new && found.id == id && found.directory.before == found.directory.after);
+    assert!(matches!(fs.make(&caller, &root, new, NewNode::Directory, &set), Err(Error::ReadOnly)));
+    assert!(matches!(fs.make(&caller, &root, there, NewNode::Directory, &set), Err(Error::Exists)));
+    assert!(matches!(fs.link(&caller, &id, &root, new), Err(Error::ReadOnly)));
+    assert!(matches!(fs.remove(&caller, &root, there), Err(Error::ReadOnly)));
+    assert!(matches!(fs.remove(&caller, &id, there), Err(Error::NotDirectory)));
+    assert!(matches!(fs.rename(&caller, &root, there, &root, new), Err(Error::ReadOnly)));
+    assert!(matches!(fs.set_attributes(&caller, &id, None, &set), Err(Error::ReadOnly)));
+    assert!(matches!(fs.set_xattr(&caller, &id, b"a", b"b", XattrHow::Either), Err(Error::ReadOnly)));
+    assert!(matches!(found.open.truncate(0), Err(Error::Access)));
+    assert!(matches!(world.open(&root), Err(Error::IsDirectory)));
+    fs.sync_metadata(&[root, id], Patience::None).unwrap();
+}

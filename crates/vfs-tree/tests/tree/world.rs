@@ -1,0 +1,223 @@
+//! A publisher with a directory, its database as the only replica, and exports of it.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::future::BoxFuture;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use vouch_tree::key::{SecretKey, SigningCert};
+use vouch_tree::{Iv, TreeName};
+use vouch_tree_client::{Client, ClientOptions, Clock, Connector, LocalConnector, Stream, Tree, TreeOptions};
+use vouch_tree_publish::{Options, Progress, Signer, publish};
+use vouch_tree_store::{Database, WriteOptions};
+use vouch_vfs::{Attributes, Caller, Content, Error, FileId, FileSystem, Name, OpenAccess, OpenFile, Patience, ReadInto, Result};
+use vouch_vfs_tree::TreeFs;
+
+/// When the tests happen.
+pub const NOW: i64 = 1_795_000_000;
+
+/// For how long a revision is valid, seconds.
+pub const DURATION_S: u32 = 86_400;
+
+struct TestClock(Arc<AtomicI64>);
+
+impl Clock for TestClock {
+    fn now(&self) -> i64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// The way to the database, while it is up; cut when it goes down.
+struct Gate {
+    inner: LocalConnector,
+    is_up: Arc<AtomicBool>,
+}
+
+impl Connector for Gate {
+    fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
+        self.inner.resolve(host, port)
+    }
+
+    fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
+        let is_up = self.is_up.clone();
+        Box::pin(async move {
+            if !is_up.load(Ordering::SeqCst) {
+                return Err(io::ErrorKind::ConnectionRefused.into());
+            }
+            let mut inner = self.inner.connect(address).await?;
+            let (ours, mut theirs) = tokio::io::duplex(1 << 20);
+            tokio::spawn(async move {
+                let down = async {
+                    while is_up.load(Ordering::SeqCst) {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                };
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut inner, &mut theirs) => {}
+                    () = down => {}
+                }
+            });
+            Ok(Box::new(ours) as Box<dyn Stream>)
+        })
+    }
+}
+
+/// A published directory.
+pub struct Site {
+    dir: TempDir,
+    signing: SecretKey,
+    cert: SigningCert,
+    name: TreeName,
+    revision: AtomicI64,
+    pub now: Arc<AtomicI64>,
+    pub is_up: Arc<AtomicBool>,
+}
+
+impl Site {
+    pub fn new() -> Self {
+        let (root, signing) = (SecretKey::from_seed(&[7; 32]), SecretKey::from_seed(&[107; 32]));
+        let cert = SigningCert::issue(&root, signing.public(), 1, 0, u64::MAX / 2);
+        let name = TreeName::new("tree.test", root.public().hostid()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("source")).unwrap();
+        Database::create(&dir.path().join("db"), *name.hostid(), Iv::from_bytes([7; 32])).unwrap();
+        let (now, is_up) = (Arc::new(AtomicI64::new(NOW)), Arc::new(AtomicBool::new(true)));
+        Site { dir, signing, cert, name, revision: AtomicI64::new(0), now, is_up }
+    }
+
+    pub fn source(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.dir.path().join("source").join(path)
+    }
+
+    /// Writes a file, and the directories above it.
+    pub fn write(&self, path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
+        let path = self.source(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+
+    pub fn publish(&self) {
+        let start = NOW + self.revision.fetch_add(1, Ordering::SeqCst);
+        let mut options = Options::new(self.source(""), self.name.clone(), start as u64, DURATION_S);
+        // The stat cache does not trust timestamps this young, and tests rewrite files within one tick.
+        options.rehash = true;
+        let writer = Database::open_write(&self.dir.path().join("db"), WriteOptions::default()).unwrap();
+        publish(&writer, &Signer { key: &self.signing, cert: self.cert }, &options, &Progress::default()).unwrap();
+    }
+
+    /// Exports it with nothing remembered.
+    pub fn export(&self) -> World {
+        self.export_with(|_| {})
+    }
+
+    pub fn export_with(&self, choose: impl FnOnce(&mut ClientOptions)) -> World {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let inner = LocalConnector::open(&self.dir.path().join("db")).unwrap();
+        let name = inner.name().unwrap();
+        let mut options = ClientOptions {
+            connector: Arc::new(Gate { inner, is_up: self.is_up.clone() }),
+            clock: Arc::new(TestClock(self.now.clone())),
+            deadline: Duration::from_secs(2),
+            refresh_interval: Some(Duration::from_secs(3600)),
+            seed: Some(1),
+            ..ClientOptions::default()
+        };
+        choose(&mut options);
+        let tree = runtime.block_on(async { Client::new(options).unwrap().open(&name, &TreeOptions::default()).await.unwrap() });
+        World { fs: TreeFs::new(tree.clone(), runtime.handle().clone()), tree, runtime }
+    }
+}
+
+/// An export.
+pub struct World {
+    pub fs: TreeFs,
+    pub tree: Arc<Tree>,
+    pub runtime: Runtime,
+}
+
+impl World {
+    /// Asks for a newer revision.
+    pub fn refresh(&self) {
+        until(|| self.runtime.block_on(self.tree.refresh()).is_ok());
+    }
+
+    pub fn find(&self, path: &str) -> Result<(FileId, Attributes)> {
+        let mut at = (self.fs.root(), self.fs.attributes(&self.fs.root(), Patience::Any)?);
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            at = self.fs.lookup(&Caller::root(), &at.0, Name::new(name.as_bytes()).unwrap(), Patience::Any)?;
+        }
+        Ok(at)
+    }
+
+    pub fn id(&self, path: &str) -> FileId {
+        self.find(path).unwrap().0
+    }
+
+    pub fn open(&self, id: &FileId) -> Result<Arc<dyn OpenFile>> {
+        self.fs.open(&Caller::root(), id, OpenAccess { read: true, write: false }, false, Patience::Any)
+    }
+
+    /// The whole of a file, read in pieces of an odd length.
+    pub fn content(&self, id: &FileId) -> Result<Vec<u8>> {
+        let open = self.open(id)?;
+        let mut bytes = Vec::new();
+        loop {
+            match read(&*open, bytes.len() as u64, 300_001, &mut bytes, Patience::Any)? {
+                (_, true) => return Ok(bytes),
+                (len, false) => assert!(len > 0),
+            }
+        }
+    }
+
+    /// All entries after a cookie: names and cookies.
+    pub fn list(&self, id: &FileId, cookie: u64, count: usize) -> Result<Vec<(String, u64)>> {
+        let mut found = Vec::new();
+        self.fs.read_directory(&Caller::root(), id, cookie, false, Patience::Any, &mut |entry| {
+            if found.len() == count {
+                return std::ops::ControlFlow::Break(());
+            }
+            found.push((String::from_utf8(entry.name.to_vec()).unwrap(), entry.cookie));
+            std::ops::ControlFlow::Continue(())
+        })?;
+        Ok(found)
+    }
+}
+
+/// Reads a range: bytes read, and whether the file ends with them.
+pub fn read(open: &dyn OpenFile, offset: u64, len: usize, bytes: &mut Vec<u8>, patience: Patience) -> Result<(usize, bool)> {
+    match open.read(offset, len, ReadInto { bytes, span_allowed: true }, patience)? {
+        Content::Bytes { len, eof } => Ok((len, eof)),
+        Content::Span { .. } => panic!("a tree has no local files"),
+    }
+}
+
+/// Waits for something that happens by itself.
+pub fn until(mut done: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it does not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Bytes that do not compress.
+pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+pub fn is_stale<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(Error::Stale))
+}

@@ -1,0 +1,172 @@
+//! `vouch export`: the options of the NFSv4 server. What it does is in `crate::export`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::cli::Global;
+use crate::exit::{At as _, Failure, Outcome};
+use crate::export::{ExportConfig, Groups, Limits, Origin, Server};
+use crate::{interrupt, output, when};
+
+mod reload;
+mod status;
+
+/// Export directories and published trees to NFSv4 clients.
+///
+/// Speaks NFSv4.2, 4.1 and 4.0 over TCP; no portmapper and no other daemon is needed. Run by root it acts with each caller's own user and groups; run by anybody else it
+/// serves that user's files with that user's rights.
+#[derive(Debug, clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Examples:\n  vouch export --dir /srv/data --listen 127.0.0.1:2049     one directory, for a first try\n  \
+                  mount -t nfs4 127.0.0.1:/export /mnt                     on the client\n  \
+                  vouch export --exports /etc/exports --listen '[::]:2049'  what exports(5) lists\n  \
+                  vouch export reload                                      read the list anew, no client notices\n  \
+                  vouch export status                                      clients, opens, locks, recent errors\n\n\
+                  It runs until SIGTERM or SIGINT, and then lets replies under way leave; SIGHUP reads the exports anew. Metrics: GET /metrics (Prometheus), GET /healthz.\n\n\
+                  Of the options of exports(5), these are taken: rw ro sec= root_squash no_root_squash all_squash anonuid= anongid= fsid= (a number, root, a UUID) secure insecure \
+                  crossmnt mountpoint= sync no_subtree_check; a line is logged for each other one that is known, and the list is refused if one is not, or asks for what is not \
+                  served (pnfs, refer=, replicas=, xprtsec=tls). Paths tree:DB and tree:NAME export published trees."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// List of exports in the syntax of exports(5), or a directory of such files (*.exports); may be repeated.
+    #[arg(long, value_name = "FILE", required_unless_present = "dir", conflicts_with_all = ["dir", "pseudo", "options"])]
+    exports: Vec<PathBuf>,
+    /// Export this directory (or tree:NAME, tree:DB) to everybody who reaches the address.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Where clients find --dir.
+    #[arg(long, value_name = "PATH", default_value = "/export")]
+    pseudo: String,
+    /// Options of exports(5) for --dir.
+    #[arg(long, value_name = "LIST", default_value = "rw,insecure")]
+    options: String,
+    /// Address to answer clients on; may be repeated.
+    #[arg(long, value_name = "ADDR:PORT", default_values = ["127.0.0.1:2049"])]
+    listen: Vec<SocketAddr>,
+    /// Directory of recovery records and keys; the default is /var/lib/vouch/export for root, else ~/.local/state/vouch/export.
+    #[arg(long, value_name = "DIR", global = true)]
+    state: Option<PathBuf>,
+    /// Lease of clients, and grace after a restart, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    lease: u64,
+    /// Threads that serve; the default is one a core.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Most threads that wait for disks and name services.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    waiting_threads: u16,
+    /// Lowest minor version to speak.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=2))]
+    minor_min: u32,
+    /// Highest minor version to speak.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=2))]
+    minor_max: u32,
+    /// Give no delegations.
+    #[arg(long)]
+    no_delegations: bool,
+    /// Domain of owner names (user@domain); the default is that of idmapd.conf, else of the host's name.
+    #[arg(long, value_name = "DOMAIN")]
+    domain: Option<String>,
+    /// File with domain, local realms and static map, as idmapd.conf(5); the default is /etc/idmapd.conf if there is one.
+    #[arg(long, value_name = "FILE")]
+    idmap: Option<PathBuf>,
+    /// Send owners as names under sec=sys too, instead of as numbers.
+    #[arg(long)]
+    owner_names: bool,
+    /// Where the supplementary groups of sec=sys callers come from.
+    #[arg(long, value_name = "WHENCE", default_value = "auto")]
+    groups: Groups,
+    /// Most connections at once.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max)]
+    connections_max: usize,
+    /// Most connections of one address at once.
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_per_address_max)]
+    connections_per_address_max: usize,
+    /// Close a connection that takes longer than this to send a call that it has begun, or to take a reply.
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = when::parse_duration)]
+    stall_max: Duration,
+    /// Address of the metrics and health page.
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Reload(reload::Args),
+    Status(status::Args),
+}
+
+pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    let state = match &args.state {
+        Some(path) => path.clone(),
+        None => default_state()?,
+    };
+    match args.command {
+        Some(Command::Reload(_)) => return reload::run(&state),
+        Some(Command::Status(status)) => return status::run(&status, &state),
+        None => {}
+    }
+    if args.minor_min > args.minor_max {
+        return Err(Failure::usage("--minor-min", "is above --minor-max"));
+    }
+    let _taken = interrupt::take(|| {});
+    let config = ExportConfig {
+        origin: match args.dir {
+            Some(dir) => Origin::One { source: dir.into_os_string().into_encoded_bytes(), pseudo: args.pseudo, options: args.options },
+            None => Origin::Files(args.exports),
+        },
+        listen: args.listen,
+        metrics: args.metrics,
+        state,
+        lease: Duration::from_secs(args.lease),
+        threads: args.threads.map(usize::from),
+        minor_versions: args.minor_min..=args.minor_max,
+        delegations: !args.no_delegations,
+        domain: args.domain,
+        idmap: args.idmap,
+        numeric_owners: !args.owner_names,
+        groups: args.groups,
+        limits: Limits {
+            connections_max: args.connections_max,
+            connections_per_address_max: args.connections_per_address_max,
+            stall_max: args.stall_max,
+            waiting_threads_max: args.waiting_threads.into(),
+            ..Limits::default()
+        },
+    };
+    let server = Server::open(config)?;
+    interrupt::watch_and_reload(server.reload()).at("signals")?;
+    for comment in server.comments() {
+        tracing::warn!("{comment}");
+    }
+    output::text(&greeting(&server))?;
+    server.run(interrupt::requested).map_err(Failure::from)
+}
+
+/// One line that tells a supervisor or a script that clients are answered from now on, and where; one an export; and as whom.
+fn greeting(server: &Server) -> String {
+    let addresses: Vec<String> = server.addresses().iter().map(SocketAddr::to_string).collect();
+    let page = server.page_address().map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
+    let mut text = format!("exporting on {}{page}\n", addresses.join(", "));
+    for (source, place) in server.exports() {
+        text.push_str(&format!("  {place}  {source}\n"));
+    }
+    if let Some(uid) = server.acts_as() {
+        text.push_str(&format!("  not run by root: everything is done with the rights of user {uid}\n"));
+    }
+    text
+}
+
+fn default_state() -> Outcome<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/vouch/export"));
+    }
+    let home = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = home.or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state")));
+    home.map(|home| home.join("vouch/export")).ok_or_else(|| Failure::usage("--state", "is needed where there is no HOME"))
+}

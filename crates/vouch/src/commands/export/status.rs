@@ -1,0 +1,95 @@
+//! `vouch export status`: what a server that runs has to tell.
+
+use std::io;
+use std::path::Path;
+
+use crate::exit::{Failure, Outcome};
+use crate::export::control::{Answer, Question, ask as ask_socket};
+use crate::export::report::{ClientStatus, ErrorStatus, Status};
+use crate::export::state_directory::control_path;
+use crate::{output, when};
+
+/// Show clients, sessions, opens, locks, delegations and recent errors of the server.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args, state: &Path) -> Outcome {
+    match ask(state, Question::Status)? {
+        Answer::Status(status) if args.json => output::json(&status),
+        Answer::Status(status) => output::text(&table(&status)),
+        Answer::Failed(why) => Err(Failure::input("server", why)),
+        Answer::Reloaded(_) => Err(Failure::input("server", "answered something else; is it of another version?")),
+    }
+}
+
+/// Asks the server of a state directory.
+pub(super) fn ask(state: &Path, question: Question) -> Outcome<Answer> {
+    let path = control_path(state);
+    ask_socket(&path, question).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            Failure::not_found(path.display(), "no server runs with this state directory").cure("name its directory with --state")
+        }
+        _ => Failure::new(path.display(), crate::exit::Cause::Io(error)),
+    })
+}
+
+fn table(status: &Status) -> String {
+    let mut text = format!(
+        "vouch {}: {} connections, {} clients, {} calls waiting{}\n\n",
+        status.version,
+        status.connections,
+        status.clients.len(),
+        status.waiting_calls,
+        if status.grace_left_ms > 0 { format!(", grace for {} s more", status.grace_left_ms.div_ceil(1000)) } else { String::new() },
+    );
+    let mut rows = vec![row(["EXPORT", "SOURCE", "NUMBER"])];
+    rows.extend(status.exports.iter().map(|export| row([&export.pseudo_path, &export.source, &export.id.to_string()])));
+    text.push_str(&output::table(&rows, &[]));
+    if !status.clients.is_empty() {
+        let mut rows =
+            vec![row(["CLIENT", "ADDRESS", "VERSION", "SILENT", "SESSIONS", "OPENS", "LOCKS", "DELEGATIONS", "CALLBACKS", "OWNER"])];
+        rows.extend(status.clients.iter().map(client));
+        text.push('\n');
+        text.push_str(&output::table(&rows, &[3, 4, 5, 6, 7]));
+    }
+    if !status.recent_errors.is_empty() {
+        let mut rows = vec![row(["WHEN", "ADDRESS", "OPERATION", "STATUS", "ERROR"])];
+        rows.extend(status.recent_errors.iter().map(error));
+        text.push('\n');
+        text.push_str(&output::table(&rows, &[3]));
+    }
+    text
+}
+
+fn client(client: &ClientStatus) -> Vec<String> {
+    row([
+        &client.id,
+        client.address.as_deref().unwrap_or("-"),
+        &format!("4.{}", client.minor_version),
+        &format!("{} s{}", client.silent_ms / 1000, if client.courtesy { " (expired)" } else { "" }),
+        &client.sessions.to_string(),
+        &client.opens.to_string(),
+        &client.locks.to_string(),
+        &client.delegations.to_string(),
+        if client.callbacks { "yes" } else { "no" },
+        &output::printable(client.owner.as_bytes()),
+    ])
+}
+
+fn error(error: &ErrorStatus) -> Vec<String> {
+    row([
+        &when::utc(error.at_seconds.unsigned_abs()),
+        &error.address,
+        &error.operation,
+        &error.status.to_string(),
+        &output::printable(error.message.as_bytes()),
+    ])
+}
+
+fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}

@@ -1,0 +1,122 @@
+//! The thread that takes connections and deals them out: each to the worker that has the fewest, so that the two connections of a client end up on two threads.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use mio::{Events, Interest, Poll, Token};
+use parking_lot::Mutex;
+use socket2::{SockRef, TcpKeepalive};
+
+use super::driver::Driver;
+use super::inbox::Message;
+use super::limits::{ACCEPT_PAUSE, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
+
+/// Connections of each address.
+#[derive(Default)]
+pub(super) struct Addresses(Mutex<HashMap<IpAddr, usize>>);
+
+impl Addresses {
+    /// Counts one more, unless the address has `max` already.
+    fn enter(&self, address: IpAddr, max: usize) -> bool {
+        let mut counts = self.0.lock();
+        let count = counts.entry(address).or_default();
+        let room = *count < max;
+        *count += usize::from(room);
+        room
+    }
+
+    /// One is gone.
+    pub(super) fn leave(&self, address: IpAddr) {
+        let mut counts = self.0.lock();
+        if let Some(count) = counts.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&address);
+            }
+        }
+    }
+}
+
+/// Takes connections until the driver stops.
+pub(super) fn run(listeners: Vec<TcpListener>, driver: &Arc<Driver>) -> io::Result<()> {
+    let mut poll = Poll::new()?;
+    let mut sockets = Vec::new();
+    for (i, listener) in listeners.into_iter().enumerate() {
+        let mut socket = mio::net::TcpListener::from_std(listener);
+        poll.registry().register(&mut socket, Token(i), Interest::READABLE)?;
+        sockets.push(socket);
+    }
+    let mut events = Events::with_capacity(64);
+    let mut paused = false;
+    while !driver.stop.load(Ordering::Acquire) {
+        match poll.poll(&mut events, Some(if paused { ACCEPT_PAUSE } else { STOP_STEP })) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        let all = std::mem::take(&mut paused);
+        for (i, socket) in sockets.iter().enumerate() {
+            if all || events.iter().any(|event| event.token() == Token(i)) {
+                paused |= !take_all(socket, driver);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Takes what waits. False if the system is out of something.
+fn take_all(listener: &mio::net::TcpListener, driver: &Arc<Driver>) -> bool {
+    loop {
+        match listener.accept() {
+            Ok((socket, peer)) => admit(socket.into(), peer, driver),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+            // accept(2): errors that were pending on the new connection are its own.
+            Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+            Err(error) => {
+                tracing::warn!(%error, "connections can't be accepted for a moment");
+                return false;
+            }
+        }
+    }
+}
+
+fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
+    let open = driver.open.iter().map(|count| count.load(Ordering::Relaxed)).sum::<usize>();
+    let peer = canonical(peer);
+    if open >= driver.limits.connections_max || !driver.traffic.addresses.enter(peer.ip(), driver.limits.connections_per_address_max) {
+        driver.traffic.refused.add(1);
+        return;
+    }
+    driver.traffic.accepted.add(1);
+    // What fails here costs comfort, not correctness.
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL).with_retries(KEEPALIVE_PROBES);
+    let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
+    let _ = socket.set_nodelay(true);
+    // Where exports name hosts by pattern or netgroup, who this is must be known before a call of its is looked at; a name service that is slow holds nobody else up.
+    if driver.hosts.must_ask(peer.ip()) {
+        let shared = driver.clone();
+        driver.pool.submit(move || {
+            shared.hosts.meet(peer.ip());
+            deal(socket, peer, &shared);
+        });
+    } else {
+        deal(socket, peer, driver);
+    }
+}
+
+fn deal(socket: TcpStream, peer: SocketAddr, driver: &Driver) {
+    let least = (0..driver.open.len()).min_by_key(|&i| driver.open[i].load(Ordering::Relaxed)).unwrap_or(0);
+    driver.open[least].fetch_add(1, Ordering::Relaxed);
+    driver.inboxes[least].post(Message::Accepted(socket, peer));
+}
+
+/// An IPv4 client of a socket for both is an IPv4 client.
+fn canonical(peer: SocketAddr) -> SocketAddr {
+    SocketAddr::new(peer.ip().to_canonical(), peer.port())
+}
+
+/// How often the order to stop is looked for.
+const STOP_STEP: Duration = Duration::from_millis(100);

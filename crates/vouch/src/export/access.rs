@@ -1,0 +1,124 @@
+//! Which client may do what with an export: the lines of exports(5) as a matcher over addresses.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use vouch_nfs4_server::{ClientAccess, ClientMatcher};
+
+use super::exports::{Client, Who, fits, in_network};
+use super::hosts::Hosts;
+
+/// The clients of one export.
+pub(super) struct Clients {
+    /// In the order in which they are tried.
+    rules: Vec<(Who, Arc<ClientAccess>)>,
+    hosts: Arc<Hosts>,
+}
+
+impl Clients {
+    /// The matcher of these specifications. Single hosts come first, then networks, netgroups, patterns and everybody, as in the kernel's server; within a kind, the order
+    /// of the file, but the longest prefix first.
+    pub(super) fn new(clients: &[Client], hosts: Arc<Hosts>) -> Self {
+        let mut sorted: Vec<&Client> = clients.iter().collect();
+        sorted.sort_by_key(|client| {
+            let prefix = if let Who::Network(_, len) = client.who { 128 - len } else { 0 };
+            (client.who.rank(), prefix)
+        });
+        let mut rules: Vec<(Who, Arc<ClientAccess>)> = Vec::new();
+        for client in sorted {
+            let options = &client.options;
+            let access = ClientAccess {
+                read_only: options.read_only,
+                flavours: options.effective_flavours(),
+                squash: options.squash,
+                secure_port: options.secure,
+            };
+            rules.push((client.who.clone(), Arc::new(access)));
+        }
+        Clients { rules, hosts }
+    }
+}
+
+impl ClientMatcher for Clients {
+    fn access_for(&self, peer: SocketAddr) -> Option<Arc<ClientAccess>> {
+        let address = peer.ip().to_canonical();
+        let found = self.rules.iter().find(|(who, _)| match who {
+            Who::Host(host) => self.hosts.is(host, address),
+            Who::Network(network, len) => in_network(address, *network, *len),
+            Who::Netgroup(group) => self.hosts.is_in(group, address),
+            Who::Pattern(pattern) => self.hosts.name(address).is_some_and(|name| fits(pattern, &name)),
+            Who::Everyone => true,
+        });
+        found.map(|(_, access)| access.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::exports::parse;
+    use crate::export::resolver::Resolver;
+    use std::net::IpAddr;
+
+    /// A network of three hosts, one of which lies about its name.
+    struct Small;
+
+    impl Resolver for Small {
+        fn addresses(&self, host: &str) -> Vec<IpAddr> {
+            match host {
+                "one.example.org" => vec![IpAddr::from([192, 0, 2, 1])],
+                "two.example.org" => vec![IpAddr::from([192, 0, 2, 2])],
+                _ => vec![],
+            }
+        }
+        fn name(&self, address: IpAddr) -> Option<String> {
+            match address.to_string().as_str() {
+                "192.0.2.1" => Some("one.example.org".into()),
+                "192.0.2.2" | "203.0.113.9" => Some("two.example.org".into()),
+                _ => None,
+            }
+        }
+        fn in_netgroup(&self, group: &str, host: &str) -> bool {
+            (group, host) == ("trusted", "two.example.org") || (group, host) == ("numbers", "203.0.113.9")
+        }
+    }
+
+    fn ask(text: &str, from: &str) -> Option<Arc<ClientAccess>> {
+        let parsed = parse(text.as_bytes()).unwrap();
+        let hosts = Arc::new(Hosts::new(Small));
+        let clients = &parsed.entries[0].clients;
+        let of_kind = |pick: fn(&Who) -> Option<String>| clients.iter().filter_map(|client| pick(&client.who)).collect::<Vec<_>>();
+        let names = of_kind(|who| if let Who::Host(host) = who { Some(host.clone()) } else { None });
+        let groups = of_kind(|who| if let Who::Netgroup(group) = who { Some(group.clone()) } else { None });
+        hosts.prepare(&names, &groups, clients.iter().any(|client| client.who.needs_name()));
+        let from: IpAddr = from.parse().unwrap();
+        hosts.meet(from);
+        Clients::new(clients, hosts).access_for(SocketAddr::new(from, 700))
+    }
+
+    #[test]
+    fn the_most_particular_kind_decides() {
+        let text = "/a *(ro) *.example.org(ro,anonuid=4) @trusted(ro,anonuid=3) 192.0.2.0/24(ro,anonuid=2) 192.0.2.0/25(ro,anonuid=22) one.example.org(ro,anonuid=1)";
+        let anonymous = |from: &str| ask(text, from).unwrap().squash.anonymous_uid;
+        assert_eq!(anonymous("192.0.2.1"), 1);
+        assert_eq!(anonymous("192.0.2.2"), 22);
+        assert_eq!(anonymous("192.0.2.200"), 2);
+        assert_eq!(anonymous("198.51.100.1"), 65_534);
+    }
+
+    #[test]
+    fn names_are_believed_only_if_they_lead_back() {
+        assert!(ask("/a *.example.org(ro)", "192.0.2.2").is_some());
+        assert!(ask("/a *.example.org(ro)", "203.0.113.9").is_none());
+        assert!(ask("/a @trusted(ro)", "192.0.2.2").is_some());
+        assert!(ask("/a @trusted(ro)", "203.0.113.9").is_none());
+        assert!(ask("/a @numbers(ro)", "203.0.113.9").is_some());
+    }
+
+    #[test]
+    fn who_is_not_named_gets_nothing() {
+        assert!(ask("/a one.example.org(ro)", "192.0.2.2").is_none());
+        assert!(ask("/a nowhere.example.org(ro)", "192.0.2.2").is_none());
+        assert!(ask("/a 192.0.2.1", "::ffff:192.0.2.1").is_some());
+    }
+}

@@ -1,0 +1,235 @@
+//! A connection as all threads see it: its socket, what waits to be sent on it, how much of it is waiting elsewhere, and the callbacks that it owes answers to.
+//! What has been received belongs to the thread that reads (`worker`).
+
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use vouch_nfs4_server::CallbackId;
+
+use super::clock;
+use super::inbox::{Inbox, Message};
+use super::limits::{CALLBACKS_OUTSTANDING_MAX, OUTPUT_BYTES_MAX, OUTPUT_REPLIES_MAX, OUTPUT_SPANS_MAX, WAITING_PER_CONNECTION_MAX};
+use super::output::{Outgoing, Output};
+use super::send::{self, Sent};
+
+/// Who began the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// A client, to call us.
+    Client,
+    /// We, to call a client of 4.0 back.
+    Callback,
+}
+
+/// A connection.
+pub(super) struct Connection {
+    socket: TcpStream,
+    side: Side,
+    engine: Arc<vouch_nfs4_server::Connection>,
+    /// Where it is read, and under which number there.
+    inbox: Arc<Inbox>,
+    slot: usize,
+    output: Mutex<Output>,
+    /// Calls that wait in the pool.
+    waiting: AtomicUsize,
+    /// The worker has stopped reading until something leaves.
+    paused: AtomicBool,
+    /// Nothing can be sent any more.
+    failed: AtomicBool,
+    /// Since when the socket takes nothing, by the monotonic clock; 0 if it does.
+    full_since_ms: AtomicU64,
+    sent_len: AtomicU64,
+    callbacks: Mutex<Vec<Outstanding>>,
+}
+
+#[derive(Clone, Copy)]
+struct Outstanding {
+    xid: u32,
+    id: CallbackId,
+    due_ms: u64,
+}
+
+impl Connection {
+    pub(super) fn new(socket: TcpStream, side: Side, engine: Arc<vouch_nfs4_server::Connection>, inbox: Arc<Inbox>, slot: usize) -> Self {
+        Connection {
+            socket,
+            side,
+            engine,
+            inbox,
+            slot,
+            output: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            paused: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
+            full_since_ms: AtomicU64::new(0),
+            sent_len: AtomicU64::new(0),
+            callbacks: Mutex::default(),
+        }
+    }
+
+    pub(super) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
+    pub(super) fn side(&self) -> Side {
+        self.side
+    }
+
+    pub(super) fn engine(&self) -> &Arc<vouch_nfs4_server::Connection> {
+        &self.engine
+    }
+
+    pub(super) fn peer(&self) -> SocketAddr {
+        self.engine.peer()
+    }
+
+    /// Queues records and sends what the socket takes, from whatever thread. What it does not take leaves when the worker hears of room. Buffers of what has left go to
+    /// `done`. After a failure nothing is kept: the worker closes.
+    pub(super) fn send(&self, records: impl IntoIterator<Item = Outgoing>, done: impl FnMut(Vec<u8>)) {
+        let mut output = self.output.lock();
+        let was_empty = output.is_empty();
+        records.into_iter().for_each(|record| output.push(record));
+        // What waits already waits for the socket; a try would only cost a system call.
+        if was_empty || self.full_since_ms.load(Ordering::Relaxed) == 0 {
+            self.flush(&mut output, done);
+        }
+        let failed = self.failed.load(Ordering::Relaxed);
+        if failed {
+            output.clear();
+        }
+        drop(output);
+        if failed {
+            self.inbox.post(Message::Look { slot: self.slot, id: self.engine.id() });
+        }
+        self.unpause();
+    }
+
+    /// The socket has room again.
+    pub(super) fn writable(&self, done: impl FnMut(Vec<u8>)) {
+        let mut output = self.output.lock();
+        if !output.is_empty() {
+            self.flush(&mut output, done);
+            drop(output);
+            self.unpause();
+        }
+    }
+
+    fn flush(&self, output: &mut Output, done: impl FnMut(Vec<u8>)) {
+        let mut sent = 0;
+        match send::send(self.socket.as_fd(), output, &mut sent, done) {
+            Ok(Sent::All) => self.full_since_ms.store(0, Ordering::Relaxed),
+            Ok(Sent::Full) => {
+                if sent > 0 || self.full_since_ms.load(Ordering::Relaxed) == 0 {
+                    self.full_since_ms.store(clock::mono_ms().max(1), Ordering::Relaxed);
+                }
+            }
+            Err(_) => {
+                output.clear();
+                self.failed.store(true, Ordering::Release);
+            }
+        }
+        self.sent_len.fetch_add(sent, Ordering::Relaxed);
+    }
+
+    /// Whether so much is under way that no more calls should be taken up. If so, the worker is told when that changes.
+    pub(super) fn pause(&self) -> bool {
+        if !self.is_laden() {
+            return false;
+        }
+        self.paused.store(true, Ordering::SeqCst);
+        // Something may have left between the question and the mark.
+        if self.is_laden() {
+            return true;
+        }
+        self.paused.store(false, Ordering::SeqCst);
+        false
+    }
+
+    fn unpause(&self) {
+        if self.paused.load(Ordering::SeqCst) && !self.is_laden() && self.paused.swap(false, Ordering::SeqCst) {
+            self.inbox.post(Message::Look { slot: self.slot, id: self.engine.id() });
+        }
+    }
+
+    fn is_laden(&self) -> bool {
+        if self.waiting.load(Ordering::SeqCst) >= WAITING_PER_CONNECTION_MAX {
+            return true;
+        }
+        let output = self.output.lock();
+        output.bytes_len() > OUTPUT_BYTES_MAX || output.spans_len() > OUTPUT_SPANS_MAX || output.records() > OUTPUT_REPLIES_MAX
+    }
+
+    /// A call goes to the pool.
+    pub(super) fn begin_waiting(&self) {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// A call came back from the pool.
+    pub(super) fn end_waiting(&self) {
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.unpause();
+    }
+
+    /// Whether nothing of it is under way: no call in the pool, no reply to send.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) == 0 && self.output.lock().is_empty()
+    }
+
+    /// Ends it: the worker hears of the end and closes.
+    pub(super) fn shut(&self) {
+        self.failed.store(true, Ordering::Release);
+        // A socket that is not connected any more needs no end.
+        let _ = self.socket.shutdown(Shutdown::Both);
+        self.inbox.post(Message::Look { slot: self.slot, id: self.engine.id() });
+    }
+
+    /// Whether it must be closed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// For how long the socket has taken nothing of what waits.
+    pub(super) fn full_for_ms(&self, now_ms: u64) -> u64 {
+        match self.full_since_ms.load(Ordering::Relaxed) {
+            0 => 0,
+            since => now_ms.saturating_sub(since),
+        }
+    }
+
+    /// Bytes sent.
+    pub(super) fn sent_len(&self) -> u64 {
+        self.sent_len.load(Ordering::Relaxed)
+    }
+
+    /// Sends a callback whose answer is awaited until `due_ms`. False if that can't be: then it has not been sent.
+    pub(super) fn call_back(&self, id: CallbackId, xid: u32, record: Outgoing, due_ms: u64) -> bool {
+        {
+            let mut callbacks = self.callbacks.lock();
+            if self.has_failed() || callbacks.len() >= CALLBACKS_OUTSTANDING_MAX {
+                return false;
+            }
+            callbacks.push(Outstanding { xid, id, due_ms });
+        }
+        self.send([record], |_| {});
+        true
+    }
+
+    /// The callback that a reply with this transaction id answers.
+    pub(super) fn answered(&self, xid: u32) -> Option<CallbackId> {
+        let mut callbacks = self.callbacks.lock();
+        let place = callbacks.iter().position(|callback| callback.xid == xid)?;
+        Some(callbacks.swap_remove(place).id)
+    }
+
+    /// Callbacks that will not be answered: those that are late, or all if the connection is gone.
+    pub(super) fn unanswered(&self, now_ms: Option<u64>) -> Vec<CallbackId> {
+        let mut callbacks = self.callbacks.lock();
+        let late = |callback: &Outstanding| now_ms.is_none_or(|now| callback.due_ms <= now);
+        let ids = callbacks.iter().filter(|callback| late(callback)).map(|callback| callback.id).collect();
+        callbacks.retain(|callback| !late(callback));
+        ids
+    }
+}

@@ -1,0 +1,177 @@
+//! What all threads of the server share, and how the engine's effects are carried out: callbacks leave, records become durable before replies that depend on them do.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+
+use parking_lot::Mutex;
+use vouch_nfs4_server::{CallbackId, CallbackTo, Compound, ConnectionId, Effect, Job, JobProgress, Progress, Reply, Server, Unreachable};
+use vouch_oncrpc::record_mark;
+use vouch_vfs::Patience;
+
+use super::clock;
+use super::connection::Connection;
+use super::dial::Diallers;
+use super::hosts::Hosts;
+use super::inbox::{Inbox, QueuedCallback};
+use super::limits::{Limits, WAITING_COPY_LEN_MAX};
+use super::output::Outgoing;
+use super::pool::Pool;
+use super::recovery::{Change, Recovery};
+use super::report::ExportStatus;
+use super::traffic::Traffic;
+
+/// The engine and everything around it.
+pub(super) struct Driver {
+    pub(super) engine: Server,
+    pub(super) limits: Limits,
+    pub(super) inboxes: Vec<Arc<Inbox>>,
+    /// Where calls go on that have to wait.
+    pub(super) pool: Pool,
+    pub(super) diallers: Diallers,
+    pub(super) recovery: Recovery,
+    /// All connections, for effects that name one.
+    pub(super) connections: Mutex<HashMap<ConnectionId, Arc<Connection>>>,
+    /// Connections of each worker, to deal new ones out evenly.
+    pub(super) open: Vec<AtomicUsize>,
+    pub(super) traffic: Traffic,
+    /// What is exported, for those who ask.
+    pub(super) exports: Mutex<Vec<ExportStatus>>,
+    pub(super) hosts: Arc<Hosts>,
+    /// Longest call.
+    pub(super) record_len_max: usize,
+    pub(super) stop: AtomicBool,
+}
+
+impl Driver {
+    /// Runs a call that would have to wait where it may, and sends its reply from there.
+    pub(super) fn run_waiting(self: &Arc<Self>, connection: Arc<Connection>, mut compound: Compound) {
+        let kept = self.carry_now(compound.take_effects());
+        compound.copy_body(WAITING_COPY_LEN_MAX);
+        connection.begin_waiting();
+        self.traffic.blocked.add(1);
+        let driver = self.clone();
+        self.pool.submit(move || {
+            let reply = loop {
+                if let Progress::Done(reply) = compound.run(&driver.engine, Patience::Any) {
+                    break reply;
+                }
+            };
+            let mut effects = kept;
+            effects.extend(compound.take_effects());
+            if let Some(outgoing) = driver.carry(effects, &connection, reply) {
+                connection.send([outgoing], |_| {});
+            }
+            connection.end_waiting();
+        });
+    }
+
+    /// Carries out the effects of a finished call. The reply is given back if it may leave now; else it leaves when what it depends on is durable.
+    pub(super) fn carry(self: &Arc<Self>, effects: Vec<Effect>, connection: &Arc<Connection>, reply: Option<Reply>) -> Option<Outgoing> {
+        let outgoing = reply.map(Outgoing::reply);
+        if effects.is_empty() {
+            return outgoing;
+        }
+        let changes = self.carry_but_changes(effects);
+        if changes.iter().any(|change| matches!(change, Change::Put { .. })) {
+            let connection = connection.clone();
+            let after = outgoing.map(|outgoing| Box::new(move || connection.send([outgoing], |_| {})) as Box<dyn FnOnce() + Send>);
+            self.recovery.change(changes, after);
+            return None;
+        }
+        if !changes.is_empty() {
+            self.recovery.change(changes, None);
+        }
+        outgoing
+    }
+
+    /// Carries out effects that no reply depends on.
+    pub(super) fn carry_alone(self: &Arc<Self>, effects: Vec<Effect>) {
+        let changes = self.carry_but_changes(effects);
+        if !changes.is_empty() {
+            self.recovery.change(changes, None);
+        }
+    }
+
+    /// Carries out what need not wait for the end of a call; what its reply depends on is given back.
+    fn carry_now(self: &Arc<Self>, effects: Vec<Effect>) -> Vec<Effect> {
+        let (kept, now): (Vec<_>, Vec<_>) = effects.into_iter().partition(|effect| matches!(effect, Effect::Persist { .. }));
+        self.carry_alone(now);
+        kept
+    }
+
+    fn carry_but_changes(self: &Arc<Self>, effects: Vec<Effect>) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Persist { key, value } => changes.push(Change::Put { key, value }),
+                Effect::Forget { key } => changes.push(Change::Remove { key }),
+                Effect::GraceEnded => {
+                    tracing::info!("the grace period is over");
+                    changes.push(Change::RemoveOld);
+                }
+                Effect::Callback { id, to, xid, record, timeout_ms } => {
+                    let due_ms = clock::mono_ms().saturating_add(timeout_ms);
+                    let record = Outgoing::bytes([&record_mark(record.len())[..], &record[..]].concat());
+                    self.call_back(to, QueuedCallback { id, xid, record, due_ms });
+                }
+                Effect::Disconnect(id) => {
+                    if let Some(connection) = self.connection(id) {
+                        tracing::info!(peer = %connection.peer(), "a peer broke the protocol; its connection is closed");
+                        connection.shut();
+                    }
+                }
+                Effect::Background(job) => self.run_job(job),
+            }
+        }
+        changes
+    }
+
+    fn call_back(self: &Arc<Self>, to: CallbackTo, callback: QueuedCallback) {
+        self.traffic.callbacks.add(1);
+        match to {
+            CallbackTo::Connection(id) => {
+                let callback_id = callback.id;
+                let sent = self
+                    .connection(id)
+                    .is_some_and(|connection| connection.call_back(callback.id, callback.xid, callback.record, callback.due_ms));
+                if !sent {
+                    self.unanswered([callback_id]);
+                }
+            }
+            CallbackTo::Address(address) => self.diallers.call_back(self, address, callback),
+        }
+    }
+
+    /// Tells the engine of callbacks that nobody will answer. From a thread of its own: the engine may be in the middle of what sent them.
+    pub(super) fn unanswered(self: &Arc<Self>, ids: impl IntoIterator<Item = CallbackId>) {
+        for id in ids {
+            self.traffic.callbacks_failed.add(1);
+            let driver = self.clone();
+            self.pool.submit(move || {
+                let effects = driver.engine.callback_reply(id, Err(Unreachable), clock::now());
+                driver.carry_alone(effects);
+            });
+        }
+    }
+
+    /// A reply to a callback has come.
+    pub(super) fn answered(self: &Arc<Self>, connection: &Connection, xid: u32, record: &[u8]) {
+        // A reply to nothing: late, or made up.
+        let Some(id) = connection.answered(xid) else { return };
+        let effects = self.engine.callback_reply(id, Ok(record), clock::now());
+        self.carry_alone(effects);
+    }
+
+    fn run_job(self: &Arc<Self>, mut job: Job) {
+        let driver = self.clone();
+        self.pool.submit(move || match job.step(&driver.engine, clock::now()) {
+            JobProgress::More => driver.run_job(job),
+            JobProgress::Done(effects) => driver.carry_alone(effects),
+        });
+    }
+
+    pub(super) fn connection(&self, id: ConnectionId) -> Option<Arc<Connection>> {
+        self.connections.lock().get(&id).cloned()
+    }
+}

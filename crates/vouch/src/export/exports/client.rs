@@ -1,0 +1,240 @@
+//! Whom a line of exports(5) names: one host, a network, a netgroup, a pattern of host names, or everybody.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use vouch_nfs4_server::Flavour;
+
+/// Whom a specification is about. In the order in which a client is looked for: the first kind that has it decides (exports(5), as the kernel's server does it).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// A host name, or an address that stands alone.
+    Host(String),
+    /// Addresses with this prefix.
+    Network(IpAddr, u8),
+    /// `@group`.
+    Netgroup(String),
+    /// Host names with `*`, `?` or `[...]`.
+    Pattern(String),
+    /// Everybody.
+    Everyone,
+}
+
+impl Who {
+    /// Reads one, with the flavour that the pseudo-clients of old (`gss/krb5`) mean.
+    pub(super) fn parse(text: &str) -> Result<(Who, Option<Flavour>), (String, &'static str)> {
+        let flavour = match text {
+            "gss/krb5" => Some(Flavour::Krb5),
+            "gss/krb5i" => Some(Flavour::Krb5i),
+            "gss/krb5p" => Some(Flavour::Krb5p),
+            _ => None,
+        };
+        if flavour.is_some() || text == "*" {
+            return Ok((Who::Everyone, flavour));
+        }
+        if let Some(group) = text.strip_prefix('@') {
+            let fine = !group.is_empty() && !group.contains('\0');
+            return if fine { Ok((Who::Netgroup(group.into()), None)) } else { Err(("a netgroup has no name".into(), "write @group")) };
+        }
+        if let Some((address, prefix)) = text.split_once('/') {
+            let network = network(address, prefix)
+                .ok_or_else(|| (format!("{text} is no network"), "write 192.0.2.0/24, 192.0.2.0/255.255.255.0 or 2001:db8::/32"))?;
+            return Ok((network, None));
+        }
+        if let Ok(address) = bare(text).parse::<IpAddr>() {
+            return Ok((Who::Host(address.to_canonical().to_string()), None));
+        }
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | '*' | '?' | '[' | ']' | '!' | '^');
+        if text.is_empty() || text.len() > NAME_LEN_MAX || !text.chars().all(allowed) {
+            return Err((format!("{text:?} is neither a host nor a network nor a netgroup"), "see exports(5), Machine Name Formats"));
+        }
+        let name = text.to_ascii_lowercase();
+        Ok((if name.contains(['*', '?', '[']) { Who::Pattern(name) } else { Who::Host(name) }, None))
+    }
+
+    /// Rank of the kind: lower ones are looked at first.
+    pub(crate) fn rank(&self) -> u8 {
+        match self {
+            Who::Host(_) => 0,
+            Who::Network(..) => 1,
+            Who::Netgroup(_) => 2,
+            Who::Pattern(_) => 3,
+            Who::Everyone => 4,
+        }
+    }
+
+    /// Whether the name of the client's host is needed to tell.
+    pub(crate) fn needs_name(&self) -> bool {
+        matches!(self, Who::Netgroup(_) | Who::Pattern(_))
+    }
+}
+
+fn bare(address: &str) -> &str {
+    address.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(address)
+}
+
+fn network(address: &str, prefix: &str) -> Option<Who> {
+    let address: IpAddr = bare(address).parse().ok()?;
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    let len = match prefix.parse::<u8>() {
+        Ok(len) => len,
+        // A netmask: ones, then zeros.
+        Err(_) => {
+            let mask = u32::from(prefix.parse::<Ipv4Addr>().ok().filter(|_| address.is_ipv4())?);
+            (mask.leading_ones() + mask.trailing_zeros() >= 32).then(|| u8::try_from(mask.leading_ones()).ok())??
+        }
+    };
+    (len <= bits).then(|| Who::Network(masked(address, len), len))
+}
+
+/// The address with all but its first `len` bits cleared.
+fn masked(address: IpAddr, len: u8) -> IpAddr {
+    match address {
+        IpAddr::V4(v4) => Ipv4Addr::from(u32::from(v4) & u32::MAX.checked_shl(32 - u32::from(len.min(32))).unwrap_or(0)).into(),
+        IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & u128::MAX.checked_shl(128 - u32::from(len.min(128))).unwrap_or(0)).into(),
+    }
+}
+
+/// Whether an address lies in a network.
+pub(crate) fn in_network(address: IpAddr, network: IpAddr, len: u8) -> bool {
+    address.is_ipv4() == network.is_ipv4() && masked(address, len) == network
+}
+
+/// Whether a host name fits a pattern, both in lower case. `*` and `?` do not match a dot where the pattern is of several labels, so that `*.example.org` is not
+/// `a.b.example.org` (exports(5)).
+pub(crate) fn fits(pattern: &str, name: &str) -> bool {
+    glob(pattern.as_bytes(), name.as_bytes())
+}
+
+/// Without recursion: one place to go back to, the last star, is enough. O(pattern × name).
+fn glob(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut back: Option<(usize, usize)> = None;
+    loop {
+        if p < pattern.len() && pattern[p] == b'*' {
+            back = Some((p, n));
+            p += 1;
+            continue;
+        }
+        if n == name.len() && p == pattern.len() {
+            return true;
+        }
+        if n < name.len()
+            && let Some(len) = one(&pattern[p.min(pattern.len())..], name[n])
+        {
+            p += len;
+            n += 1;
+            continue;
+        }
+        // The last star takes one more, but no dot.
+        match back {
+            Some((star, from)) if from < name.len() && name[from] != b'.' => {
+                back = Some((star, from + 1));
+                (p, n) = (star + 1, from + 1);
+            }
+            _ => return false,
+        }
+    }
+}
+
+/// Length of the pattern's element that takes this byte.
+fn one(pattern: &[u8], byte: u8) -> Option<usize> {
+    match *pattern.first()? {
+        b'*' => None,
+        b'?' => (byte != b'.').then_some(1),
+        b'[' => {
+            let end = 2 + pattern.get(2..)?.iter().position(|&b| b == b']')?;
+            let (negated, set) = match pattern[1] {
+                b'!' | b'^' => (true, &pattern[2..end]),
+                _ => (false, &pattern[1..end]),
+            };
+            (in_set(set, byte) != negated && byte != b'.').then_some(end + 1)
+        }
+        literal => (literal == byte).then_some(1),
+    }
+}
+
+fn in_set(mut set: &[u8], byte: u8) -> bool {
+    while let Some((&first, rest)) = set.split_first() {
+        if let [b'-', last, tail @ ..] = rest {
+            if (first..=*last).contains(&byte) {
+                return true;
+            }
+            set = tail;
+        } else {
+            if first == byte {
+                return true;
+            }
+            set = rest;
+        }
+    }
+    false
+}
+
+/// Longest host name (RFC 1035, section 2.3.4).
+const NAME_LEN_MAX: usize = 255;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn who(text: &str) -> Who {
+        Who::parse(text).unwrap().0
+    }
+
+    #[test]
+    fn kinds_are_told_apart() {
+        assert_eq!(who("Node7.Example.org"), Who::Host("node7.example.org".into()));
+        assert_eq!(who("192.0.2.7"), Who::Host("192.0.2.7".into()));
+        assert_eq!(who("[2001:db8::1]"), Who::Host("2001:db8::1".into()));
+        assert_eq!(who("@cluster"), Who::Netgroup("cluster".into()));
+        assert_eq!(who("192.0.2.9/24"), Who::Network("192.0.2.0".parse().unwrap(), 24));
+        assert_eq!(who("192.0.2.9/255.255.255.0"), Who::Network("192.0.2.0".parse().unwrap(), 24));
+        assert_eq!(who("0.0.0.0/0"), Who::Network("0.0.0.0".parse().unwrap(), 0));
+        assert_eq!(who("2001:db8::/32"), Who::Network("2001:db8::".parse().unwrap(), 32));
+        assert_eq!(who("*.example.org"), Who::Pattern("*.example.org".into()));
+        assert_eq!(Who::parse("gss/krb5p").unwrap(), (Who::Everyone, Some(Flavour::Krb5p)));
+        for text in ["192.0.2.0/33", "192.0.2.0/255.0.255.0", "a/b", "@", "ho st", "2001:db8::/255.0.0.0", ""] {
+            assert!(Who::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn networks_hold_their_addresses() {
+        let within = |address: &str, network: &str| match who(network) {
+            Who::Network(base, len) => in_network(address.parse().unwrap(), base, len),
+            other => panic!("{other:?}"),
+        };
+        assert!(within("192.0.2.200", "192.0.2.0/24") && !within("192.0.3.1", "192.0.2.0/24"));
+        assert!(within("8.8.8.8", "0.0.0.0/0") && !within("::1", "0.0.0.0/0"));
+        assert!(within("2001:db8:1::5", "2001:db8::/32") && !within("2001:db9::", "2001:db8::/32"));
+    }
+
+    #[test]
+    fn patterns_stop_at_dots() {
+        assert!(fits("*.example.org", "a.example.org"));
+        assert!(!fits("*.example.org", "a.b.example.org"));
+        assert!(!fits("*.example.org", "example.org"));
+        assert!(fits("node?[0-9].x", "nodea7.x") && !fits("node?[0-9].x", "nodea.7x"));
+        assert!(fits("n[!a-c]de.*", "node.x") && !fits("n[!a-c]de.*", "nbde.x"));
+        assert!(fits("*a*b*", "xaybz") && !fits("*a*b*", "xbya"));
+        assert!(!fits("[", "a") && !fits("a[", "a"));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn a_name_fits_itself_and_a_star_for_each_label(labels in proptest::collection::vec("[a-z0-9-]{1,8}", 1..5)) {
+            let name = labels.join(".");
+            let stars = vec!["*"; labels.len()].join(".");
+            proptest::prop_assert!(fits(&name, &name));
+            proptest::prop_assert!(fits(&stars, &name));
+            let more = format!("{stars}.*");
+            proptest::prop_assert!(!fits(&more, &name));
+        }
+
+        #[test]
+        fn garbage_never_panics(pattern in "[a*?\\[\\]!^.-]{0,12}", name in "[a.-]{0,12}") {
+            fits(&pattern, &name);
+            let _ = Who::parse(&pattern);
+        }
+    }
+}

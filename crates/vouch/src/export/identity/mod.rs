@@ -1,0 +1,149 @@
+//! Who callers are in the words of this system: the engine's `Identity`, by the system's name service (files, LDAP, SSSD, whatever nsswitch.conf names), with caches that are
+//! bounded and expire. A thread that must not sleep is answered from memory or told that it would have to wait.
+
+mod cache;
+mod idmap;
+mod service;
+
+use std::sync::Arc;
+
+use vouch_nfs4_server::{Identity, Principal, Squash, SquashWho, WouldWait};
+use vouch_vfs::{Caller, Patience};
+
+use cache::Cache;
+pub(crate) use idmap::Idmap;
+pub(crate) use service::System;
+pub(super) use service::{NameService, as_ourselves};
+
+/// Where supplementary groups of AUTH_SYS callers come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Groups {
+    /// What the client sends; the name service is asked only where the client sent 16, the most that fit, and there may be more.
+    Auto,
+    /// What the client sends, and no more.
+    Client,
+    /// The name service alone, as `--manage-gids` of the kernel's server.
+    Server,
+}
+
+/// The mapping.
+pub(super) struct Names<S> {
+    service: S,
+    idmap: Idmap,
+    groups: Groups,
+    callers: Cache<(Principal, Rule), Option<Arc<Caller>>>,
+    user_names: Cache<u32, Option<Arc<str>>>,
+    group_names: Cache<u32, Option<Arc<str>>>,
+    uids: Cache<Box<str>, Option<u32>>,
+    gids: Cache<Box<str>, Option<u32>>,
+}
+
+/// A squash as a key.
+type Rule = (u8, u32, u32);
+
+impl<S: NameService> Names<S> {
+    pub(super) fn new(service: S, idmap: Idmap, groups: Groups) -> Self {
+        Names {
+            service,
+            idmap,
+            groups,
+            callers: Cache::new(CALLERS_MAX),
+            user_names: Cache::new(NAMES_MAX),
+            group_names: Cache::new(NAMES_MAX),
+            uids: Cache::new(NAMES_MAX),
+            gids: Cache::new(NAMES_MAX),
+        }
+    }
+
+    /// Forgets everything: what the administrator changed counts from now on.
+    pub(super) fn forget(&self) {
+        self.callers.clear();
+        self.user_names.clear();
+        self.group_names.clear();
+        self.uids.clear();
+        self.gids.clear();
+    }
+
+    fn sys(&self, uid: u32, gid: u32, gids: &[u32], squash: &Squash, patience: Patience) -> Result<Caller, WouldWait> {
+        let anonymous = Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
+        if squash.who == SquashWho::All || (squash.who == SquashWho::Root && uid == 0) {
+            return Ok(anonymous);
+        }
+        // RFC 5531, appendix A: no more than 16 fit.
+        let ask = self.groups == Groups::Server || (self.groups == Groups::Auto && gids.len() >= 16);
+        let mut groups = if self.groups == Groups::Server { Vec::new() } else { gids.to_vec() };
+        if ask {
+            if patience == Patience::None {
+                return Err(WouldWait);
+            }
+            if let Some(user) = self.service.user(uid) {
+                groups.extend(self.service.groups(&user.name, user.gid));
+            }
+        }
+        // As the kernel's server does: group 0 is squashed with user 0.
+        let squashed = |gid: u32| if squash.who == SquashWho::Root && gid == 0 { squash.anonymous_gid } else { gid };
+        Ok(Caller::new(uid, squashed(gid), groups.into_iter().map(squashed)))
+    }
+
+    /// The local rights of a proven principal. One with an instance (`nfs/host`) is a machine and has no account unless the static map gives it one.
+    fn gss(&self, name: &str, squash: &Squash) -> Option<Caller> {
+        let local = match self.idmap.local(name) {
+            Some(local) => local.to_owned(),
+            None => {
+                let (primary, realm) = name.split_once('@')?;
+                (!primary.contains('/') && self.idmap.is_local_realm(realm)).then(|| primary.to_owned())?
+            }
+        };
+        let user = self.service.user_by_name(&local)?;
+        let groups = self.service.groups(&user.name, user.gid);
+        Some(match squash.who {
+            SquashWho::All => Caller::new(squash.anonymous_uid, squash.anonymous_gid, []),
+            SquashWho::Root if user.uid == 0 => Caller::new(squash.anonymous_uid, squash.anonymous_gid, []),
+            _ => Caller::new(user.uid, user.gid, groups),
+        })
+    }
+}
+
+impl<S: NameService> Identity for Names<S> {
+    fn caller(&self, principal: &Principal, squash: &Squash, patience: Patience) -> Result<Option<Arc<Caller>>, WouldWait> {
+        let rule = (squash.who as u8, squash.anonymous_uid, squash.anonymous_gid);
+        let key = (principal.clone(), rule);
+        if let Some(known) = self.callers.get(&key) {
+            return Ok(known);
+        }
+        let caller = match principal {
+            Principal::None => Some(Caller::new(squash.anonymous_uid, squash.anonymous_gid, [])),
+            Principal::Sys { uid, gid, gids } => Some(self.sys(*uid, *gid, gids, squash, patience)?),
+            Principal::Gss { .. } if patience == Patience::None => return Err(WouldWait),
+            Principal::Gss { name } => self.gss(name, squash),
+        };
+        let caller = caller.map(Arc::new);
+        self.callers.put(key, caller.clone(), caller.is_some());
+        Ok(caller)
+    }
+
+    fn user_name(&self, uid: u32, patience: Patience) -> Result<Option<Arc<str>>, WouldWait> {
+        self.user_names.get_or(&uid, patience, || self.service.user(uid).map(|user| user.name.into()))
+    }
+
+    fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, WouldWait> {
+        self.group_names.get_or(&gid, patience, || self.service.group(gid).map(Arc::from))
+    }
+
+    fn uid(&self, name: &str, patience: Patience) -> Result<Option<u32>, WouldWait> {
+        self.uids.get_or(&Box::from(name), patience, || self.service.user_by_name(name).map(|user| user.uid))
+    }
+
+    fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, WouldWait> {
+        self.gids.get_or(&Box::from(name), patience, || self.service.group_by_name(name))
+    }
+}
+
+/// Callers that are remembered: each below 400 bytes.
+const CALLERS_MAX: usize = 16_384;
+
+/// Names and numbers that are remembered, of each kind.
+const NAMES_MAX: usize = 16_384;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! The system's users and groups. May sleep.
+
+use std::ffi::CString;
+
+use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
+
+/// A user of the system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::export) struct UserRecord {
+    pub(in crate::export) name: String,
+    pub(in crate::export) uid: u32,
+    pub(in crate::export) gid: u32,
+}
+
+/// What is asked of a name service. One that fails knows nothing: the caller is refused or shown as a number, and asks again soon.
+pub(in crate::export) trait NameService: Send + Sync {
+    fn user(&self, uid: u32) -> Option<UserRecord>;
+    fn user_by_name(&self, name: &str) -> Option<UserRecord>;
+    fn group(&self, gid: u32) -> Option<String>;
+    fn group_by_name(&self, name: &str) -> Option<u32>;
+    /// Groups of a user, the primary one among them.
+    fn groups(&self, user: &str, gid: u32) -> Vec<u32>;
+}
+
+/// getpwuid_r(3) and its kin, by nsswitch.conf.
+pub(crate) struct System;
+
+impl NameService for System {
+    fn user(&self, uid: u32) -> Option<UserRecord> {
+        as_ourselves();
+        known("user", User::from_uid(Uid::from_raw(uid))).map(record)
+    }
+
+    fn user_by_name(&self, name: &str) -> Option<UserRecord> {
+        as_ourselves();
+        known("user", User::from_name(name)).map(record)
+    }
+
+    fn group(&self, gid: u32) -> Option<String> {
+        as_ourselves();
+        known("group", Group::from_gid(Gid::from_raw(gid))).map(|group| group.name)
+    }
+
+    fn group_by_name(&self, name: &str) -> Option<u32> {
+        as_ourselves();
+        known("group", Group::from_name(name)).map(|group| group.gid.as_raw())
+    }
+
+    fn groups(&self, user: &str, gid: u32) -> Vec<u32> {
+        as_ourselves();
+        let Ok(user) = CString::new(user) else { return Vec::new() };
+        match getgrouplist(&user, Gid::from_raw(gid)) {
+            Ok(groups) => groups.into_iter().map(Gid::as_raw).collect(),
+            Err(error) => {
+                tracing::warn!(?user, %error, "the name service does not tell a user's groups");
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// The thread may have the identity of a caller, who need not be let into the name service's files and sockets.
+pub(in crate::export) fn as_ourselves() {
+    if let Err(error) = vouch_vfs_posix::leave_callers() {
+        tracing::warn!(%error, "a thread keeps the identity of its last caller");
+    }
+}
+
+fn known<T>(what: &str, answer: nix::Result<Option<T>>) -> Option<T> {
+    answer.unwrap_or_else(|error| {
+        tracing::warn!(%error, "the name service does not answer about a {what}");
+        None
+    })
+}
+
+fn record(user: User) -> UserRecord {
+    UserRecord { name: user.name, uid: user.uid.as_raw(), gid: user.gid.as_raw() }
+}

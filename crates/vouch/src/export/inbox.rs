@@ -1,0 +1,71 @@
+//! What other threads have for a worker: new connections, and connections to look at.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+
+use mio::{Registry, Token, Waker};
+use parking_lot::Mutex;
+use vouch_nfs4_server::{CallbackId, ConnectionId};
+
+use super::output::Outgoing;
+
+/// A worker's inbox.
+pub(super) struct Inbox {
+    messages: Mutex<Vec<Message>>,
+    waker: Waker,
+}
+
+/// News for a worker.
+pub(super) enum Message {
+    /// A client has connected.
+    Accepted(TcpStream, SocketAddr),
+    /// We have connected to a client's callback address, to send these.
+    Connected(TcpStream, SocketAddr, Vec<QueuedCallback>),
+    /// What waited for the pool may be taken up.
+    LookBehind,
+    /// The connection in this slot, if it is still this one, may have something to do.
+    Look {
+        /// Its place in the worker.
+        slot: usize,
+        /// Which connection it was.
+        id: ConnectionId,
+    },
+}
+
+/// A callback that waits for a connection.
+pub(super) struct QueuedCallback {
+    pub(super) id: CallbackId,
+    pub(super) xid: u32,
+    pub(super) record: Outgoing,
+    pub(super) due_ms: u64,
+}
+
+impl Inbox {
+    pub(super) fn new(registry: &Registry, token: Token) -> io::Result<Self> {
+        Ok(Inbox { messages: Mutex::default(), waker: Waker::new(registry, token)? })
+    }
+
+    /// Leaves a message and wakes the worker, unless it has been woken already.
+    pub(super) fn post(&self, message: Message) {
+        let first = {
+            let mut messages = self.messages.lock();
+            messages.push(message);
+            messages.len() == 1
+        };
+        if first {
+            self.wake();
+        }
+    }
+
+    /// Wakes the worker.
+    pub(super) fn wake(&self) {
+        if let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "a serving thread can't be woken");
+        }
+    }
+
+    /// All messages.
+    pub(super) fn take(&self) -> Vec<Message> {
+        std::mem::take(&mut *self.messages.lock())
+    }
+}

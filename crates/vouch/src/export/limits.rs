@@ -1,0 +1,113 @@
+//! Every limit of the export driver, with its reason. What a user may set is in [`Limits`]; the rest is fixed here. Limits of the protocol's state are in
+//! `vouch_nfs4_server::Limits`.
+
+use std::time::Duration;
+
+/// What a user may set.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections at once, over all threads. Each costs a file descriptor and some hundred bytes when idle. Lowered to what the process may open.
+    pub connections_max: usize,
+    /// Connections of one address at once: one client must not take all places. `nconnect` asks for 16 at most; many clients may share an address behind NAT.
+    pub connections_per_address_max: usize,
+    /// A peer that has begun a request must end it within this, and one that owes us reading must take something within it: else sleepers could hold memory for ever.
+    pub stall_max: Duration,
+    /// Threads for what has to wait for a disk or a network.
+    pub waiting_threads_max: usize,
+    /// After the signal to stop, time for replies under way.
+    pub drain_max: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 65_536,
+            connections_per_address_max: 16_384,
+            stall_max: Duration::from_secs(60),
+            waiting_threads_max: 32,
+            drain_max: Duration::from_secs(3),
+        }
+    }
+}
+
+/// Bytes taken from a socket by one read where no long record is under way: some hundred small calls, or the head of a long one.
+pub(super) const READ_LEN: usize = 64 * 1024;
+
+/// What a connection keeps of an incomplete record is copied out of the thread's receive buffer up to this length; a longer piece keeps the buffer itself.
+/// Less than one read, so that a long WRITE whose head was read with one stays where it is.
+pub(super) const HELD_COPY_LEN_MAX: usize = 16 * 1024;
+
+/// Receive buffers that connections of one thread may keep for records under way, each a little over a megabyte. Beyond it pieces are copied to buffers of
+/// their own length, which costs the sender's speed and not our memory.
+pub(super) const HELD_BUFFERS_MAX: usize = 64;
+
+/// Receive buffers that a thread keeps for later.
+pub(super) const SPARE_BUFFERS_MAX: usize = 4;
+
+/// Reply buffers that a thread keeps for later, and the longest that is kept: replies of READ with their data in memory are below it.
+pub(super) const SPARE_REPLIES_MAX: usize = 256;
+pub(super) const SPARE_REPLY_LEN_MAX: usize = 80 * 1024;
+
+/// Room that a new reply buffer has: most replies of metadata operations and of 4 KiB reads fit.
+pub(super) const REPLY_LEN_START: usize = 1024;
+
+/// No further call of a connection is taken up while this many bytes of its replies wait in memory.
+pub(super) const OUTPUT_BYTES_MAX: usize = 4 << 20;
+
+/// No further call is taken up while this much of files waits to be sent to it; nothing of it lies in our memory. A Linux client has 64 READs of a megabyte in flight.
+pub(super) const OUTPUT_SPANS_MAX: u64 = 128 << 20;
+
+/// No further call is taken up while this many replies wait.
+pub(super) const OUTPUT_REPLIES_MAX: usize = 1024;
+
+/// Replies gathered before the socket gets them although more calls wait in the same batch: the client's work should overlap with ours.
+pub(super) const FLUSH_LEN: usize = 64 * 1024;
+
+/// Pieces handed to the socket by one system call.
+pub(super) const SEND_PIECES_MAX: usize = 64;
+
+/// Calls of one connection that may wait for disks at once: a session's slots.
+pub(super) const WAITING_PER_CONNECTION_MAX: usize = 256;
+
+/// Arguments of a call that has to wait are copied up to this length: in place they would keep a receive buffer of a megabyte from being used again.
+pub(super) const WAITING_COPY_LEN_MAX: usize = 128 * 1024;
+
+/// Calls of all connections that may wait before no more are taken up. Each holds its request: a megabyte at worst.
+pub(super) const WAITING_MAX: usize = 1024;
+
+/// A waiting thread without work ends after this.
+pub(super) const WAITING_THREAD_IDLE: Duration = Duration::from_secs(20);
+
+/// Reads of a connection before the thread's others have their turn.
+pub(super) const TURN_READS_MAX: u32 = 16;
+
+/// Accepted connections handed to a thread that it has not looked at yet.
+pub(super) const CALLBACKS_OUTSTANDING_MAX: usize = 1024;
+
+/// Connections to clients of 4.0 for callbacks, over all.
+pub(super) const CALLBACK_CONNECTIONS_MAX: usize = 4096;
+
+/// Time for a connection to a client's callback address.
+pub(super) const CALLBACK_CONNECT_MAX: Duration = Duration::from_secs(3);
+
+/// Threads that connect to callback addresses; and how many addresses may wait for them.
+pub(super) const CALLBACK_DIALLERS_MAX: usize = 8;
+/// Callbacks that wait for a connection.
+pub(super) const CALLBACKS_WAITING_MAX: usize = 4096;
+
+/// How often time-outs are looked for.
+pub(super) const TICK: Duration = Duration::from_secs(1);
+
+/// Keepalive: a client's machine that is gone is noticed within five minutes; leases notice it earlier, this frees the descriptor.
+pub(super) const KEEPALIVE_IDLE: Duration = Duration::from_secs(120);
+pub(super) const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
+pub(super) const KEEPALIVE_PROBES: u32 = 5;
+
+/// Pause after the system refuses another connection.
+pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Descriptors kept back from connections: open files of clients come out of the same limit.
+pub(super) const DESCRIPTORS_RESERVED: usize = 4096;
+
+/// Clients and other labels that metrics tell apart; what is beyond is counted together.
+pub(super) const METRIC_CLIENTS_MAX: usize = 1024;

@@ -1,0 +1,444 @@
+//! The driver of live exports: sockets, threads, clocks, files of state and the system's names, around the engine in `vouch-nfs4-server`, which has none of these.
+//!
+//! The way of a call: `accept` deals the connection to a `worker`, which `receive`s records in place, reads the RPC header (`call`), has the engine run the compound, and
+//! gathers replies in the connection's `output`, which `send` hands to the kernel. A compound that would have to wait goes on in the `pool`. `driver` carries out the
+//! engine's effects: callbacks (`dial` for clients of 4.0), recovery records (`recovery`). Deliberately lacks any knowledge of an NFS operation.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::sync::Notify;
+
+mod accept;
+mod access;
+mod call;
+mod clock;
+mod connection;
+pub(crate) mod control;
+mod dial;
+mod driver;
+pub(crate) mod exports;
+mod hosts;
+mod identity;
+mod inbox;
+mod limits;
+mod metrics;
+mod open;
+mod output;
+mod pool;
+mod privileges;
+mod receive;
+mod recovery;
+pub(crate) mod report;
+mod resolver;
+mod send;
+mod sources;
+pub(crate) mod state_directory;
+#[cfg(test)]
+mod tests;
+mod traffic;
+mod trees;
+mod worker;
+
+pub use identity::Groups;
+pub use limits::Limits;
+pub use recovery::RecoveryError;
+pub use sources::{Origin, SourceError};
+pub use state_directory::StateError;
+
+use driver::Driver;
+use hosts::Hosts;
+use identity::{Idmap, Names};
+use inbox::Inbox;
+use limits::{DESCRIPTORS_RESERVED, WAITING_MAX};
+use metrics::Metrics;
+use pool::Pool;
+use recovery::Recovery;
+use report::{ExportStatus, Report};
+use sources::{Loaded, Sources};
+use state_directory::StateDirectory;
+use traffic::Traffic;
+use worker::Worker;
+
+/// What to export, where, and within which bounds.
+#[derive(Clone, Debug)]
+pub struct ExportConfig {
+    /// Where the list of exports comes from.
+    pub origin: Origin,
+    /// Addresses to answer clients on.
+    pub listen: Vec<SocketAddr>,
+    /// Address of the metrics and health page.
+    pub metrics: Option<SocketAddr>,
+    /// Directory of recovery records and keys.
+    pub state: PathBuf,
+    /// How long a client may be silent, and how long after a restart it may reclaim.
+    pub lease: Duration,
+    /// Threads; as many as there are cores if `None`.
+    pub threads: Option<usize>,
+    /// Minor versions spoken, lowest and highest.
+    pub minor_versions: std::ops::RangeInclusive<u32>,
+    /// Whether delegations are given.
+    pub delegations: bool,
+    /// Domain of owner strings; from idmapd.conf or the host's name if `None`.
+    pub domain: Option<String>,
+    /// idmapd.conf.
+    pub idmap: Option<PathBuf>,
+    /// Owners go out as numbers under AUTH_SYS.
+    pub numeric_owners: bool,
+    /// Where supplementary groups come from.
+    pub groups: Groups,
+    /// Bounds of connections and threads.
+    pub limits: Limits,
+}
+
+/// Why a server does not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// The list of exports.
+    #[error(transparent)]
+    Sources(#[from] SourceError),
+    /// The state directory.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The recovery store.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
+    /// An address can't be listened on.
+    #[error("{address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// idmapd.conf.
+    #[error("{path}: {source}")]
+    Idmap {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The system under us.
+    #[error("{doing}: {source}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// A thread ended though it was not told to: a fault of ours.
+    #[error("a serving thread ended by itself; this is a fault of this program")]
+    ThreadEnded,
+}
+
+/// A server with everything open; nothing is answered yet.
+pub struct Server {
+    driver: Arc<Driver>,
+    report: Arc<Report>,
+    reloader: Arc<Reloader>,
+    polls: Vec<mio::Poll>,
+    listeners: Vec<TcpListener>,
+    addresses: Vec<SocketAddr>,
+    page: Option<TcpListener>,
+    control: std::os::unix::net::UnixListener,
+    /// What is to be said of the list of exports.
+    comments: Vec<String>,
+    rights: privileges::Rights,
+    opener: Option<Arc<open::Opener>>,
+    _state: StateDirectory,
+}
+
+/// Reads the exports anew.
+struct Reloader {
+    sources: Sources,
+    driver: Arc<Driver>,
+    metrics: Arc<Metrics>,
+    names: Arc<Names<identity::System>>,
+    /// One at a time.
+    turn: Mutex<()>,
+}
+
+impl Server {
+    /// Opens exports, state and sockets, and gives up privileges that are not needed, for the calling thread and all that it starts later: call it early.
+    ///
+    /// # Errors
+    /// When exports or state can't be served as they are, or an address is taken.
+    pub fn open(config: ExportConfig) -> Result<Self, ExportError> {
+        let opener = Arc::new(open::Opener::new(&config.state));
+        let shared = opener.clone();
+        let mut server = Self::open_with(config, Box::new(move |source, options| shared.open(source, options)))?;
+        server.opener = Some(opener);
+        Ok(server)
+    }
+
+    fn open_with(mut config: ExportConfig, opener: sources::Open) -> Result<Self, ExportError> {
+        let system = |doing| move |source: io::Error| ExportError::System { doing, source };
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let threads = config.threads.unwrap_or(cores).max(1);
+        config.limits.connections_max =
+            config.limits.connections_max.min(descriptors_for_connections().map_err(system("limit on open files"))?).max(1);
+        let state = StateDirectory::open(&config.state)?;
+        let (recovery, boot, recovered) = Recovery::open(&state.recovery_path(), wall_nanos())?;
+
+        let idmap = read_idmap(config.idmap.as_ref())?;
+        let domain = config.domain.clone().or_else(|| idmap.domain.clone()).unwrap_or_else(host_domain);
+        let names = Arc::new(Names::new(identity::System, idmap, config.groups));
+        let hosts = Arc::new(Hosts::new(resolver::System));
+        let sources = Sources::new(config.origin.clone(), hosts.clone(), opener);
+
+        let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        for &address in &config.listen {
+            let failed = |source| ExportError::Listen { address, source };
+            for listener in crate::serve::bind(address, 1).map_err(failed)? {
+                addresses.push(listener.local_addr().map_err(failed)?);
+                listeners.push(listener);
+            }
+        }
+        let page = config
+            .metrics
+            .map(|address| TcpListener::bind(address).map_err(|source| ExportError::Listen { address, source }))
+            .transpose()?;
+        let control = control::listen(&state_directory::control_path(&config.state)).map_err(system("control socket"))?;
+        let rights = privileges::reduce().map_err(|errno| ExportError::System { doing: "privileges", source: errno.into() })?;
+        let Loaded { exports, comments } = sources.load()?;
+
+        let metrics = Arc::new(Metrics::new());
+        let listed = list(&exports);
+        metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
+        let mut seed = [0; 32];
+        getrandom::fill(&mut seed)
+            .map_err(|error| ExportError::System { doing: "randomness", source: io::Error::other(error.to_string()) })?;
+        let lease_ms = u64::try_from(config.lease.as_millis()).unwrap_or(u64::MAX);
+        let limits = vouch_nfs4_server::Limits::default();
+        let record_len_max = usize::try_from(limits.message_len_max).unwrap_or(usize::MAX) + RPC_HEADER_LEN_MAX;
+        let engine_config = vouch_nfs4_server::Config {
+            lease_ms,
+            grace_ms: if recovered.records.is_empty() { 0 } else { lease_ms },
+            minor_versions: config.minor_versions.clone(),
+            delegations: config.delegations,
+            domain,
+            numeric_owners: config.numeric_owners,
+            server_owner: state.server_id()?.to_vec(),
+            boot,
+            filehandle_key: *state.filehandle_key()?,
+            implementation: Some(("vouch".into(), concat!("vouch ", env!("CARGO_PKG_VERSION")).into())),
+            limits,
+        };
+        let engine = vouch_nfs4_server::Server::new(engine_config, exports, names.clone(), metrics.clone(), recovered, seed, clock::now());
+
+        let (mut polls, mut inboxes) = (Vec::new(), Vec::new());
+        for _ in 0..threads {
+            let poll = mio::Poll::new().map_err(system("epoll"))?;
+            inboxes.push(Arc::new(Inbox::new(poll.registry(), worker::WAKE).map_err(system("eventfd"))?));
+            polls.push(poll);
+        }
+        let to_wake = inboxes.clone();
+        let relief = move || to_wake.iter().for_each(|inbox| inbox.post(inbox::Message::LookBehind));
+        let driver = Arc::new(Driver {
+            engine,
+            pool: Pool::new("waiting", config.limits.waiting_threads_max, WAITING_MAX, relief),
+            diallers: dial::Diallers::new(),
+            recovery,
+            connections: Mutex::default(),
+            exports: Mutex::new(listed),
+            hosts,
+            open: inboxes.iter().map(|_| AtomicUsize::new(0)).collect(),
+            inboxes,
+            traffic: Traffic::default(),
+            stop: AtomicBool::new(false),
+            record_len_max,
+            limits: config.limits,
+        });
+        let report = Arc::new(Report { driver: driver.clone(), metrics: metrics.clone() });
+        let reloader = Arc::new(Reloader { sources, driver: driver.clone(), metrics, names, turn: Mutex::new(()) });
+        Ok(Server { driver, report, reloader, polls, listeners, addresses, page, control, comments, rights, opener: None, _state: state })
+    }
+
+    /// Where clients are answered; with the port that was found where 0 was asked for.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Where the metrics page is.
+    pub fn page_address(&self) -> Option<SocketAddr> {
+        self.page.as_ref().and_then(|page| page.local_addr().ok())
+    }
+
+    /// What is exported: source and place.
+    pub fn exports(&self) -> Vec<(String, String)> {
+        self.driver.exports.lock().iter().map(|export| (export.source.clone(), export.pseudo_path.clone())).collect()
+    }
+
+    /// What is to be said of the list of exports, a line each.
+    pub fn comments(&self) -> &[String] {
+        &self.comments
+    }
+
+    /// The user with whose rights everything is done, if it isn't each caller's own.
+    pub fn acts_as(&self) -> Option<u32> {
+        match self.rights {
+            privileges::Rights::EachCaller => None,
+            privileges::Rights::User(uid) => Some(uid),
+        }
+    }
+
+    /// Something that has the exports read anew, from any thread.
+    pub fn reload(&self) -> impl Fn() + Send + Sync + 'static {
+        let reloader = self.reloader.clone();
+        move || {
+            // What came of it is in the log.
+            let _ = reloader.reload();
+        }
+    }
+
+    /// Serves until `stop`, which is asked ten times a second, returns true; then lets replies under way leave.
+    ///
+    /// # Errors
+    /// When a thread can't be started, or ends by itself.
+    pub fn run(self, stop: impl Fn() -> bool) -> Result<(), ExportError> {
+        let system = |source| ExportError::System { doing: "threads", source };
+        let driver = self.driver;
+        driver.recovery.start().map_err(system)?;
+        let mut threads: Vec<JoinHandle<io::Result<()>>> = Vec::new();
+        for (number, poll) in self.polls.into_iter().enumerate() {
+            let worker = Worker::new(number, poll, driver.clone());
+            threads.push(thread::Builder::new().name(format!("export-{number}")).spawn(move || worker.run()).map_err(system)?);
+        }
+        let (listeners, shared) = (self.listeners, driver.clone());
+        threads.push(thread::Builder::new().name("accept".into()).spawn(move || accept::run(listeners, &shared)).map_err(system)?);
+        let (control, report, reloader) = (self.control, self.report.clone(), self.reloader);
+        let answer = move || {
+            control::run(&control, &report, &|| reloader.reload());
+            Ok(())
+        };
+        threads.push(thread::Builder::new().name("control".into()).spawn(answer).map_err(system)?);
+        let page_stop = Arc::new(Notify::new());
+        if let Some(listener) = self.page {
+            let (report, stop) = (self.report.clone(), page_stop.clone());
+            threads.push(
+                thread::Builder::new()
+                    .name("page".into())
+                    .spawn(move || crate::serve::run_page(listener, &report, &stop))
+                    .map_err(system)?,
+            );
+        }
+        tracing::info!(addresses = ?self.addresses, "exporting");
+
+        let (mut due_ms, mut flush_ms) = (0, 0);
+        let mut ended = false;
+        while !stop() && !ended {
+            let now = clock::now();
+            if now.mono_ms >= due_ms {
+                let tick = driver.engine.tick(now);
+                driver.carry_alone(tick.effects);
+                due_ms = tick.next_due_ms.min(now.mono_ms + ENGINE_TICK_MS);
+            }
+            if now.mono_ms >= flush_ms {
+                flush_ms = now.mono_ms + FLUSH_TICK_MS;
+                self.opener.iter().for_each(|opener| opener.flush());
+            }
+            thread::sleep(STOP_STEP);
+            ended = threads.iter().any(JoinHandle::is_finished);
+        }
+        driver.stop.store(true, Ordering::Release);
+        driver.inboxes.iter().for_each(|inbox| inbox.wake());
+        page_stop.notify_one();
+        for thread in threads {
+            thread.join().map_err(|_| ExportError::ThreadEnded)?.map_err(system)?;
+        }
+        driver.diallers.stop();
+        driver.pool.stop();
+        driver.recovery.stop();
+        self.opener.iter().for_each(|opener| opener.flush());
+        tracing::info!("stopped");
+        if ended { Err(ExportError::ThreadEnded) } else { Ok(()) }
+    }
+}
+
+impl Reloader {
+    /// Puts a new list in force, or says why the old one stays. Connections and what clients have open are not touched.
+    fn reload(&self) -> Result<Vec<String>, String> {
+        let _turn = self.turn.lock();
+        let loaded = self.sources.load();
+        match loaded {
+            Ok(Loaded { exports, comments }) => {
+                *self.driver.exports.lock() = list(&exports);
+                self.metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
+                self.names.forget();
+                let count = exports.all().len();
+                self.driver.engine.replace_exports(exports);
+                self.driver.traffic.reloads.add(1);
+                tracing::info!(count, "exports read anew");
+                comments.iter().for_each(|comment| tracing::warn!("{comment}"));
+                Ok(comments)
+            }
+            Err(error) => {
+                self.driver.traffic.reloads_failed.add(1);
+                tracing::error!(%error, "the new list of exports is faulty; the old one stays in force");
+                Err(format!("{error}; the old list stays in force"))
+            }
+        }
+    }
+}
+
+fn list(exports: &vouch_nfs4_server::Exports) -> Vec<ExportStatus> {
+    let path = |parts: &[Vec<u8>]| {
+        let joined: String = parts.iter().map(|part| format!("/{}", crate::output::printable(part))).collect();
+        if joined.is_empty() { "/".into() } else { joined }
+    };
+    let status = |export: &Arc<vouch_nfs4_server::Export>| ExportStatus {
+        source: export.source.to_string(),
+        pseudo_path: path(&export.pseudo_path),
+        id: export.id.0,
+    };
+    exports.all().iter().map(status).collect()
+}
+
+fn read_idmap(path: Option<&PathBuf>) -> Result<Idmap, ExportError> {
+    let default = PathBuf::from("/etc/idmapd.conf");
+    match std::fs::read_to_string(path.unwrap_or(&default)) {
+        Ok(text) => Ok(Idmap::parse(&text)),
+        // Only a file that was asked for must be there.
+        Err(_) if path.is_none() => Ok(Idmap::default()),
+        Err(source) => Err(ExportError::Idmap { path: path.unwrap_or(&default).clone(), source }),
+    }
+}
+
+/// As idmapd does: what is behind the first dot of the host's name.
+fn host_domain() -> String {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_string_lossy().to_ascii_lowercase();
+    name.split_once('.').map_or_else(|| "localdomain".to_owned(), |(_, domain)| domain.to_owned())
+}
+
+fn wall_nanos() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Raises the limit on descriptors as far as it goes; how many of them connections may take.
+fn descriptors_for_connections() -> io::Result<usize> {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
+    let all = usize::try_from(maximum.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    Ok(all - DESCRIPTORS_RESERVED.min(all / 2))
+}
+
+/// Header of a call with the longest credential and verifier (RFC 5531, section 9).
+const RPC_HEADER_LEN_MAX: usize = 1024;
+
+/// How often the order to stop is looked for.
+const STOP_STEP: Duration = Duration::from_millis(100);
+
+/// The engine is told of time at least this often.
+const ENGINE_TICK_MS: u64 = 1000;
+
+/// Which names were given out is written down this often.
+const FLUSH_TICK_MS: u64 = 5000;

@@ -1,0 +1,72 @@
+//! Which file system stands behind a source: the one place that knows the crates that have them.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use vouch_vfs::FileSystem;
+use vouch_vfs_posix::{ExportError, IdStore, PosixFs};
+
+use super::exports::{Options, Source};
+use super::trees::Trees;
+
+/// Opens sources, and keeps an eye on the stores of names that some of them need.
+pub(super) struct Opener {
+    state: PathBuf,
+    stores: Mutex<Vec<Weak<IdStore>>>,
+    trees: Trees,
+}
+
+impl Opener {
+    /// Stores of names lie in the state directory.
+    pub(super) fn new(state: &Path) -> Self {
+        Opener { state: state.to_owned(), stores: Mutex::default(), trees: Trees::new(state) }
+    }
+
+    /// Opens a source.
+    pub(super) fn open(&self, source: &Source, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
+        match source {
+            Source::Directory(path) => self.directory(Path::new(OsStr::from_bytes(path)), options),
+            Source::Tree(what) => Ok(Arc::new(self.trees.open(what)?)),
+        }
+    }
+
+    fn directory(&self, path: &Path, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
+        let plain = vouch_vfs_posix::Options { cross_mounts: options.cross_mounts, ..vouch_vfs_posix::Options::default() };
+        match PosixFs::open(path, plain.clone()) {
+            Ok(file_system) => Ok(Arc::new(file_system)),
+            Err(ExportError::NeedsIds(_)) => {
+                let hash = blake3::hash(path.as_os_str().as_bytes());
+                let file = self.state.join(format!("names-{}.redb", &hash.to_hex()[..16]));
+                let store = Arc::new(IdStore::open(&file).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?);
+                self.stores.lock().push(Arc::downgrade(&store));
+                let file_system = PosixFs::open(path, vouch_vfs_posix::Options { ids: Some(store), ..plain }).map_err(plainly)?;
+                Ok(Arc::new(file_system))
+            }
+            Err(error) => Err(plainly(error)),
+        }
+    }
+
+    /// Makes durable which names were given out.
+    pub(super) fn flush(&self) {
+        let mut stores = self.stores.lock();
+        stores.retain(|store| store.strong_count() > 0);
+        let open: Vec<Arc<IdStore>> = stores.iter().filter_map(Weak::upgrade).collect();
+        drop(stores);
+        for store in open {
+            if let Err(error) = store.flush() {
+                tracing::warn!(%error, "the store of names can't be written; after a restart some clients will see stale files");
+            }
+        }
+    }
+}
+
+fn plainly(error: ExportError) -> io::Error {
+    match error {
+        ExportError::Open { source, .. } => source,
+        other => io::Error::other(other.to_string()),
+    }
+}

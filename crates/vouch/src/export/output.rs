@@ -1,0 +1,208 @@
+//! What waits to be sent on a connection: replies and callbacks, with ranges of files between their bytes. Owns the order of things; never touches a socket.
+
+use std::collections::VecDeque;
+
+use vouch_nfs4_server::Reply;
+use vouch_vfs::FileSpan;
+
+/// A whole record, with its mark.
+pub(super) struct Outgoing {
+    /// Bytes in memory.
+    bytes: Vec<u8>,
+    /// Positions in `bytes` before which spans come.
+    spans: Vec<(usize, FileSpan)>,
+}
+
+/// Records in the order in which they leave.
+#[derive(Default)]
+pub(super) struct Output {
+    queue: VecDeque<Outgoing>,
+    /// How far the first record is: bytes of memory, spans done, and bytes of the next span.
+    at: Cursor,
+    bytes_len: usize,
+    spans_len: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Cursor {
+    bytes: usize,
+    spans: usize,
+    in_span: usize,
+}
+
+/// The next thing to send.
+pub(super) enum Piece<'a> {
+    /// From memory.
+    Bytes(&'a [u8]),
+    /// From a file: this range of it.
+    Span(&'a FileSpan, usize),
+}
+
+impl Outgoing {
+    /// A record that is in memory.
+    pub(super) fn bytes(bytes: Vec<u8>) -> Self {
+        Outgoing { bytes, spans: Vec::new() }
+    }
+
+    /// A reply; its record mark is filled in here, at the front of its bytes, where room was left for it.
+    pub(super) fn reply(reply: Reply) -> Self {
+        let Reply { mut bytes, spans } = reply;
+        let extra = spans.iter().map(|(_, span)| span.len).sum();
+        vouch_oncrpc::end_record(&mut bytes, 0, extra);
+        Outgoing { bytes, spans }
+    }
+
+    /// Bytes on the wire.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len() + self.spans.iter().map(|(_, span)| span.len).sum::<usize>()
+    }
+}
+
+impl Output {
+    /// Appends a record.
+    pub(super) fn push(&mut self, record: Outgoing) {
+        self.bytes_len += record.bytes.len();
+        self.spans_len += record.spans.iter().map(|(_, span)| span.len as u64).sum::<u64>();
+        self.queue.push_back(record);
+    }
+
+    /// Whether all has left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Records that have not left whole.
+    pub(super) fn records(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// Bytes in memory of records that have not left whole.
+    pub(super) fn bytes_len(&self) -> usize {
+        self.bytes_len
+    }
+
+    /// Bytes in files of records that have not left whole.
+    pub(super) fn spans_len(&self) -> u64 {
+        self.spans_len
+    }
+
+    /// Calls `each` with pieces from the front on until it says no.
+    pub(super) fn pieces<'a>(&'a self, mut each: impl FnMut(Piece<'a>) -> bool) {
+        let mut at = self.at;
+        for record in &self.queue {
+            loop {
+                let next = record.spans.get(at.spans);
+                let end = next.map_or(record.bytes.len(), |(before, _)| *before);
+                if at.bytes < end && !each(Piece::Bytes(&record.bytes[at.bytes..end])) {
+                    return;
+                }
+                at.bytes = end;
+                let Some((_, span)) = next else { break };
+                if !each(Piece::Span(span, at.in_span)) {
+                    return;
+                }
+                at.spans += 1;
+                at.in_span = 0;
+            }
+            at = Cursor::default();
+        }
+    }
+
+    /// So many bytes have left. Buffers of records that have left whole go to `done`.
+    pub(super) fn advance(&mut self, mut len: usize, mut done: impl FnMut(Vec<u8>)) {
+        while let Some(record) = self.queue.front_mut() {
+            let next = record.spans.get(self.at.spans);
+            let end = next.map_or(record.bytes.len(), |(before, _)| *before);
+            let step = len.min(end - self.at.bytes);
+            self.at.bytes += step;
+            len -= step;
+            if self.at.bytes < end {
+                return;
+            }
+            match next {
+                Some((_, span)) => {
+                    let step = len.min(span.len - self.at.in_span);
+                    self.at.in_span += step;
+                    len -= step;
+                    if self.at.in_span < span.len {
+                        return;
+                    }
+                    self.at.spans += 1;
+                    self.at.in_span = 0;
+                }
+                None => {
+                    self.bytes_len -= record.bytes.len();
+                    self.spans_len -= record.spans.iter().map(|(_, span)| span.len as u64).sum::<u64>();
+                    self.at = Cursor::default();
+                    if let Some(record) = self.queue.pop_front() {
+                        done(record.bytes);
+                    }
+                }
+            }
+        }
+        debug_assert_eq!(len, 0, "no more leaves than waits");
+    }
+
+    /// Nobody will take it any more.
+    pub(super) fn clear(&mut self) {
+        *self = Output::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::sync::Arc;
+
+    fn flat(output: &Output) -> Vec<(bool, usize)> {
+        let mut pieces = Vec::new();
+        output.pieces(|piece| {
+            pieces.push(match piece {
+                Piece::Bytes(bytes) => (false, bytes.len()),
+                Piece::Span(span, at) => (true, span.len - at),
+            });
+            true
+        });
+        pieces
+    }
+
+    fn span(len: usize) -> FileSpan {
+        FileSpan { file: Arc::new(File::open("/dev/null").unwrap()), offset: 0, len }
+    }
+
+    #[test]
+    fn spans_lie_between_the_bytes() {
+        let mut output = Output::default();
+        output.push(Outgoing::reply(Reply { bytes: vec![0; 100], spans: vec![(40, span(1000)), (40, span(5)), (100, span(7))] }));
+        output.push(Outgoing::bytes(vec![1; 10]));
+        assert_eq!(flat(&output), [(false, 40), (true, 1000), (true, 5), (false, 60), (true, 7), (false, 10)]);
+        assert_eq!((output.bytes_len(), output.spans_len(), output.records()), (110, 1012, 2));
+    }
+
+    #[test]
+    fn record_mark_counts_the_spans() {
+        let record = Outgoing::reply(Reply { bytes: vec![0; 8], spans: vec![(8, span(1000))] });
+        assert_eq!(record.bytes[..4], (0x8000_0000u32 + 1004).to_be_bytes());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_steps_lead_through_everything(steps in proptest::collection::vec(1usize..600, 1..200)) {
+            let mut output = Output::default();
+            output.push(Outgoing::reply(Reply { bytes: vec![0; 100], spans: vec![(40, span(1000)), (100, span(3))] }));
+            output.push(Outgoing::bytes(vec![1; 10]));
+            output.push(Outgoing::reply(Reply { bytes: vec![0; 30], spans: vec![(4, span(500))] }));
+            let mut left: usize = 100 + 1003 + 10 + 530;
+            let mut done = 0;
+            for step in steps {
+                let step = step.min(left);
+                output.advance(step, |_| done += 1);
+                left -= step;
+                proptest::prop_assert_eq!(flat(&output).iter().map(|(_, len)| len).sum::<usize>(), left);
+                proptest::prop_assert_eq!(output.is_empty(), left == 0);
+            }
+            proptest::prop_assert_eq!(output.records(), 3 - done);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The recovery store: what clients may reclaim after a restart, kept in a transactional database. Keys and values are the engine's and opaque here.
+//!
+//! Records are made durable in groups by one thread: whatever came while the last group was on its way to the disk is the next group. Replies that depend on a record
+//! are handed in with it and leave when it is durable. If the disk refuses, they wait and it is tried again: a client that is told of an open which the server could
+//! forget would lose data to somebody else after a crash.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use vouch_nfs4_server::Recovered;
+
+/// A change of the store.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Keep this record.
+    Put { key: Vec<u8>, value: Vec<u8> },
+    /// Drop it.
+    Remove { key: Vec<u8> },
+    /// Drop all that were put before this start.
+    RemoveOld,
+}
+
+/// What to do when the changes that were handed in with it are durable.
+pub(super) type After = Box<dyn FnOnce() + Send>;
+
+/// The store, with the thread that writes.
+pub(super) struct Recovery {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    database: Database,
+    /// Number of this start.
+    boot: u64,
+    queue: Mutex<Queue>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    changes: Vec<Change>,
+    after: Vec<After>,
+    stopped: bool,
+    failures: u64,
+}
+
+/// Why the store can't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("recovery records: {0}")]
+pub struct RecoveryError(#[from] redb::Error);
+
+impl Recovery {
+    /// Opens or makes the store, counts this start, and tells what was kept. The caller holds the lock of the state directory.
+    pub(super) fn open(path: &Path, clock_nanos: u64) -> Result<(Self, u64, Recovered), RecoveryError> {
+        let database = Database::create(path).map_err(redb::Error::from)?;
+        let (boot, records) = begin(&database, clock_nanos)?;
+        let shared = Arc::new(Shared { database, boot, queue: Mutex::default(), news: Condvar::new() });
+        Ok((Recovery { shared, thread: Mutex::new(None) }, boot, Recovered { records }))
+    }
+
+    /// Starts the thread.
+    pub(super) fn start(&self) -> std::io::Result<()> {
+        let shared = self.shared.clone();
+        *self.thread.lock() = Some(thread::Builder::new().name("recovery".into()).spawn(move || shared.run())?);
+        Ok(())
+    }
+
+    /// Makes changes, and does `after` when they are durable.
+    pub(super) fn change(&self, changes: Vec<Change>, after: Option<After>) {
+        let mut queue = self.shared.queue.lock();
+        queue.changes.extend(changes);
+        queue.after.extend(after);
+        drop(queue);
+        self.shared.news.notify_one();
+    }
+
+    /// Times that the disk refused.
+    pub(super) fn failures(&self) -> u64 {
+        self.shared.queue.lock().failures
+    }
+
+    /// Writes what is left and ends the thread.
+    pub(super) fn stop(&self) {
+        self.shared.queue.lock().stopped = true;
+        self.shared.news.notify_all();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the recovery store failed; this is a fault of this program");
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut queue = self.queue.lock();
+        loop {
+            if queue.changes.is_empty() && queue.after.is_empty() {
+                if queue.stopped {
+                    return;
+                }
+                self.news.wait(&mut queue);
+                continue;
+            }
+            let (changes, after) = (std::mem::take(&mut queue.changes), std::mem::take(&mut queue.after));
+            drop(queue);
+            let written = self.write(&changes);
+            queue = self.queue.lock();
+            match written {
+                Ok(()) => {
+                    drop(queue);
+                    after.into_iter().for_each(|then| then());
+                    queue = self.queue.lock();
+                }
+                Err(error) => {
+                    queue.failures += 1;
+                    tracing::error!(%error, "recovery records can't be made durable; replies wait, it is tried again");
+                    if queue.stopped {
+                        return;
+                    }
+                    // In the order in which they came: what was put since is newer.
+                    let newer = std::mem::replace(&mut queue.changes, changes);
+                    queue.changes.extend(newer);
+                    queue.after.splice(..0, after);
+                    self.news.wait_for(&mut queue, RETRY);
+                }
+            }
+        }
+    }
+
+    fn write(&self, changes: &[Change]) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        {
+            let mut table = transaction.open_table(RECORDS)?;
+            for change in changes {
+                match change {
+                    Change::Put { key, value } => {
+                        table.insert(key.as_slice(), (self.boot, value.as_slice()))?;
+                    }
+                    Change::Remove { key } => {
+                        table.remove(key.as_slice())?;
+                    }
+                    Change::RemoveOld => table.retain(|_, (boot, _)| boot == self.boot)?,
+                }
+            }
+        }
+        Ok(transaction.commit()?)
+    }
+}
+
+type Records = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Counts a start, durably. The count also moves with the clock, so that a store that was lost does not bring an old number back.
+fn begin(database: &Database, clock_nanos: u64) -> Result<(u64, Records), redb::Error> {
+    let transaction = database.begin_write()?;
+    let boot = {
+        let mut meta = transaction.open_table(META)?;
+        let last = meta.get("boot")?.map_or(0, |guard| guard.value());
+        let boot = clock_nanos.max(last.saturating_add(1));
+        meta.insert("boot", boot)?;
+        transaction.open_table(RECORDS)?;
+        boot
+    };
+    transaction.commit()?;
+    let read = database.begin_read()?;
+    let table = read.open_table(RECORDS)?;
+    let mut records = Vec::new();
+    for entry in table.iter()? {
+        let (key, value) = entry?;
+        records.push((key.value().to_vec(), value.value().1.to_vec()));
+    }
+    Ok((boot, records))
+}
+
+const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+const RECORDS: TableDefinition<'_, &[u8], (u64, &[u8])> = TableDefinition::new("records");
+
+/// Pause after the disk refused.
+const RETRY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    fn put(key: &[u8], value: &[u8]) -> Change {
+        Change::Put { key: key.to_vec(), value: value.to_vec() }
+    }
+
+    fn durable(store: &Recovery, changes: Vec<Change>) {
+        let (done, wait) = mpsc::channel();
+        store.change(changes, Some(Box::new(move || done.send(()).unwrap())));
+        wait.recv_timeout(Duration::from_secs(20)).unwrap();
+    }
+
+    #[test]
+    fn records_survive_and_the_end_of_grace_drops_those_that_nobody_renewed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("r");
+        let open = || {
+            let (store, boot, recovered) = Recovery::open(&path, 5).unwrap();
+            store.start().unwrap();
+            (store, boot, recovered.records)
+        };
+        let (store, first, records) = open();
+        assert!(records.is_empty());
+        durable(&store, vec![put(b"a", b"1"), put(b"b", b"2"), put(b"c", b"3"), Change::Remove { key: b"c".to_vec() }]);
+        store.stop();
+        drop(store);
+        let (store, second, records) = open();
+        assert!(second > first);
+        assert_eq!(records, [(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())]);
+        durable(&store, vec![put(b"b", b"4"), Change::RemoveOld]);
+        store.stop();
+        drop(store);
+        assert_eq!(open().2, [(b"b".to_vec(), b"4".to_vec())]);
+    }
+}

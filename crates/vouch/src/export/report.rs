@@ -1,0 +1,182 @@
+//! What the server tells: metrics for Prometheus, health, and the status that `vouch export status` shows.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde::{Deserialize, Serialize};
+
+use super::clock;
+use super::driver::Driver;
+use super::metrics::{Metrics, line};
+use crate::serve::PageSource;
+
+/// Everything that can be told.
+pub(super) struct Report {
+    pub(super) driver: Arc<Driver>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// The server at one moment, as the control socket sends it.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) version: String,
+    pub(crate) grace_left_ms: u64,
+    pub(crate) connections: usize,
+    /// Calls that wait for a disk or a network, and threads that are at it.
+    pub(crate) waiting_calls: usize,
+    pub(crate) waiting_threads: usize,
+    pub(crate) copies: usize,
+    pub(crate) exports: Vec<ExportStatus>,
+    pub(crate) clients: Vec<ClientStatus>,
+    pub(crate) recent_errors: Vec<ErrorStatus>,
+}
+
+/// One export.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ExportStatus {
+    pub(crate) source: String,
+    pub(crate) pseudo_path: String,
+    pub(crate) id: u32,
+}
+
+/// One client.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ClientStatus {
+    /// In hexadecimal digits.
+    pub(crate) id: String,
+    pub(crate) owner: String,
+    pub(crate) address: Option<String>,
+    pub(crate) minor_version: u32,
+    pub(crate) implementation: Option<String>,
+    pub(crate) courtesy: bool,
+    pub(crate) silent_ms: u64,
+    pub(crate) sessions: usize,
+    pub(crate) opens: usize,
+    pub(crate) locks: usize,
+    pub(crate) delegations: usize,
+    pub(crate) callbacks: bool,
+}
+
+/// One error.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ErrorStatus {
+    pub(crate) at_seconds: i64,
+    pub(crate) address: String,
+    pub(crate) operation: String,
+    pub(crate) status: u32,
+    pub(crate) export: Option<u32>,
+    pub(crate) message: String,
+}
+
+impl Report {
+    /// The status now.
+    pub(super) fn status(&self) -> Status {
+        let report = self.driver.engine.status(clock::now());
+        let (waiting_calls, waiting_threads) = self.driver.pool.load();
+        Status {
+            version: env!("CARGO_PKG_VERSION").into(),
+            grace_left_ms: report.grace_left_ms,
+            connections: self.open(),
+            waiting_calls,
+            waiting_threads,
+            copies: report.copies,
+            exports: self.driver.exports.lock().iter().map(|export| ExportStatus { ..clone_of(export) }).collect(),
+            clients: report
+                .clients
+                .into_iter()
+                .map(|client| ClientStatus {
+                    id: format!("{:016x}", client.id),
+                    owner: client.owner,
+                    address: client.peer.map(|peer| peer.to_string()),
+                    minor_version: client.minor,
+                    implementation: client.implementation,
+                    courtesy: client.courtesy,
+                    silent_ms: client.silent_ms,
+                    sessions: client.sessions,
+                    opens: client.opens,
+                    locks: client.locks,
+                    delegations: client.delegations,
+                    callbacks: client.callbacks,
+                })
+                .collect(),
+            recent_errors: report
+                .recent_errors
+                .into_iter()
+                .map(|error| ErrorStatus {
+                    at_seconds: error.at_seconds,
+                    address: error.peer.to_string(),
+                    operation: error.operation.to_owned(),
+                    status: error.status,
+                    export: error.export,
+                    message: error.message,
+                })
+                .collect(),
+        }
+    }
+
+    fn open(&self) -> usize {
+        self.driver.open.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+}
+
+fn clone_of(export: &ExportStatus) -> ExportStatus {
+    ExportStatus { source: export.source.clone(), pseudo_path: export.pseudo_path.clone(), id: export.id }
+}
+
+impl PageSource for Report {
+    fn metrics(&self) -> String {
+        let mut out = String::with_capacity(16 * 1024);
+        let status = self.driver.engine.status(clock::now());
+        let (waiting, threads) = self.driver.pool.load();
+        let sum = |pick: fn(&vouch_nfs4_server::ClientReport) -> usize| status.clients.iter().map(pick).sum::<usize>();
+        let gauges: [(&str, &str, usize); 9] = [
+            ("vouch_export_connections", "Connections open now.", self.open()),
+            ("vouch_export_clients", "Clients with state.", status.clients.len()),
+            ("vouch_export_sessions", "Sessions.", sum(|client| client.sessions)),
+            ("vouch_export_opens", "Opens.", sum(|client| client.opens)),
+            ("vouch_export_locks", "Byte-range locks.", sum(|client| client.locks)),
+            ("vouch_export_delegations", "Delegations.", sum(|client| client.delegations)),
+            ("vouch_export_waiting_calls", "Calls that wait for a thread that may sleep.", waiting),
+            ("vouch_export_waiting_threads", "Threads that may sleep.", threads),
+            ("vouch_export_grace", "Whether the grace period lasts.", usize::from(status.grace_left_ms > 0)),
+        ];
+        for (metric, help, value) in gauges {
+            line(&mut out, metric, help, "gauge");
+            let _ = writeln!(out, "{metric} {value}");
+        }
+        let traffic = &self.driver.traffic;
+        let live: u64 = self.driver.connections.lock().values().map(|connection| connection.sent_len()).sum();
+        let counters: [(&str, &str, u64); 14] = [
+            ("vouch_export_connections_accepted_total", "Connections accepted.", traffic.accepted.get()),
+            ("vouch_export_connections_refused_total", "Connections refused by a limit.", traffic.refused.get()),
+            ("vouch_export_connections_closed_total", "Connections closed, for whatever reason.", traffic.closed.get()),
+            ("vouch_export_connections_broken_total", "Connections closed because the peer broke RPC.", traffic.closed_broken.get()),
+            (
+                "vouch_export_connections_slow_total",
+                "Connections closed because the peer neither sent nor took what it began.",
+                traffic.closed_slow.get(),
+            ),
+            ("vouch_export_calls_total", "Calls received.", traffic.calls.get()),
+            ("vouch_export_calls_blocked_total", "Calls that had to wait for a disk or a network.", traffic.blocked.get()),
+            ("vouch_export_received_bytes_total", "Bytes received.", traffic.received_len.get()),
+            ("vouch_export_sent_bytes_total", "Bytes sent.", traffic.sent_len.get() + live),
+            ("vouch_export_callbacks_total", "Callbacks sent.", traffic.callbacks.get()),
+            ("vouch_export_callbacks_failed_total", "Callbacks that were not answered.", traffic.callbacks_failed.get()),
+            ("vouch_export_reloads_total", "Times that the list of exports was read anew.", traffic.reloads.get()),
+            ("vouch_export_reloads_failed_total", "Times that a new list was faulty and the old one stayed.", traffic.reloads_failed.get()),
+            ("vouch_export_recovery_failures_total", "Times that the disk refused recovery records.", self.driver.recovery.failures()),
+        ];
+        for (metric, help, value) in counters {
+            line(&mut out, metric, help, "counter");
+            let _ = writeln!(out, "{metric} {value}");
+        }
+        self.metrics.write(&mut out);
+        out
+    }
+
+    fn health(&self, _: u64) -> (bool, String) {
+        let healthy = !self.driver.stop.load(Ordering::Relaxed);
+        (healthy, format!("{{\"status\":\"{}\",\"connections\":{}}}\n", if healthy { "ok" } else { "stopping" }, self.open()))
+    }
+}

@@ -1,0 +1,110 @@
+//! Lists of exports as they come to be served.
+
+use super::*;
+use crate::export::resolver::Resolver;
+use std::net::{IpAddr, SocketAddr};
+use vouch_vfs::memory::MemoryFs;
+
+struct Nobody;
+
+impl Resolver for Nobody {
+    fn addresses(&self, _: &str) -> Vec<IpAddr> {
+        Vec::new()
+    }
+    fn name(&self, _: IpAddr) -> Option<String> {
+        None
+    }
+    fn in_netgroup(&self, _: &str, _: &str) -> bool {
+        false
+    }
+}
+
+fn sources(origin: Origin) -> Sources {
+    let open = |source: &Source, _: &Options| match source {
+        Source::Directory(path) if path.ends_with(b"missing") => Err(io::ErrorKind::NotFound.into()),
+        _ => Ok(Arc::new(MemoryFs::new()) as Arc<dyn FileSystem>),
+    };
+    Sources::new(origin, Arc::new(Hosts::new(Nobody)), Box::new(open))
+}
+
+fn file(text: &str) -> (tempfile::NamedTempFile, Origin) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), text).unwrap();
+    let origin = Origin::Files(vec![file.path().to_owned()]);
+    (file, origin)
+}
+
+fn places(loaded: &Loaded) -> Vec<String> {
+    let place = |export: &Arc<Export>| export.pseudo_path.iter().map(|part| format!("/{}", String::from_utf8_lossy(part))).collect();
+    loaded.exports.all().iter().map(place).collect()
+}
+
+#[test]
+fn exports_hang_at_their_paths() {
+    let (_file, origin) = file("/srv/a *(rw)\n/srv/b *(ro,fsid=7)\ntree:/db/x *\n");
+    let loaded = sources(origin).load().unwrap();
+    assert_eq!(places(&loaded), ["/srv/a", "/srv/b", "/tree/db/x"]);
+    let all = loaded.exports.all();
+    assert_eq!((all[1].id, all[1].fsid), (ExportId(7), Some((7, 0))));
+    assert!(all[0].id.0 >> 31 == 1 && all[2].id.0 >> 31 == 1 && all[0].id != all[2].id);
+    assert!(all[0].clients.access_for(SocketAddr::from(([192, 0, 2, 1], 1))).is_some_and(|access| !access.read_only));
+}
+
+#[test]
+fn a_root_export_moves_the_others_below_it() {
+    let (_file, origin) = file("/srv *(ro,fsid=0)\n/srv/a *\n/other *\n");
+    let loaded = sources(origin).load().unwrap();
+    assert_eq!(places(&loaded), ["", "/a", "/other"]);
+}
+
+#[test]
+fn file_systems_stay_open_over_a_reload_and_a_faulty_list_changes_nothing() {
+    let (file, origin) = file("/srv/a *(ro)\n");
+    let sources = sources(origin);
+    let before = sources.load().unwrap().exports.all()[0].clone();
+    fs::write(file.path(), "/srv/a *(rw,nonsense)\n").unwrap();
+    assert!(matches!(sources.load(), Err(SourceError::Faults(text)) if text.contains("line 1") && text.contains("nonsense")));
+    fs::write(file.path(), "/srv/a *(rw)\n/srv/b *\n").unwrap();
+    let loaded = sources.load().unwrap();
+    assert!(Arc::ptr_eq(&before.file_system, &loaded.exports.all()[0].file_system));
+    assert_eq!(before.id, loaded.exports.all()[0].id);
+}
+
+#[test]
+fn what_can_not_be_exported_now_is_left_out_and_told() {
+    let (_file, origin) = file("/srv/missing *\n/srv/a *\n/proc/self *(mp)\n/c unknown.example.org\n");
+    let loaded = sources(origin).load().unwrap();
+    assert_eq!(places(&loaded), ["/srv/a", "/c"]);
+    assert_eq!(loaded.comments.len(), 3);
+    let (_file, origin) = file_alone();
+    assert!(matches!(sources(origin).load(), Err(SourceError::Open { .. })));
+}
+
+fn file_alone() -> (tempfile::NamedTempFile, Origin) {
+    file("/srv/missing *\n")
+}
+
+#[test]
+fn directories_stand_for_their_files() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in [("b.exports", "/b *\n"), ("a.exports", "/a *\n/b 192.0.2.1(rw)\n"), (".c.exports", "bad"), ("d.txt", "bad")] {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    let loaded = sources(Origin::Files(vec![directory.path().to_owned()])).load().unwrap();
+    assert_eq!(places(&loaded), ["/a", "/b"]);
+    let writable = |from: [u8; 4]| !loaded.exports.all()[1].clients.access_for(SocketAddr::from((from, 1))).unwrap().read_only;
+    assert!(writable([192, 0, 2, 1]) && !writable([192, 0, 2, 2]));
+}
+
+#[test]
+fn one_directory_of_the_command_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let one = |pseudo: &str, options: &str| {
+        let source = directory.path().as_os_str().as_encoded_bytes().to_vec();
+        sources(Origin::One { source, pseudo: pseudo.into(), options: options.into() }).load()
+    };
+    assert_eq!(places(&one("/export/x", "rw,async").unwrap()), ["/export/x"]);
+    assert_eq!(one("/", "rw,async").unwrap().comments.len(), 1);
+    assert!(matches!(one("export", "rw"), Err(SourceError::Pseudo(_))));
+    assert!(matches!(one("/e", "bogus"), Err(SourceError::Faults(_))));
+}

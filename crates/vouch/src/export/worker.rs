@@ -1,0 +1,430 @@
+//! One serving thread: its connections and whose turn it is. Joins sockets to the engine: reads, has calls run, gathers replies and sends them together.
+//! Decides nothing about calls.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
+use vouch_nfs4_server::{Now, Progress};
+use vouch_vfs::Patience;
+
+use super::call::{self, Incoming, LastCredential};
+use super::clock;
+use super::connection::{Connection, Side};
+use super::driver::Driver;
+use super::inbox::{Inbox, Message};
+use super::limits::{FLUSH_LEN, REPLY_LEN_START, SPARE_REPLIES_MAX, SPARE_REPLY_LEN_MAX, TICK, TURN_READS_MAX};
+use super::output::Outgoing;
+use super::receive::{Batch, Buffers, Input, Read};
+
+/// One thread's state.
+pub(super) struct Worker {
+    number: usize,
+    poll: Poll,
+    inbox: Arc<Inbox>,
+    driver: Arc<Driver>,
+    peers: Vec<Option<Peer>>,
+    free: Vec<usize>,
+    /// Peers that have more to do without any news from the system.
+    again: VecDeque<usize>,
+    tools: Tools,
+    draining: bool,
+}
+
+/// What a turn needs beside the peer.
+struct Tools {
+    buffers: Buffers,
+    record_len_max: usize,
+    spare_replies: Vec<Vec<u8>>,
+    /// Replies of this turn that have not been handed to the socket.
+    ready: Vec<Outgoing>,
+    ready_len: usize,
+}
+
+/// A connection and what has come on it.
+struct Peer {
+    connection: Arc<Connection>,
+    input: Input,
+    last_credential: LastCredential,
+    /// Input may be waiting in the socket.
+    readable: bool,
+    /// The peer has closed its half: a short read does not mean that the end has been seen.
+    read_closed: bool,
+    /// Input is waiting here that could not be taken up yet.
+    behind: bool,
+    /// In the queue for another turn.
+    queued: bool,
+    /// Since when a record is incomplete.
+    began_ms: Option<u64>,
+}
+
+enum TurnEnd {
+    /// Nothing to do before there is news.
+    Wait,
+    /// There is more to do, but others have their turn first.
+    Again,
+    Close(Why),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Peer,
+    Broken,
+    Slow,
+    Stop,
+}
+
+impl Worker {
+    /// A thread's state. The inbox is the driver's of this number.
+    pub(super) fn new(number: usize, poll: Poll, driver: Arc<Driver>) -> Self {
+        let record_len_max = driver.record_len_max;
+        let tools =
+            Tools { buffers: Buffers::new(record_len_max), record_len_max, spare_replies: Vec::new(), ready: Vec::new(), ready_len: 0 };
+        let inbox = driver.inboxes[number].clone();
+        Worker { number, poll, inbox, driver, peers: Vec::new(), free: Vec::new(), again: VecDeque::new(), tools, draining: false }
+    }
+
+    /// Serves until the driver stops and replies under way have left.
+    pub(super) fn run(mut self) -> io::Result<()> {
+        let mut events = Events::with_capacity(1024);
+        let mut tick_at = Instant::now() + TICK;
+        let mut drain_until = None;
+        loop {
+            let patience =
+                if self.again.is_empty() { tick_at.saturating_duration_since(Instant::now()) } else { std::time::Duration::ZERO };
+            match self.poll.poll(&mut events, Some(patience)) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+                _ => {}
+            }
+            for event in &events {
+                let Token(token) = event.token();
+                if token == WAKE.0 {
+                    continue;
+                }
+                if let Some(Some(peer)) = self.peers.get_mut(token) {
+                    let closed = event.is_read_closed() || event.is_error();
+                    peer.read_closed |= closed;
+                    peer.readable |= event.is_readable() || closed;
+                    if event.is_writable() {
+                        let tools = &mut self.tools;
+                        peer.connection.writable(|bytes| tools.keep(bytes));
+                    }
+                    self.turn(token);
+                }
+            }
+            for message in self.inbox.take() {
+                self.hear(message);
+            }
+            for _ in 0..self.again.len() {
+                if let Some(slot) = self.again.pop_front()
+                    && let Some(Some(peer)) = self.peers.get_mut(slot)
+                {
+                    peer.queued = false;
+                    self.turn(slot);
+                }
+            }
+            if Instant::now() >= tick_at {
+                tick_at = Instant::now() + TICK;
+                self.expire();
+            }
+            if self.driver.stop.load(Ordering::Acquire) {
+                self.draining = true;
+                let until = *drain_until.get_or_insert_with(|| Instant::now() + self.driver.limits.drain_max);
+                tick_at = Instant::now() + DRAIN_STEP;
+                let late = Instant::now() >= until;
+                for slot in 0..self.peers.len() {
+                    if self.peers[slot].as_ref().is_some_and(|peer| late || peer.connection.is_quiet()) {
+                        self.close(slot, Why::Stop);
+                    }
+                }
+                if self.peers.iter().all(Option::is_none) {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, message: Message) {
+        match message {
+            Message::Accepted(socket, address) => {
+                if self.admit(socket, address, Side::Client).is_none() {
+                    self.driver.traffic.addresses.leave(address.ip());
+                    self.driver.open[self.number].fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+            Message::Connected(socket, address, mut callbacks) => {
+                self.driver.open[self.number].fetch_add(1, Ordering::Relaxed);
+                let connection = self.admit(socket, address, Side::Callback);
+                match &connection {
+                    Some(connection) => callbacks.extend(self.driver.diallers.connected(address, connection.engine().id())),
+                    None => {
+                        self.driver.open[self.number].fetch_sub(1, Ordering::Relaxed);
+                    }
+                }
+                for callback in callbacks {
+                    let sent =
+                        connection.as_ref().is_some_and(|c| c.call_back(callback.id, callback.xid, callback.record, callback.due_ms));
+                    if !sent {
+                        self.driver.unanswered([callback.id]);
+                    }
+                }
+            }
+            Message::LookBehind => {
+                for slot in 0..self.peers.len() {
+                    if self.peers[slot].as_ref().is_some_and(|peer| peer.behind) {
+                        self.turn(slot);
+                    }
+                }
+            }
+            Message::Look { slot, id } => {
+                if self.peers.get(slot).and_then(Option::as_ref).is_some_and(|peer| peer.connection.engine().id() == id) {
+                    self.turn(slot);
+                }
+            }
+        }
+    }
+
+    fn admit(&mut self, socket: TcpStream, address: SocketAddr, side: Side) -> Option<Arc<Connection>> {
+        if self.draining {
+            return None;
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.peers.push(None);
+            self.peers.len() - 1
+        });
+        // Edge-triggered and once for all: of room for output we hear only after there was none.
+        let fd = socket.as_raw_fd();
+        let registered = self.poll.registry().register(&mut SourceFd(&fd), Token(slot), Interest::READABLE | Interest::WRITABLE);
+        if let Err(error) = registered {
+            tracing::warn!(%error, "a connection can't be watched and is closed");
+            self.free.push(slot);
+            return None;
+        }
+        let engine = self.driver.engine.connection_opened(address);
+        let id = engine.id();
+        let connection = Arc::new(Connection::new(socket, side, engine, self.inbox.clone(), slot));
+        self.driver.connections.lock().insert(id, connection.clone());
+        self.peers[slot] = Some(Peer {
+            connection: connection.clone(),
+            input: Input::new(),
+            last_credential: LastCredential::default(),
+            readable: true,
+            read_closed: false,
+            behind: false,
+            queued: false,
+            began_ms: None,
+        });
+        self.turn(slot);
+        Some(connection)
+    }
+
+    /// Lets a peer go on as far as it can and may.
+    fn turn(&mut self, slot: usize) {
+        let Some(Some(peer)) = self.peers.get_mut(slot) else { return };
+        match peer.turn(&mut self.tools, &self.driver) {
+            TurnEnd::Wait => {}
+            TurnEnd::Again => {
+                if !peer.queued {
+                    peer.queued = true;
+                    self.again.push_back(slot);
+                }
+            }
+            TurnEnd::Close(why) => self.close(slot, why),
+        }
+    }
+
+    fn close(&mut self, slot: usize, why: Why) {
+        let Some(mut peer) = self.peers[slot].take() else { return };
+        let connection = peer.connection;
+        let id = connection.engine().id();
+        let fd = connection.socket().as_raw_fd();
+        // It may have gone from the set by itself.
+        let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
+        peer.input.close(&mut self.tools.buffers);
+        connection.shut();
+        self.driver.connections.lock().remove(&id);
+        self.free.push(slot);
+        self.driver.open[self.number].fetch_sub(1, Ordering::Relaxed);
+        let traffic = &self.driver.traffic;
+        traffic.closed.add(1);
+        traffic.closed_broken.add(u64::from(why == Why::Broken));
+        traffic.closed_slow.add(u64::from(why == Why::Slow));
+        traffic.sent_len.add(connection.sent_len());
+        match connection.side() {
+            Side::Client => traffic.addresses.leave(connection.peer().ip()),
+            Side::Callback => self.driver.diallers.closed(connection.peer(), id),
+        }
+        let effects = self.driver.engine.connection_closed(connection.engine(), clock::now());
+        self.driver.carry_alone(effects);
+        self.driver.unanswered(connection.unanswered(None));
+    }
+
+    /// Closes those that were too slow, and gives up callbacks that are late. O(n) in this thread's connections.
+    fn expire(&mut self) {
+        let now_ms = clock::mono_ms();
+        let stall_ms = u64::try_from(self.driver.limits.stall_max.as_millis()).unwrap_or(u64::MAX);
+        for slot in 0..self.peers.len() {
+            let Some(peer) = &self.peers[slot] else { continue };
+            self.driver.unanswered(peer.connection.unanswered(Some(now_ms)));
+            let began = peer.began_ms.map_or(0, |began| now_ms.saturating_sub(began));
+            if began.max(peer.connection.full_for_ms(now_ms)) > stall_ms {
+                tracing::info!(peer = %peer.connection.peer(), "a peer neither sends nor takes what it began; its connection is closed");
+                self.close(slot, Why::Slow);
+            } else if peer.behind {
+                // What it waits for may be the whole server's, of which no message tells.
+                self.turn(slot);
+            }
+        }
+    }
+}
+
+impl Peer {
+    fn turn(&mut self, tools: &mut Tools, driver: &Arc<Driver>) -> TurnEnd {
+        let mut reads = 0;
+        loop {
+            if self.connection.has_failed() {
+                return TurnEnd::Close(Why::Peer);
+            }
+            if (self.behind || self.readable) && (self.connection.pause() || driver.pool.is_crowded()) {
+                self.behind |= self.readable;
+                return TurnEnd::Wait;
+            }
+            let resumed = if self.behind { self.input.resume() } else { None };
+            self.behind = false;
+            let batch = match resumed {
+                Some(batch) => batch,
+                None if !self.readable => return TurnEnd::Wait,
+                None if reads == TURN_READS_MAX => return TurnEnd::Again,
+                None => {
+                    reads += 1;
+                    match self.input.read(self.connection.socket().as_fd(), &mut tools.buffers) {
+                        Ok(Read::Some { batch, more, len }) => {
+                            // A read that did not fill what was asked has emptied the socket (epoll(7)); what comes later is news.
+                            self.readable = more || self.read_closed;
+                            driver.traffic.received_len.add(len as u64);
+                            batch
+                        }
+                        Ok(Read::Empty) => {
+                            self.readable = false;
+                            return TurnEnd::Wait;
+                        }
+                        Ok(Read::Closed) | Err(_) => return TurnEnd::Close(Why::Peer),
+                    }
+                }
+            };
+            if let Err(why) = self.take_up(batch, tools, driver) {
+                return TurnEnd::Close(why);
+            }
+        }
+    }
+
+    /// Has the calls of a batch run, as many as may be.
+    fn take_up(&mut self, mut batch: Batch, tools: &mut Tools, driver: &Arc<Driver>) -> Result<(), Why> {
+        let now = clock::now();
+        let mut calls = 0;
+        let result = loop {
+            let record = match self.input.next(&mut batch, tools.record_len_max) {
+                Ok(Some(record)) => record,
+                Ok(None) => break Ok(()),
+                Err(error) => {
+                    tracing::info!(peer = %self.connection.peer(), %error, "a peer sends what is no RPC; its connection is closed");
+                    break Err(Why::Broken);
+                }
+            };
+            calls += 1;
+            if self.one(record, now, tools, driver).is_err() {
+                tracing::info!(peer = %self.connection.peer(), "a peer sends records that are no calls; its connection is closed");
+                break Err(Why::Broken);
+            }
+            if tools.ready_len >= FLUSH_LEN {
+                tools.flush(&self.connection);
+            }
+            if !batch.is_empty()
+                && (calls % LOOK_ROUND == 0 || tools.ready.is_empty())
+                && (self.connection.pause() || driver.pool.is_crowded())
+            {
+                self.behind = true;
+                break Ok(());
+            }
+        };
+        driver.traffic.calls.add(calls);
+        self.input.put_back(batch, &mut tools.buffers);
+        if tools.ready_len > 0 {
+            tools.flush(&self.connection);
+        }
+        self.began_ms = match self.began_ms {
+            // A record that ended since has been replaced by another.
+            Some(began) if calls == 0 => Some(began),
+            _ if self.input.is_inside_record() && !self.behind => Some(now.mono_ms),
+            _ => None,
+        };
+        result
+    }
+
+    fn one(&mut self, record: bytes::Bytes, now: Now, tools: &mut Tools, driver: &Arc<Driver>) -> Result<(), ()> {
+        let connection = &self.connection;
+        if connection.side() == Side::Callback && record.get(4..8) != Some(&[0, 0, 0, 1]) {
+            let refusal = call::refuse(&record, tools.reply()).ok_or(())?;
+            tools.push(Outgoing::bytes(refusal));
+            return Ok(());
+        }
+        match call::read(record, connection.engine(), &mut self.last_credential, tools.reply()) {
+            Incoming::Compound(request) => {
+                let mut compound = driver.engine.begin(request, now);
+                match compound.run(&driver.engine, Patience::None) {
+                    Progress::Done(reply) => {
+                        if let Some(outgoing) = driver.carry(compound.take_effects(), connection, reply) {
+                            tools.push(outgoing);
+                        }
+                    }
+                    Progress::Blocked => driver.run_waiting(connection.clone(), compound),
+                }
+            }
+            Incoming::Answer(bytes) => tools.push(Outgoing::bytes(bytes)),
+            Incoming::CallbackReply(xid, record) => driver.answered(connection, xid, &record),
+            Incoming::Broken => return Err(()),
+        }
+        Ok(())
+    }
+}
+
+impl Tools {
+    fn reply(&mut self) -> Vec<u8> {
+        self.spare_replies.pop().unwrap_or_else(|| Vec::with_capacity(REPLY_LEN_START))
+    }
+
+    fn keep(&mut self, mut bytes: Vec<u8>) {
+        if self.spare_replies.len() < SPARE_REPLIES_MAX && bytes.capacity() <= SPARE_REPLY_LEN_MAX {
+            bytes.clear();
+            self.spare_replies.push(bytes);
+        }
+    }
+
+    fn push(&mut self, outgoing: Outgoing) {
+        self.ready_len += outgoing.len();
+        self.ready.push(outgoing);
+    }
+
+    /// Hands this turn's replies to the connection.
+    fn flush(&mut self, connection: &Connection) {
+        self.ready_len = 0;
+        let mut ready = std::mem::take(&mut self.ready);
+        connection.send(ready.drain(..), |bytes| self.keep(bytes));
+        self.ready = ready;
+    }
+}
+
+/// The inbox's token in a worker's set.
+pub(super) const WAKE: Token = Token(usize::MAX);
+
+/// After so many calls a batch looks whether the connection is laden.
+const LOOK_ROUND: u64 = 16;
+
+/// While draining, how often to see whether it is done.
+const DRAIN_STEP: std::time::Duration = std::time::Duration::from_millis(50);

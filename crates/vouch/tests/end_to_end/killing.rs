@@ -1,0 +1,275 @@
+//! `kill -9` of replicas and mounts at random instants of a seeded sequence, under load: nothing wrong or older is read, and reading goes on.
+
+use std::fs;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::world::{Mount, World, eventually, have_fuse};
+
+#[test]
+fn a_replica_killed_under_readers_costs_them_nothing_while_another_is_there() {
+    let Some(load) = Load::new() else { return };
+    let mut replicas = [load.world.serve(), load.world.serve_db("db", 0)];
+    let second = replicas[1].address.clone();
+    // Little is remembered, so that most of what is read comes from a replica.
+    let args = ["--no-cache", "--memory-cache", "1M", "--replica", &second, &load.world.name("")];
+    let mount = Mount::new(&load.world, "mnt", &args);
+    let readers: Vec<_> = (0..2).map(|seed| load.reader(mount.path(""), seed, OnError::Fail)).collect();
+    let copier = load.copier(&["--replica", &second], OnError::Fail);
+    let mut dice = Dice(11);
+    for round in 0..KILLS {
+        thread::sleep(Duration::from_millis(dice.roll(400)));
+        let port = replicas[round % 2].port();
+        replicas[round % 2].kill();
+        thread::sleep(Duration::from_millis(dice.roll(300)));
+        replicas[round % 2] = load.world.serve_db("db", port);
+        // The other is killed next: a pause after a failure must have ended before.
+        let (before, limit) = (load.files(), Duration::from_secs(20));
+        assert!(eventually(limit, || load.files() > before + 20), "kill {round}: reading does not go on");
+    }
+    load.end(readers.into_iter().chain([copier]));
+}
+
+#[test]
+fn the_only_replica_killed_under_readers_brings_errors_at_most_and_they_end() {
+    let Some(load) = Load::new() else { return };
+    let mut replica = load.world.serve();
+    let args = ["--no-cache", "--memory-cache", "1M", "--timeout", "3s", &load.world.name("")];
+    let mount = Mount::new(&load.world, "mnt", &args);
+    let readers: Vec<_> = (0..2).map(|seed| load.reader(mount.path(""), seed + 10, OnError::GoOn)).collect();
+    let copier = load.copier(&["--timeout", "3s"], OnError::GoOn);
+    let mut dice = Dice(12);
+    for round in 0..KILLS {
+        thread::sleep(Duration::from_millis(dice.roll(400)));
+        replica.kill();
+        thread::sleep(Duration::from_millis(dice.roll(500)));
+        replica = load.world.serve();
+        let (before, limit) = (load.files(), Duration::from_secs(30));
+        assert!(eventually(limit, || load.files() > before + 20), "kill {round}: reading does not go on");
+    }
+    load.end(readers.into_iter().chain([copier]));
+}
+
+#[test]
+fn a_killed_mount_leaves_what_was_seen_and_caches_that_serve_the_next() {
+    let Some(load) = Load::new() else { return };
+    let world = &load.world;
+    // An old copy, to be offered when a newer revision has been seen.
+    world.run_tool("cp", &["-a", "db", "old"]);
+    let (mut dice, mut usable) = (Dice(13), 0);
+    for round in 0..KILLS as u64 {
+        let replica = world.serve();
+        let args = ["--refresh", "1s", "--timeout", "5s", "--cache-quota", "64M", &world.name("")];
+        let mount = Mount::new(world, "mnt", &args);
+        let (seen_before, first) = (world.seen_revision(), load.number(&mount.path("")).expect("the replica is there"));
+        assert!(first >= load.shown.load(Ordering::SeqCst), "kill {round}: an older revision is shown after a remount");
+        let mut readers: Vec<_> = (0..2).map(|seed| load.reader(mount.path(""), round * 10 + seed, OnError::GoOn)).collect();
+        readers.push(load.follower(mount.path("")));
+        thread::sleep(Duration::from_millis(dice.roll(300)));
+        load.edit(round + 2);
+        world.publish();
+        // From before the mount learns of the revision to after it has taken it.
+        thread::sleep(Duration::from_millis(dice.roll(2500)));
+        mount.kill();
+        load.stop_readers(readers);
+        let (seen, shown) = (world.seen_revision(), load.shown.load(Ordering::SeqCst));
+        assert!(seen >= seen_before, "kill {round}: the record of what was seen went back from {seen_before} to {seen}");
+        assert!(seen >= shown, "kill {round}: revision {shown} was shown, and {seen} is remembered");
+        if round % 2 == 0 {
+            world.run_tool("umount", &["-l", "mnt"]);
+        }
+        drop(replica);
+        // The caches serve without any replica; not where the kill came between a new revision and its root's page.
+        let lonely = Mount::new(world, "mnt", &["--timeout", "2s", &world.name("")]);
+        assert!(load.number(&lonely.path("")).is_none_or(|number| number >= shown), "kill {round}: older after a remount");
+        let is_usable = (0..FILES).any(|file| load.check(&lonely.path(""), file, OnError::GoOn).is_some());
+        usable += usize::from(is_usable);
+        drop(lonely);
+        // A replica that offers what was true once.
+        let _stale = world.serve_db("old", world.port);
+        let mut stale = world.command(["cat", "--timeout", "2s", &world.name("/number")]);
+        let said = stale.output().expect("the binary starts");
+        let told = String::from_utf8_lossy(&said.stdout).trim().parse::<u64>();
+        assert!(told.is_err() || told.is_ok_and(|number| number >= shown.max(seen)), "kill {round}: an old revision is believed");
+    }
+    assert!(usable * 2 >= KILLS, "the cache could be used after {usable} of {KILLS} kills");
+    load.end([]);
+}
+
+/// What a reader does about an error.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnError {
+    Fail,
+    GoOn,
+}
+
+/// A published tree whose every byte can be told from its path, and those who read it.
+struct Load {
+    world: Arc<World>,
+    is_over: Arc<AtomicBool>,
+    /// Files that were read whole and right.
+    files: Arc<AtomicU64>,
+    /// The newest revision that a reader has met.
+    shown: Arc<AtomicU64>,
+}
+
+impl Load {
+    fn new() -> Option<Load> {
+        if !have_fuse() {
+            return None;
+        }
+        let world = World::new();
+        for file in 0..FILES {
+            world.write(&format!("src/{}", name(file)), content(file));
+        }
+        let load = Load { world: Arc::new(world), is_over: Arc::default(), files: Arc::default(), shown: Arc::default() };
+        load.edit(1);
+        load.world.publish();
+        Some(load)
+    }
+
+    fn files(&self) -> u64 {
+        self.files.load(Ordering::SeqCst)
+    }
+
+    /// What makes a revision another one: its own number in a file, and that many bytes.
+    fn edit(&self, number: u64) {
+        self.world.write("src/number", format!("{number}\n"));
+    }
+
+    /// The revision that a mount shows, if it shows any.
+    fn number(&self, at: &Path) -> Option<u64> {
+        let text = fs::read_to_string(at.join("number")).ok()?;
+        let number = text.trim().parse().expect("a number was published");
+        self.shown.fetch_max(number, Ordering::SeqCst);
+        Some(number)
+    }
+
+    /// Reads a file and compares it; `None` where it can't be read. A byte that is read is right, also before an error.
+    fn check(&self, at: &Path, file: u64, on_error: OnError) -> Option<()> {
+        let (path, expected) = (at.join(name(file)), content(file));
+        let failed = |error: std::io::Error| assert!(on_error == OnError::GoOn, "{}: {error}", path.display());
+        let open = fs::File::open(&path).map_err(failed).ok()?;
+        let (mut buffer, mut done) = (vec![0; 64 * 1024], 0);
+        loop {
+            let n = open.read_at(&mut buffer, done as u64).map_err(failed).ok()?;
+            assert!(expected.get(done..done + n) == Some(&buffer[..n]), "{}: a wrong byte after {done}", path.display());
+            done += n;
+            if n == 0 {
+                break;
+            }
+        }
+        assert_eq!(done, expected.len(), "{}: cut short", path.display());
+        // What the kernel keeps would spare the replicas all further work.
+        let _ = rustix::fs::fadvise(&open, 0, None, rustix::fs::Advice::DontNeed);
+        Some(())
+    }
+
+    /// A thread that reads files in a random order until the load ends.
+    fn reader(&self, at: impl AsRef<Path>, seed: u64, on_error: OnError) -> JoinHandle<()> {
+        let (load, at) = (self.share(), at.as_ref().to_owned());
+        thread::spawn(move || {
+            let mut dice = Dice(seed + 100);
+            while !load.is_over.load(Ordering::SeqCst) {
+                match load.check(&at, dice.roll(FILES), on_error) {
+                    Some(()) => drop(load.files.fetch_add(1, Ordering::SeqCst)),
+                    None => thread::sleep(Duration::from_millis(5)),
+                }
+            }
+        })
+    }
+
+    /// A thread that watches the revision, which only goes forward.
+    fn follower(&self, at: impl AsRef<Path>) -> JoinHandle<()> {
+        let (load, at) = (self.share(), at.as_ref().to_owned());
+        thread::spawn(move || {
+            let mut last = 0;
+            while !load.is_over.load(Ordering::SeqCst) {
+                if let Some(number) = load.number(&at) {
+                    assert!(number >= last, "revision {number} after {last}");
+                    last = number;
+                }
+                thread::sleep(Duration::from_millis(2));
+            }
+        })
+    }
+
+    /// A thread that copies the tree again and again without a mount. A copy is whole and right, or there is none.
+    fn copier(&self, args: &[&str], on_error: OnError) -> JoinHandle<()> {
+        let (load, args) = (self.share(), args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>());
+        thread::spawn(move || {
+            let (world, copy) = (&load.world, load.world.path("copy"));
+            while !load.is_over.load(Ordering::SeqCst) {
+                let mut command = world.command(["get", "--no-cache", &world.name(""), "copy"]);
+                let output = command.args(&args).output().expect("the binary starts");
+                if output.status.success() {
+                    for file in 0..FILES {
+                        load.check(&copy, file, OnError::Fail);
+                    }
+                    fs::remove_dir_all(&copy).expect("ours");
+                } else {
+                    let said = String::from_utf8_lossy(&output.stderr);
+                    assert!(on_error == OnError::GoOn && output.status.code() == Some(6), "{:?}: {said}", output.status);
+                    assert!(!copy.exists(), "half a copy");
+                }
+            }
+        })
+    }
+
+    fn share(&self) -> Load {
+        let Load { world, is_over, files, shown } = self;
+        Load { world: world.clone(), is_over: is_over.clone(), files: files.clone(), shown: shown.clone() }
+    }
+
+    /// Ends these readers, and lets others begin.
+    fn stop_readers(&self, readers: impl IntoIterator<Item = JoinHandle<()>>) {
+        self.is_over.store(true, Ordering::SeqCst);
+        for reader in readers {
+            reader.join().expect("nothing wrong was read");
+        }
+        self.is_over.store(false, Ordering::SeqCst);
+    }
+
+    /// Ends the readers; the test fails if one of them has met a wrong byte. The mount must not be gone before.
+    fn end(&self, readers: impl IntoIterator<Item = JoinHandle<()>>) {
+        let began = Instant::now();
+        self.stop_readers(readers);
+        assert!(began.elapsed() < Duration::from_secs(60), "a reader hung");
+        assert!(self.files() > 0, "nothing was read");
+    }
+}
+
+fn name(file: u64) -> String {
+    format!("d{}/{file}", file % 8)
+}
+
+/// Bytes that no other file has; every eighth file is larger than a leaf.
+fn content(file: u64) -> Vec<u8> {
+    let len = if file.is_multiple_of(8) { 300_000 } else { 500 + file * 97 % 40_000 };
+    let mut dice = Dice(file + 1_000_000);
+    (0..len / 8 + 1).flat_map(|_| dice.next().to_le_bytes()).take(len as usize).collect()
+}
+
+/// A generator that gives the same sequence each time (xorshift, multiplied).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        self.0 ^= self.0 >> 29;
+        self.0
+    }
+
+    fn roll(&mut self, below: u64) -> u64 {
+        (self.next() >> 11) % below
+    }
+}
+
+const FILES: u64 = 200;
+
+/// Kills in each test.
+const KILLS: usize = 8;

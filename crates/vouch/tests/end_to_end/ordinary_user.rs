@@ -1,0 +1,109 @@
+//! What an ordinary user can do: mount by fusermount3, with state and cache in a home of their own. Root plays that user by setpriv(1).
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::world::{World, eventually, have, have_fuse, is_root};
+
+#[test]
+fn an_ordinary_user_mounts_reads_and_unmounts() {
+    if !have_fuse() {
+        return;
+    }
+    let has_tool = |tool: &str| Command::new(tool).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    if !have("fusermount3", has_tool("fusermount3")) || is_root() && !have("setpriv", has_tool("setpriv")) {
+        return;
+    }
+    // fusermount3 opens it with its caller's rights. udev gives these to everybody.
+    let is_open = fs::metadata("/dev/fuse").is_ok_and(|device| device.mode() & 0o006 == 0o006);
+    if !have("/dev/fuse for everybody", is_open) {
+        return;
+    }
+    let world = World::new();
+    world.small_tree();
+    world.publish();
+    let _replica = world.serve();
+    let user = User::of(&world);
+    let (name, mnt) = (world.name(""), user.home.join("mnt"));
+    fs::create_dir(&mnt).expect("new");
+    user.owns(&mnt);
+
+    let mounted = user.run(["mount", "--background", "--log-file", "log", &name, "mnt"]);
+    assert!(mounted.status.success(), "{}", String::from_utf8_lossy(&mounted.stderr));
+    let read = user.tool("cat", ["mnt/hello"]);
+    assert_eq!(String::from_utf8_lossy(&read.stdout), "hello world\n", "{}", String::from_utf8_lossy(&read.stderr));
+    let numbers = user.tool("tail", ["-n", "1", "mnt/link"]);
+    assert_eq!(String::from_utf8_lossy(&numbers.stdout), "49999\n");
+    assert!(!user.tool("touch", ["mnt/new"]).status.success(), "a published tree is read-only");
+    if is_root() {
+        // The kernel keeps everybody else out of an ordinary user's mount, root among them.
+        assert_eq!(fs::read(mnt.join("hello")).expect_err("not root's").kind(), std::io::ErrorKind::PermissionDenied);
+    }
+    let again = user.run(["mount", &name, "mnt"]);
+    assert_eq!(again.status.code(), Some(8), "{}", String::from_utf8_lossy(&again.stderr));
+    // State and cache lie where the XDG base directory specification puts them.
+    assert!(fs::read_dir(user.home.join(".local/state/vouch")).expect("the record of what was seen").count() > 0);
+    assert!(user.home.join(".cache/vouch").is_dir());
+
+    let unmounted = user.run(["umount", "mnt"]);
+    assert!(unmounted.status.success(), "{}", String::from_utf8_lossy(&unmounted.stderr));
+    assert!(eventually(Duration::from_secs(10), || fs::read_dir(&mnt).is_ok_and(|mut names| names.next().is_none())));
+    // Without allow_other in /etc/fuse.conf an ordinary user can't let others in, and is told so.
+    let allowed = fs::read_to_string("/etc/fuse.conf").is_ok_and(|conf| conf.lines().any(|line| line.trim() == "user_allow_other"));
+    if !allowed {
+        let refused = user.run(["mount", "--background", "--allow-other", &name, "mnt"]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains("user_allow_other"), "{said}");
+    }
+}
+
+/// Somebody without any rights, with a home and a copy of the binary in it.
+struct User {
+    home: PathBuf,
+}
+
+impl User {
+    fn of(world: &World) -> User {
+        let user = User { home: world.path("home") };
+        fs::create_dir(&user.home).expect("new");
+        // The home is theirs; what is above it may be passed through. The binary may lie where they can't reach it.
+        fs::set_permissions(world.path(""), fs::Permissions::from_mode(0o755)).expect("ours");
+        fs::copy(env!("CARGO_BIN_EXE_vouch"), user.home.join("vouch")).expect("a copy");
+        user.owns(&user.home);
+        user
+    }
+
+    fn owns(&self, path: &std::path::Path) {
+        if is_root() {
+            chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
+        }
+    }
+
+    fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Output {
+        self.tool(self.home.join("vouch"), args)
+    }
+
+    /// Runs a program as this user, at home.
+    fn tool<S: AsRef<OsStr>>(&self, tool: impl AsRef<OsStr>, args: impl IntoIterator<Item = S>) -> Output {
+        let mut command = if is_root() {
+            let mut command = Command::new("setpriv");
+            let id = NOBODY.to_string();
+            command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--"]).arg(tool.as_ref());
+            command
+        } else {
+            Command::new(tool.as_ref())
+        };
+        command.args(args).current_dir(&self.home).stdin(Stdio::null()).env("HOME", &self.home);
+        for variable in ["VOUCH_STATE", "VOUCH_CACHE", "VOUCH_LOG", "XDG_STATE_HOME", "XDG_CACHE_HOME"] {
+            command.env_remove(variable);
+        }
+        command.output().expect("it starts")
+    }
+}
+
+/// fusermount3 wants to know its caller by name, and every system names this one.
+const NOBODY: u32 = 65_534;

@@ -1,0 +1,135 @@
+//! Guests: a network of one's own, a kernel booted in it by `script/guest/run`, and a script of `work/` run there.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::server::Server;
+
+/// A network of one guest, held alone by this test whichever process it runs in.
+pub(crate) struct Network {
+    index: u32,
+    /// This machine's address in it.
+    pub(crate) address: String,
+    /// Locked as long as the network is in use.
+    _lock: File,
+}
+
+impl Network {
+    /// A free network; none, and a line that says why, where this machine can't boot a guest.
+    pub(crate) fn new() -> Option<Network> {
+        if !rustix::process::geteuid().is_root() {
+            skip("needs root, to make a network device");
+            return None;
+        }
+        for (what, needs) in [("linux.uml", "user-mode-linux"), ("mount.nfs", "nfs-common"), ("busybox", "busybox-static")] {
+            if !Command::new("sh").args(["-c", &format!("command -v {what}")]).stdout(Stdio::null()).status().is_ok_and(|s| s.success()) {
+                skip(&format!("needs the package {needs}"));
+                return None;
+            }
+        }
+        let (index, lock) = free_index();
+        let out = Command::new(runner()).args(["up", &index.to_string()]).output().expect("the guest's script");
+        if !out.status.success() {
+            skip(&format!("no network for a guest: {}", String::from_utf8_lossy(&out.stderr).trim()));
+            return None;
+        }
+        Some(Network { index, address: String::from_utf8_lossy(&out.stdout).trim().to_owned(), _lock: lock })
+    }
+
+    /// Loses every packet from now on: this machine has the address no more. (With its device down, the guest would see a cable pulled.)
+    pub(crate) fn cut(&self) {
+        self.address_is("del");
+    }
+
+    /// Loses none any more.
+    pub(crate) fn heal(&self) {
+        self.address_is("add");
+    }
+
+    fn address_is(&self, change: &str) {
+        let address = format!("{}/24", self.address);
+        let status = Command::new("ip").args(["addr", change, &address, "dev", &format!("vouchtap{}", self.index)]).status();
+        assert!(status.expect("ip").success(), "address {change}");
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let _ = Command::new(runner()).args(["down", &self.index.to_string()]).status();
+    }
+}
+
+/// A guest to be booted.
+pub(crate) struct Guest {
+    command: Command,
+}
+
+impl Guest {
+    pub(crate) fn new(network: &Network, server: &Server) -> Guest {
+        let mut command = Command::new(runner());
+        command.args(["-i", &network.index.to_string(), "-n", &format!("client{}.vouch.test", network.index)]);
+        command.args(["-e", &format!("PORT={}", server.port)]);
+        Guest { command }
+    }
+
+    /// Sets a variable of the script.
+    pub(crate) fn set(mut self, name: &str, value: &str) -> Guest {
+        self.command.args(["-e", &format!("{name}={value}")]);
+        self
+    }
+
+    /// Runs a script of `work/` to its end, which must be good; returns what it said.
+    pub(crate) fn run(self, script: &str) -> String {
+        self.start(script).ok()
+    }
+
+    /// Begins to.
+    pub(crate) fn start(mut self, script: &str) -> Running {
+        let child = self.command.arg(work(script)).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        Running { child: child.expect("the guest's script") }
+    }
+}
+
+/// A guest that runs.
+pub(crate) struct Running {
+    child: Child,
+}
+
+impl Running {
+    /// Waits for its end, which must be good; returns what it said.
+    pub(crate) fn ok(self) -> String {
+        let out = self.child.wait_with_output().expect("the guest's script was started");
+        let said = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success(), "{}: {said}{}", out.status, String::from_utf8_lossy(&out.stderr));
+        said
+    }
+}
+
+/// Says why something was not tested; `script/test` counts it.
+pub(crate) fn skip(why: &str) {
+    println!("skipped: {why}");
+}
+
+/// The lowest network that no test holds, in this process or another.
+fn free_index() -> (u32, File) {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..1000 {
+        let index = 10 + NEXT.fetch_add(1, Ordering::Relaxed) % 80;
+        let path = std::env::temp_dir().join(format!("vouch-guest-network-{index}.lock"));
+        let file = File::options().create(true).truncate(false).write(true).open(path).expect("a lock file");
+        if file.try_lock().is_ok() {
+            return (index, file);
+        }
+    }
+    panic!("80 networks are in use");
+}
+
+fn runner() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../script/guest/run")
+}
+
+fn work(script: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernel_client/work").join(script)
+}

@@ -1,0 +1,97 @@
+//! The Linux kernel's own NFSv4 client against `vouch export`: a guest is booted, mounts, and runs ordinary tools; what it did is checked there and, on the
+//! server's disk, here. Each test has its own server, export, state directory and guests, and leaves nothing behind.
+
+mod guest;
+mod server;
+
+use std::time::Duration;
+
+use guest::{Guest, Network};
+use server::Server;
+
+/// What a new client speaks, what most speak, and what old ones do.
+const VERSIONS: [&str; 3] = ["4.2", "4.1", "4.0"];
+
+#[test]
+fn ordinary_tools_find_what_they_find_on_a_local_file_system() {
+    for version in VERSIONS {
+        let Some(network) = Network::new() else { return };
+        let server = Server::start(&network);
+        let out = Guest::new(&network, &server).set("VERSION", version).run("files.sh");
+        assert!(out.contains("ok: a second mount sees the same"), "{version}: {out}");
+        assert_eq!(std::fs::read(server.path("old")).expect("a file that the guest made"), b"new bytes");
+        assert!(server.names().iter().all(|name| !name.starts_with(".nfs")), "{version}: a silly name was left: {:?}", server.names());
+    }
+}
+
+#[test]
+fn acls_let_in_whom_they_name() {
+    for version in VERSIONS {
+        let Some(network) = Network::new() else { return };
+        let server = Server::start(&network);
+        if server.has_acls() {
+            Guest::new(&network, &server).set("VERSION", version).run("acl.sh");
+        } else {
+            guest::skip("the file system of the temporary directory has no POSIX ACLs");
+        }
+    }
+}
+
+#[test]
+fn locks_hold_between_two_clients_and_what_one_writes_the_other_reads() {
+    for version in VERSIONS {
+        let (Some(first), Some(second)) = (Network::new(), Network::new()) else { return };
+        let server = Server::start(&first);
+        let waiter = Guest::new(&second, &server).set("VERSION", version).start("waiter.sh");
+        let holder = Guest::new(&first, &server).set("VERSION", version).start("holder.sh");
+        waiter.ok();
+        holder.ok();
+    }
+}
+
+#[test]
+fn a_large_directory_is_listed_whole_while_it_changes() {
+    const COUNT: usize = 100_000;
+    for version in VERSIONS {
+        let Some(network) = Network::new() else { return };
+        let server = Server::start(&network);
+        std::fs::create_dir(server.path("large")).expect("a directory");
+        for n in 0..COUNT {
+            std::fs::File::create(server.path(&format!("large/entry-{n:06}"))).expect("a file");
+        }
+        Guest::new(&network, &server).set("VERSION", version).set("COUNT", &COUNT.to_string()).run("large_directory.sh");
+    }
+}
+
+#[test]
+fn a_killed_server_comes_back_with_opens_and_locks_and_everything_acknowledged() {
+    for version in VERSIONS {
+        let Some(network) = Network::new() else { return };
+        let mut server = Server::start(&network);
+        let guest = Guest::new(&network, &server).set("VERSION", version).set("SECONDS_OF_LOAD", "6").start("survivor.sh");
+        server.wait_for("begun");
+        for pause in [700, 900] {
+            std::thread::sleep(Duration::from_millis(pause));
+            server.kill();
+            server.restart();
+        }
+        std::fs::write(server.path("enough"), "").expect("a file");
+        guest.ok();
+        assert!(server.names().iter().all(|name| !name.starts_with(".nfs")), "{version}: a silly name was left: {:?}", server.names());
+    }
+}
+
+#[test]
+fn a_partition_shorter_or_longer_than_the_lease_heals() {
+    for (version, cut) in [("4.1", 1), ("4.2", 9), ("4.0", 9)] {
+        let Some(network) = Network::new() else { return };
+        let server = Server::start(&network);
+        let guest = Guest::new(&network, &server).set("VERSION", version).set("SECONDS_OF_LOAD", "2").start("survivor.sh");
+        server.wait_for("begun");
+        network.cut();
+        std::thread::sleep(Duration::from_secs(cut));
+        network.heal();
+        std::fs::write(server.path("enough"), "").expect("a file");
+        guest.ok();
+    }
+}

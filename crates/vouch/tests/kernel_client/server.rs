@@ -1,0 +1,103 @@
+//! A server for one test: `vouch export` of a directory, which can be killed and started again on the same state.
+
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::guest::Network;
+
+/// A running server. Killed when dropped.
+pub(crate) struct Server {
+    dir: TempDir,
+    address: String,
+    pub(crate) port: u16,
+    child: Child,
+}
+
+impl Server {
+    /// One that listens on every address, so that guests of other networks reach it too.
+    pub(crate) fn start(network: &Network) -> Server {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        std::fs::create_dir(dir.path().join("export")).expect("a directory");
+        let port = free_port();
+        let child = spawn(&dir, port);
+        let server = Server { dir, address: network.address.clone(), port, child };
+        server.wait();
+        server
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("the server runs");
+        self.child.wait().expect("it was killed");
+    }
+
+    /// Starts it again.
+    pub(crate) fn restart(&mut self) {
+        self.child = spawn(&self.dir, self.port);
+        self.wait();
+    }
+
+    /// A path in the exported directory.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join("export").join(name)
+    }
+
+    /// What is in the exported directory.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path("")).expect("the export");
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// Whether the exported directory lies where there are POSIX ACLs.
+    pub(crate) fn has_acls(&self) -> bool {
+        let file = self.path("acls");
+        std::fs::write(&file, "").expect("a file");
+        let set = Command::new("setfacl").args(["-m", "u:1234:r"]).arg(&file).stderr(Stdio::null()).status();
+        std::fs::remove_file(&file).expect("just made");
+        set.is_ok_and(|status| status.success())
+    }
+
+    /// Waits for a file that a guest makes.
+    pub(crate) fn wait_for(&self, name: &str) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !self.path(name).exists() {
+            assert!(Instant::now() < end, "{name} did not come");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn wait(&self) {
+        let end = Instant::now() + Duration::from_secs(30);
+        while TcpStream::connect((self.address.as_str(), self.port)).is_err() {
+            assert!(Instant::now() < end, "the server does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The lease is short, so that grace and expiry fit a test.
+const LEASE_SECONDS: &str = "5";
+
+fn spawn(dir: &TempDir, port: u16) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
+    command.arg("export").arg("--dir").arg(dir.path().join("export")).args(["--pseudo", "/export"]);
+    command.args(["--listen", &format!("0.0.0.0:{port}"), "--options", "rw,no_root_squash,sec=sys", "--lease", LEASE_SECONDS]);
+    command.arg("--state").arg(dir.path().join("state"));
+    command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the binary starts")
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+    listener.local_addr().expect("bound").port()
+}
