@@ -25,7 +25,7 @@ import time
 
 MIB = 1 << 20
 # Below the range from which the kernel takes ports of its own.
-SSH_PORT, VOUCH_PORT = 22022, 24340
+SSH_PORT, VOUCH_PORT = (int(os.environ.get(name, port)) for name, port in (("MOUNT_SSH_PORT", 22022), ("MOUNT_VOUCH_PORT", 24340)))
 
 
 def run(*command, **options):
@@ -94,10 +94,20 @@ Subsystem sftp internal-sftp
     # -- mounts: each is a fresh client -------------------------------------------------------------------------------------------
 
     def mount_vouch(self):
-        command = [self.options.vouch, "mount", self.name, self.point, "--no-cache", "--state", f"{self.work}/state"]
+        cache = ["--no-cache"]
+        if self.options.passthrough:
+            shutil.rmtree(f"{self.work}/cache", ignore_errors=True)
+            cache = ["--passthrough", "--cache", f"{self.work}/cache", "--cache-quota", "40G"]
+        command = [self.options.vouch, "mount", self.name, self.point, *cache, "--state", f"{self.work}/state"]
         self.mount_process = self.start(*command, *self.options.mount_option)
         wait_for("mounting", lambda: os.path.ismount(self.point))
         return self.point
+
+    def wait_for_copy(self):
+        """Waits until the client has the file as a whole, which it writes behind the reader's back."""
+        if self.options.passthrough:
+            names = lambda: [n for n in os.listdir(f"{self.work}/cache") if n.startswith("whole-") and not n.endswith(".new")]
+            wait_for("a whole copy", names, 120)
 
     def unmount_vouch(self):
         # Not by a signal: what is timed next should not compete with an unmounting before.
@@ -227,6 +237,9 @@ def bench_file(bench, name, size, rounds):
     roots = {"vouch": bench.mount_vouch(), "local": bench.source}
     for root in roots.values():
         read_whole(os.path.join(root, name))
+    bench.wait_for_copy()
+    for root in roots.values():
+        read_whole(os.path.join(root, name))
 
     def measure(side, work):
         began = time.perf_counter()
@@ -308,6 +321,7 @@ def main():
     parser.add_argument("--dir", default="/tmp")
     parser.add_argument("--rounds", default=5, type=int)
     parser.add_argument("--large-gib", default=4, type=int)
+    parser.add_argument("--passthrough", action="store_true", help="with a disk cache, fresh for each mount, and passthrough; needs root")
     parser.add_argument("--mount-option", default=[], action="append", help="passed on to vouch mount")
     parser.add_argument("works", nargs="*", default=[])
     options = parser.parse_args()
