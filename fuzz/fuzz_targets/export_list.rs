@@ -1,0 +1,20 @@
+//! Lists of exports in the syntax of exports(5). The parser is taken by its path: it needs nothing of the command that it is part of.
+#![no_main]
+#![allow(dead_code, unused_imports, unreachable_pub)]
+
+use libfuzzer_sys::fuzz_target;
+
+#[path = "../../crates/vouch/src/export/exports/mod.rs"]
+mod exports;
+
+fuzz_target!(|input: &[u8]| {
+    // Whatever is in the list: it is served, with comments, or refused, with faults; each names its line.
+    let lines = input.iter().filter(|&&byte| byte == b'\n').count() + 1;
+    match exports::parse(input) {
+        Ok(parsed) => {
+            assert!(parsed.comments.iter().all(|comment| (1..=lines).contains(&comment.line)));
+            assert!(parsed.entries.iter().all(|entry| !entry.clients.is_empty()));
+        }
+        Err(faults) => assert!(!faults.is_empty() && faults.iter().all(|fault| (1..=lines).contains(&fault.line))),
+    }
+});

@@ -1,0 +1,25 @@
+//! Results of NFSv4 as a client reads them, with the attributes and directory entries in them: what decodes is written in the one form
+//! that is read back and written the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vouch_nfs4::ReplyHead;
+use vouch_nfs4::op::Results;
+use vouch_xdr::{Reader, Writer};
+
+fuzz_target!(|input: &[u8]| {
+    let mut r = Reader::new(input);
+    let Ok(head) = ReplyHead::decode(&mut r) else { return };
+    for _ in 0..head.count.min(256) {
+        let Ok(results) = Results::decode(&mut r) else { return };
+        match &results {
+            Results::Getattr(Ok(ok)) => drop(ok.attrs.attributes()),
+            Results::Readdir(Ok(ok)) => ok.entries.iter().for_each(|entry| drop(entry.attrs.attributes())),
+            _ => {}
+        }
+        let (mut w, mut again) = (Writer::new(), Writer::new());
+        results.encode(&mut w);
+        Results::decode(&mut Reader::new(w.as_bytes())).expect("what was written is read").encode(&mut again);
+        assert_eq!(w.as_bytes(), again.as_bytes());
+    }
+});
