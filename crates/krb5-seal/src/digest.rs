@@ -1,0 +1,204 @@
+//! The three hashes as states and blocks: what the kernels compress, how a message is padded, and HMAC (RFC 2104) with its pads
+//! compressed in advance.
+
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::kernels::{HashItem, Kernels};
+
+/// Bytes of the longest block, SHA-384's.
+pub(crate) const BLOCK_LEN_MAX: usize = 128;
+/// Bytes of the longest digest, SHA-384's.
+pub(crate) const DIGEST_LEN_MAX: usize = 48;
+
+/// A Merkle–Damgård hash.
+pub(crate) trait Digest: Sized + 'static {
+    /// The chaining value.
+    type State: Copy + Zeroize + PartialEq + std::fmt::Debug + Send + Sync + 'static;
+    /// Bytes of a block.
+    const BLOCK_LEN: usize;
+    /// Bytes of the bit count at the end of the padding.
+    const COUNT_LEN: usize;
+    /// Bytes of the digest.
+    const LEN: usize;
+    const INITIAL: Self::State;
+
+    /// Compresses whole blocks with the plain kernel. The length is a multiple of the block's.
+    fn compress(state: &mut Self::State, blocks: &[u8]);
+
+    /// The digest in its first [`Digest::LEN`] bytes.
+    fn output(state: &Self::State) -> [u8; DIGEST_LEN_MAX];
+
+    /// Runs the items with these kernels.
+    ///
+    /// # Safety
+    /// As [`HashItem`] says.
+    unsafe fn run(kernels: &Kernels, items: &mut [HashItem<Self::State>]);
+
+    /// The pads of this hash, if `key` is of it.
+    fn pads(key: &HmacKey) -> Option<&HmacPads<Self>>;
+}
+
+pub(crate) struct Sha1;
+pub(crate) struct Sha256;
+pub(crate) struct Sha384;
+
+impl Digest for Sha1 {
+    type State = [u32; 5];
+    const BLOCK_LEN: usize = 64;
+    const COUNT_LEN: usize = 8;
+    const LEN: usize = 20;
+    const INITIAL: [u32; 5] = [0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0];
+
+    fn compress(state: &mut [u32; 5], blocks: &[u8]) {
+        sha1::block_api::compress(state, blocks.as_chunks().0);
+    }
+
+    fn output(state: &[u32; 5]) -> [u8; DIGEST_LEN_MAX] {
+        words_out(state.iter().flat_map(|word| word.to_be_bytes()))
+    }
+
+    unsafe fn run(kernels: &Kernels, items: &mut [HashItem<[u32; 5]>]) {
+        // SAFETY: the caller's promise is the kernel's.
+        unsafe { (kernels.sha1.many)(items) }
+    }
+
+    fn pads(key: &HmacKey) -> Option<&HmacPads<Sha1>> {
+        if let HmacKey::Sha1(pads) = key { Some(pads) } else { None }
+    }
+}
+
+impl Digest for Sha256 {
+    type State = [u32; 8];
+    const BLOCK_LEN: usize = 64;
+    const COUNT_LEN: usize = 8;
+    const LEN: usize = 32;
+    const INITIAL: [u32; 8] = [0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19];
+
+    fn compress(state: &mut [u32; 8], blocks: &[u8]) {
+        sha2::block_api::compress256(state, blocks.as_chunks().0);
+    }
+
+    fn output(state: &[u32; 8]) -> [u8; DIGEST_LEN_MAX] {
+        words_out(state.iter().flat_map(|word| word.to_be_bytes()))
+    }
+
+    unsafe fn run(kernels: &Kernels, items: &mut [HashItem<[u32; 8]>]) {
+        // SAFETY: the caller's promise is the kernel's.
+        unsafe { (kernels.sha256.many)(items) }
+    }
+
+    fn pads(key: &HmacKey) -> Option<&HmacPads<Sha256>> {
+        if let HmacKey::Sha256(pads) = key { Some(pads) } else { None }
+    }
+}
+
+impl Digest for Sha384 {
+    type State = [u64; 8];
+    const BLOCK_LEN: usize = 128;
+    const COUNT_LEN: usize = 16;
+    const LEN: usize = 48;
+    const INITIAL: [u64; 8] = [
+        0xcbbb9d5dc1059ed8,
+        0x629a292a367cd507,
+        0x9159015a3070dd17,
+        0x152fecd8f70e5939,
+        0x67332667ffc00b31,
+        0x8eb44a8768581511,
+        0xdb0c2e0d64f98fa7,
+        0x47b5481dbefa4fa4,
+    ];
+
+    fn compress(state: &mut [u64; 8], blocks: &[u8]) {
+        sha2::block_api::compress512(state, blocks.as_chunks().0);
+    }
+
+    fn output(state: &[u64; 8]) -> [u8; DIGEST_LEN_MAX] {
+        words_out(state.iter().take(6).flat_map(|word| word.to_be_bytes()))
+    }
+
+    unsafe fn run(kernels: &Kernels, items: &mut [HashItem<[u64; 8]>]) {
+        // SAFETY: the caller's promise is the kernel's.
+        unsafe { (kernels.sha512.many)(items) }
+    }
+
+    fn pads(key: &HmacKey) -> Option<&HmacPads<Sha384>> {
+        if let HmacKey::Sha384(pads) = key { Some(pads) } else { None }
+    }
+}
+
+fn words_out(bytes: impl Iterator<Item = u8>) -> [u8; DIGEST_LEN_MAX] {
+    let mut output = [0; DIGEST_LEN_MAX];
+    for (to, from) in output.iter_mut().zip(bytes) {
+        *to = from;
+    }
+    output
+}
+
+/// Pads the end of a message: `filled` bytes of the last, unfinished block are in `tail` already, less than a block; `total_len` counts
+/// every byte that was hashed before the padding, the HMAC key's block included. Returns how many blocks `tail` now holds: one or two.
+pub(crate) fn pad<D: Digest>(tail: &mut [u8; 2 * BLOCK_LEN_MAX], filled: usize, total_len: u64) -> usize {
+    debug_assert!(filled < D::BLOCK_LEN);
+    let blocks = if filled + 1 + D::COUNT_LEN <= D::BLOCK_LEN { 1 } else { 2 };
+    let end = blocks * D::BLOCK_LEN;
+    tail[filled] = 0x80;
+    tail[filled + 1..end].fill(0);
+    tail[end - 8..end].copy_from_slice(&(8 * total_len).to_be_bytes());
+    blocks
+}
+
+/// An HMAC key as two hash states, each with its pad's block compressed.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub(crate) struct HmacPads<D: Digest> {
+    pub(crate) inner: D::State,
+    pub(crate) outer: D::State,
+}
+
+impl<D: Digest> HmacPads<D> {
+    /// The key is no longer than a block: the longest derived key has 32 bytes.
+    pub(crate) fn new(key: &[u8]) -> HmacPads<D> {
+        let pad = |with: u8| {
+            let mut block = [with; BLOCK_LEN_MAX];
+            for (byte, key) in block.iter_mut().zip(key) {
+                *byte ^= key;
+            }
+            let mut state = D::INITIAL;
+            D::compress(&mut state, &block[..D::BLOCK_LEN]);
+            block.zeroize();
+            state
+        };
+        HmacPads { inner: pad(0x36), outer: pad(0x5c) }
+    }
+
+    /// The whole HMAC of one message with the plain kernel, for what is done once a context.
+    pub(crate) fn mac(&self, message: &[u8]) -> [u8; DIGEST_LEN_MAX] {
+        let whole = message.len() / D::BLOCK_LEN * D::BLOCK_LEN;
+        let mut state = self.inner;
+        D::compress(&mut state, &message[..whole]);
+        let mut tail = [0; 2 * BLOCK_LEN_MAX];
+        tail[..message.len() - whole].copy_from_slice(&message[whole..]);
+        let blocks = pad::<D>(&mut tail, message.len() - whole, (D::BLOCK_LEN + message.len()) as u64);
+        D::compress(&mut state, &tail[..blocks * D::BLOCK_LEN]);
+        Self::outer_block(&state, &mut tail);
+        let mut outer = self.outer;
+        D::compress(&mut outer, &tail[..D::BLOCK_LEN]);
+        let mac = D::output(&outer);
+        state.zeroize();
+        outer.zeroize();
+        tail.zeroize();
+        mac
+    }
+
+    /// The one block that the outer hash takes after its pad: the inner digest, padded.
+    pub(crate) fn outer_block(inner: &D::State, tail: &mut [u8; 2 * BLOCK_LEN_MAX]) {
+        tail[..D::LEN].copy_from_slice(&D::output(inner)[..D::LEN]);
+        let blocks = pad::<D>(tail, D::LEN, (D::BLOCK_LEN + D::LEN) as u64);
+        debug_assert_eq!(blocks, 1);
+    }
+}
+
+/// An HMAC key of any of the hashes.
+pub(crate) enum HmacKey {
+    Sha1(HmacPads<Sha1>),
+    Sha256(HmacPads<Sha256>),
+    Sha384(HmacPads<Sha384>),
+}

@@ -1,0 +1,224 @@
+//! A message's way through an HMAC, in steps that can be taken side by side with other messages': whole blocks from where the message lies,
+//! what straddles and what ends it from a scratch block, then the outer hash.
+
+use zeroize::Zeroize;
+
+use crate::digest::{BLOCK_LEN_MAX, DIGEST_LEN_MAX, Digest, HmacPads};
+use crate::kernels::{HashItem, Kernels, LANES_MAX, Segment};
+use crate::stack::Stack;
+
+/// Bytes of each message that are worked on before the next step: what all lanes hold should stay in the nearest caches.
+pub(crate) const STEP_LEN: usize = 4096;
+
+/// How many of `whole` blocks the next step takes: a step's worth, or all when hardly more are left.
+pub(crate) fn step_blocks(whole: usize, block_len: usize) -> usize {
+    if whole * block_len <= STEP_LEN + STEP_LEN / 8 { whole } else { STEP_LEN / block_len }
+}
+
+/// What every lane has: the state, and room for blocks that do not lie in the message.
+pub(crate) struct Hashing<D: Digest> {
+    state: D::State,
+    outer: D::State,
+    scratch: [u8; 2 * BLOCK_LEN_MAX],
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The message is not at its end.
+    Message,
+    /// The item that is out holds the end.
+    End,
+    /// The outer hash is done and `state` is the HMAC.
+    Done,
+}
+
+impl<D: Digest> Hashing<D> {
+    pub(crate) fn new(pads: &HmacPads<D>) -> Hashing<D> {
+        Hashing { state: pads.inner, outer: pads.outer, scratch: [0; 2 * BLOCK_LEN_MAX], stage: Stage::Message }
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.stage == Stage::Done
+    }
+
+    /// The HMAC, once it is done; the caller takes as many bytes as the enctype keeps.
+    pub(crate) fn mac(&self) -> [u8; DIGEST_LEN_MAX] {
+        debug_assert!(self.is_done());
+        D::output(&self.state)
+    }
+
+    /// Forgets everything; for a lane that is given up.
+    pub(crate) fn wipe(&mut self) {
+        self.state.zeroize();
+        self.outer.zeroize();
+        self.scratch.zeroize();
+    }
+}
+
+/// Where a lane's bytes come from.
+pub(crate) trait HashLane<D: Digest> {
+    /// The lane's hash.
+    fn hashing(&mut self) -> &mut Hashing<D>;
+
+    /// The next blocks, at most about [`STEP_LEN`] bytes; with no blocks when none are ready yet.
+    fn next(&mut self) -> Blocks;
+}
+
+/// What a lane gives to the kernel in one step.
+pub(crate) struct Blocks {
+    /// Blocks in the message.
+    pub(crate) direct: Segment,
+    /// Blocks in the lane's scratch.
+    pub(crate) scratch: usize,
+    /// The message ends with these.
+    pub(crate) last: bool,
+}
+
+/// Takes every lane one step on; those whose message ends get their outer hash too, and are done.
+///
+/// # Safety
+/// What each lane's `next` points at is valid for reads until this returns.
+pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &mut [L]) {
+    let mut items = Stack::<HashItem<D::State>, LANES_MAX>::new();
+    for lane in lanes.iter_mut() {
+        if lane.hashing().is_done() {
+            continue;
+        }
+        let blocks = lane.next();
+        let hashing = lane.hashing();
+        if blocks.last {
+            hashing.stage = Stage::End;
+        }
+        let scratch = Segment { start: hashing.scratch.as_mut_ptr(), blocks: blocks.scratch };
+        items.push(HashItem { state: hashing.state, segments: [blocks.direct, scratch] });
+    }
+    // SAFETY: direct segments by the caller's promise; scratch segments lie in the lanes, which are borrowed until the end and not moved.
+    unsafe { D::run(kernels, &mut items) };
+
+    let mut done = items.iter();
+    let mut ends = Stack::<HashItem<D::State>, LANES_MAX>::new();
+    for lane in lanes.iter_mut() {
+        let hashing = lane.hashing();
+        if hashing.is_done() {
+            continue;
+        }
+        hashing.state = done.next().expect("an item for each lane that was not done").state;
+        if hashing.stage == Stage::End {
+            HmacPads::<D>::outer_block(&hashing.state, &mut hashing.scratch);
+            let scratch = Segment { start: hashing.scratch.as_mut_ptr(), blocks: 1 };
+            ends.push(HashItem { state: hashing.outer, segments: [scratch, Segment::NONE] });
+        }
+    }
+    if !ends.is_empty() {
+        // SAFETY: the segments lie in the lanes, as above.
+        unsafe { D::run(kernels, &mut ends) };
+        let mut done = ends.iter();
+        for lane in lanes.iter_mut() {
+            let hashing = lane.hashing();
+            if hashing.stage == Stage::End {
+                hashing.state = done.next().expect("an item for each lane at its end").state;
+                hashing.stage = Stage::Done;
+            }
+        }
+    }
+    for item in items.iter_mut().chain(ends.iter_mut()) {
+        item.state.zeroize();
+    }
+}
+
+/// A message in one piece of memory, hashed as far as somebody says it is ready.
+pub(crate) struct Region<D: Digest> {
+    pub(crate) hashing: Hashing<D>,
+    start: *mut u8,
+    len: usize,
+    pub(crate) hashed: usize,
+    /// Bytes from the start that may be hashed.
+    pub(crate) ready: usize,
+}
+
+impl<D: Digest> Region<D> {
+    /// # Safety
+    /// `start` is valid for reads of `len` bytes for as long as the region is used.
+    pub(crate) unsafe fn new(pads: &HmacPads<D>, start: *mut u8, len: usize) -> Region<D> {
+        Region { hashing: Hashing::new(pads), start, len, hashed: 0, ready: 0 }
+    }
+
+    pub(crate) fn next(&mut self) -> Blocks {
+        let whole = self.ready / D::BLOCK_LEN - self.hashed / D::BLOCK_LEN;
+        let blocks = step_blocks(whole, D::BLOCK_LEN);
+        // SAFETY: `hashed <= ready <= len`, inside the region.
+        let direct = Segment { start: unsafe { self.start.add(self.hashed) }, blocks };
+        self.hashed += blocks * D::BLOCK_LEN;
+        let left = self.len - self.hashed;
+        let last = self.ready == self.len && left < D::BLOCK_LEN;
+        let mut scratch = 0;
+        if last {
+            // SAFETY: `left` bytes are left of the region, and fewer than a block, which the scratch has room for.
+            unsafe { std::ptr::copy_nonoverlapping(self.start.add(self.hashed), self.hashing.scratch.as_mut_ptr(), left) };
+            scratch = crate::digest::pad::<D>(&mut self.hashing.scratch, left, (D::BLOCK_LEN + self.len) as u64);
+        }
+        Blocks { direct, scratch, last }
+    }
+}
+
+/// A message in parts, followed by a token's header.
+pub(crate) struct Parts<'a, D: Digest> {
+    pub(crate) hashing: Hashing<D>,
+    parts: &'a [&'a [u8]],
+    rest: &'a [u8],
+    header: [u8; 16],
+    header_taken: usize,
+    len: u64,
+}
+
+impl<'a, D: Digest> Parts<'a, D> {
+    pub(crate) fn new(pads: &HmacPads<D>, parts: &'a [&'a [u8]], header: [u8; 16]) -> Parts<'a, D> {
+        let len = D::BLOCK_LEN as u64 + 16 + parts.iter().map(|part| part.len() as u64).sum::<u64>();
+        Parts { hashing: Hashing::new(pads), parts, rest: &[], header, header_taken: 0, len }
+    }
+
+    pub(crate) fn next(&mut self) -> Blocks {
+        self.find_rest();
+        let whole = self.rest.len() / D::BLOCK_LEN;
+        let blocks = step_blocks(whole, D::BLOCK_LEN);
+        let (direct, rest) = self.rest.split_at(blocks * D::BLOCK_LEN);
+        self.rest = rest;
+        let direct = Segment { start: direct.as_ptr().cast_mut(), blocks };
+        if blocks < whole {
+            return Blocks { direct, scratch: 0, last: false };
+        }
+        // Fewer bytes than a block are left of this part: gather a block from as many parts as it takes.
+        let mut filled = 0;
+        while filled < D::BLOCK_LEN {
+            self.find_rest();
+            if self.rest.is_empty() {
+                // The header is the last part, and may straddle two blocks itself.
+                let header = &self.header[self.header_taken..];
+                if header.is_empty() {
+                    let scratch = crate::digest::pad::<D>(&mut self.hashing.scratch, filled, self.len);
+                    return Blocks { direct, scratch, last: true };
+                }
+                let count = (D::BLOCK_LEN - filled).min(header.len());
+                self.hashing.scratch[filled..filled + count].copy_from_slice(&header[..count]);
+                self.header_taken += count;
+                filled += count;
+            } else {
+                let count = (D::BLOCK_LEN - filled).min(self.rest.len());
+                let (bytes, rest) = self.rest.split_at(count);
+                self.hashing.scratch[filled..filled + count].copy_from_slice(bytes);
+                self.rest = rest;
+                filled += count;
+            }
+        }
+        Blocks { direct, scratch: 1, last: false }
+    }
+
+    fn find_rest(&mut self) {
+        while self.rest.is_empty()
+            && let [part, parts @ ..] = self.parts
+        {
+            (self.rest, self.parts) = (part, parts);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Kernels: the block functions for each kind of CPU, behind one table that is chosen once, at run time.
+//!
+//! A kernel takes a list of items, each with its own key or state, its own place and its own length, and works on as many side by side as
+//! it has lanes, giving a lane the next item when one ends. All kernels compute the same; they are tested against the plain one.
+
+pub(crate) mod plain;
+
+use std::sync::OnceLock;
+
+use crate::keys::AesKey;
+
+/// Messages that are in work at once: the widest kernel's lanes.
+pub(crate) const LANES_MAX: usize = 32;
+
+/// Whole blocks in one piece of memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Segment {
+    pub(crate) start: *mut u8,
+    pub(crate) blocks: usize,
+}
+
+impl Segment {
+    pub(crate) const NONE: Segment = Segment { start: std::ptr::null_mut(), blocks: 0 };
+}
+
+/// Blocks for a hash to compress: `segments` one after the other into `state`.
+///
+/// # Safety
+/// Whoever runs an item promises that each segment that has blocks is valid for reads of all of them for the length of the call.
+#[derive(Clone, Copy)]
+pub(crate) struct HashItem<S> {
+    pub(crate) state: S,
+    pub(crate) segments: [Segment; 2],
+}
+
+/// Blocks to encrypt in place in CBC mode: `segments` one after the other, chained by `chain`, which is the last ciphertext block afterwards.
+///
+/// # Safety
+/// Whoever runs an item promises that `key` is valid for reads, that each segment that has blocks is valid for reads and writes of all of
+/// them and overlaps nothing else of the call, and that all items of one call have keys of one length.
+#[derive(Clone, Copy)]
+pub(crate) struct CbcItem {
+    pub(crate) key: *const AesKey,
+    pub(crate) chain: [u8; 16],
+    pub(crate) segments: [Segment; 2],
+}
+
+/// A hash's compression over a list of items.
+pub(crate) struct HashKernel<S> {
+    pub(crate) name: &'static str,
+    /// Runs items; as [`HashItem`] says.
+    pub(crate) many: unsafe fn(&mut [HashItem<S>]),
+}
+
+/// CBC encryption over a list of items.
+pub(crate) struct EncryptKernel {
+    pub(crate) name: &'static str,
+    /// Runs items; as [`CbcItem`] says.
+    pub(crate) many: unsafe fn(&mut [CbcItem]),
+}
+
+/// CBC decryption within one message.
+pub(crate) struct DecryptKernel {
+    pub(crate) name: &'static str,
+    /// Decrypts blocks in place; `chain` is the ciphertext block before them, and the last of theirs afterwards.
+    pub(crate) one: fn(&AesKey, &mut [u8; 16], &mut [[u8; 16]]),
+}
+
+/// A set of kernels that this CPU can run.
+pub struct Kernels {
+    name: &'static str,
+    /// Messages that are worth having in work at once.
+    pub(crate) lanes: usize,
+    pub(crate) encrypt: &'static EncryptKernel,
+    pub(crate) decrypt: &'static DecryptKernel,
+    pub(crate) sha1: &'static HashKernel<[u32; 5]>,
+    pub(crate) sha256: &'static HashKernel<[u32; 8]>,
+    pub(crate) sha512: &'static HashKernel<[u64; 8]>,
+}
+
+impl Kernels {
+    /// The fastest set for this CPU; chosen at the first call.
+    pub fn best() -> &'static Kernels {
+        Kernels::available().last().expect("the plain kernels run everywhere")
+    }
+
+    /// All sets that this CPU can run, slowest first: for benchmarks and tests.
+    pub fn available() -> &'static [Kernels] {
+        static AVAILABLE: OnceLock<Vec<Kernels>> = OnceLock::new();
+        AVAILABLE.get_or_init(detect)
+    }
+
+    /// A short name, for logs.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What each part is, for logs and benchmarks.
+    pub fn describe(&self) -> String {
+        let Kernels { encrypt, decrypt, sha1, sha256, sha512, .. } = self;
+        format!("encrypt {}, decrypt {}, sha1 {}, sha256 {}, sha384 {}", encrypt.name, decrypt.name, sha1.name, sha256.name, sha512.name)
+    }
+}
+
+fn detect() -> Vec<Kernels> {
+    vec![Kernels {
+        name: "plain",
+        lanes: 16,
+        encrypt: &plain::ENCRYPT,
+        decrypt: &plain::DECRYPT,
+        sha1: &plain::SHA1,
+        sha256: &plain::SHA256,
+        sha512: &plain::SHA512,
+    }]
+}

@@ -1,0 +1,54 @@
+//! Kernels without instructions of our choosing: RustCrypto's, which are bit-sliced or use what they find the CPU to have, one message
+//! after another. The measure of correctness for all others.
+
+use super::{CbcItem, DecryptKernel, EncryptKernel, HashItem, HashKernel};
+use crate::digest::{Digest, Sha1, Sha256, Sha384};
+use crate::keys::AesKey;
+
+pub(crate) static ENCRYPT: EncryptKernel = EncryptKernel { name: "plain", many: encrypt };
+pub(crate) static DECRYPT: DecryptKernel = DecryptKernel { name: "plain", one: decrypt };
+pub(crate) static SHA1: HashKernel<[u32; 5]> = HashKernel { name: "plain", many: hash::<Sha1> };
+pub(crate) static SHA256: HashKernel<[u32; 8]> = HashKernel { name: "plain", many: hash::<Sha256> };
+pub(crate) static SHA512: HashKernel<[u64; 8]> = HashKernel { name: "plain", many: hash::<Sha384> };
+
+unsafe fn encrypt(items: &mut [CbcItem]) {
+    for item in items {
+        // SAFETY: the caller promises that the key is valid for reads.
+        let key = unsafe { &*item.key };
+        for segment in item.segments.iter().filter(|segment| segment.blocks > 0) {
+            // SAFETY: the caller promises that the segment is ours alone, for reads and writes.
+            let blocks = unsafe { std::slice::from_raw_parts_mut(segment.start.cast::<[u8; 16]>(), segment.blocks) };
+            for block in blocks {
+                xor(block, &item.chain);
+                key.encrypt_block(block);
+                item.chain = *block;
+            }
+        }
+    }
+}
+
+fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
+    for blocks in blocks.chunks_mut(8) {
+        let mut ciphertext = [[0; 16]; 8];
+        ciphertext[..blocks.len()].copy_from_slice(blocks);
+        key.decrypt_blocks(blocks);
+        for (block, ciphertext) in blocks.iter_mut().zip(&ciphertext) {
+            xor(block, chain);
+            *chain = *ciphertext;
+        }
+    }
+}
+
+unsafe fn hash<D: Digest>(items: &mut [HashItem<D::State>]) {
+    for item in items {
+        for segment in item.segments.iter().filter(|segment| segment.blocks > 0) {
+            // SAFETY: the caller promises that the segment is valid for reads of its blocks.
+            let blocks = unsafe { std::slice::from_raw_parts(segment.start, segment.blocks * D::BLOCK_LEN) };
+            D::compress(&mut item.state, blocks);
+        }
+    }
+}
+
+fn xor(block: &mut [u8; 16], with: &[u8; 16]) {
+    *block = (u128::from_ne_bytes(*block) ^ u128::from_ne_bytes(*with)).to_ne_bytes();
+}

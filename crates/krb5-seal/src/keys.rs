@@ -1,0 +1,237 @@
+//! The keys of a context: derived once, shared by all who protect its messages.
+
+use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
+use aes::hazmat;
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::derive::{Purpose, derive};
+use crate::digest::{HmacKey, HmacPads};
+use crate::enctype::Enctype;
+use crate::token::{CONFOUNDER_LEN, TOKEN_HEADER_LEN};
+
+/// Which side of the context we are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The client.
+    Initiator,
+    /// The server.
+    Acceptor,
+}
+
+impl Role {
+    pub(crate) fn peer(self) -> Role {
+        match self {
+            Role::Initiator => Role::Acceptor,
+            Role::Acceptor => Role::Initiator,
+        }
+    }
+}
+
+/// The key has another length than its enctype's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a key of {got} bytes for {enctype}, which takes {}", enctype.key_len())]
+pub struct KeyLengthError {
+    /// The enctype asked for.
+    pub enctype: Enctype,
+    /// Bytes handed in.
+    pub got: usize,
+}
+
+/// All keys of an established context, for both directions: schedules of AES and pads of HMAC. About 7 KiB.
+///
+/// Shared between threads behind an `Arc`; has no `Debug`; wiped when dropped.
+pub struct ContextKeys {
+    enctype: Enctype,
+    role: Role,
+    acceptor_subkey: bool,
+    pub(crate) send: Direction,
+    pub(crate) receive: Direction,
+}
+
+impl ContextKeys {
+    /// Derives the keys of RFC 4121 section 2 from the context's key: the acceptor's subkey if it asserted one (`acceptor_subkey`), else the
+    /// initiator's, else the session key. Costs some 20 µs.
+    ///
+    /// # Errors
+    /// The key's length is not the enctype's.
+    pub fn new(enctype: Enctype, key: &[u8], role: Role, acceptor_subkey: bool) -> Result<ContextKeys, KeyLengthError> {
+        if key.len() != enctype.key_len() {
+            return Err(KeyLengthError { enctype, got: key.len() });
+        }
+        let send = Direction::new(enctype, key, role);
+        let receive = Direction::new(enctype, key, role.peer());
+        Ok(ContextKeys { enctype, role, acceptor_subkey, send, receive })
+    }
+
+    /// The enctype that messages are protected with.
+    pub fn enctype(&self) -> Enctype {
+        self.enctype
+    }
+
+    /// Which side we are.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Room before the body of a sealed message: token header and confounder, 32 bytes.
+    pub fn header_len(&self) -> usize {
+        TOKEN_HEADER_LEN + CONFOUNDER_LEN
+    }
+
+    /// Room behind the body of a sealed message: the header's copy and the checksum, 28, 32 or 40 bytes.
+    pub fn trailer_len(&self) -> usize {
+        TOKEN_HEADER_LEN + self.enctype.checksum_len()
+    }
+
+    /// Length of a MIC token: 28, 32 or 40 bytes.
+    pub fn mic_len(&self) -> usize {
+        TOKEN_HEADER_LEN + self.enctype.checksum_len()
+    }
+
+    /// The flags that tokens from `sender` carry, but for Sealed.
+    pub(crate) fn flags_of(&self, sender: Role) -> u8 {
+        let acceptor = if sender == Role::Acceptor { crate::token::SENT_BY_ACCEPTOR } else { 0 };
+        acceptor | if self.acceptor_subkey { crate::token::ACCEPTOR_SUBKEY } else { 0 }
+    }
+}
+
+/// The keys of one direction.
+pub(crate) struct Direction {
+    /// Ke of the sealing usage.
+    pub(crate) cipher: AesKey,
+    /// Ki of the sealing usage.
+    pub(crate) seal: HmacKey,
+    /// Kc of the sealing usage: wrap tokens without confidentiality.
+    pub(crate) wrap: HmacKey,
+    /// Kc of the signing usage: MIC tokens.
+    pub(crate) mic: HmacKey,
+}
+
+impl Direction {
+    fn new(enctype: Enctype, key: &[u8], sender: Role) -> Direction {
+        // RFC 4121 section 2: KG-USAGE-ACCEPTOR-SEAL 22, -SIGN 23, KG-USAGE-INITIATOR-SEAL 24, -SIGN 25.
+        let (seal, sign) = match sender {
+            Role::Acceptor => (22, 23),
+            Role::Initiator => (24, 25),
+        };
+        let hmac = |usage, purpose| {
+            let key = derive(enctype, key, usage, purpose);
+            match enctype {
+                Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => HmacKey::Sha1(HmacPads::new(&key)),
+                Enctype::Aes128CtsHmacSha256_128 => HmacKey::Sha256(HmacPads::new(&key)),
+                Enctype::Aes256CtsHmacSha384_192 => HmacKey::Sha384(HmacPads::new(&key)),
+            }
+        };
+        Direction {
+            cipher: AesKey::new(&derive(enctype, key, seal, Purpose::Encryption)),
+            seal: hmac(seal, Purpose::Integrity),
+            wrap: hmac(seal, Purpose::Checksum),
+            mic: hmac(sign, Purpose::Checksum),
+        }
+    }
+}
+
+/// Round keys in the form that the CPU's instructions take, for both directions of the cipher.
+#[derive(Zeroize, ZeroizeOnDrop)]
+#[repr(C, align(64))]
+pub(crate) struct RoundKeys {
+    /// Of encryption, in order; `rounds + 1` of them.
+    pub(crate) encrypt: [[u8; 16]; 15],
+    /// Of the equivalent inverse cipher (FIPS 197 section 5.3.5), in the order of use.
+    pub(crate) decrypt: [[u8; 16]; 15],
+    /// 10 or 14.
+    pub(crate) rounds: usize,
+}
+
+/// An AES key of 16 or 32 bytes, in the forms that kernels want.
+pub(crate) struct AesKey {
+    #[allow(dead_code, reason = "for CPUs whose kernels are ours")]
+    pub(crate) round_keys: RoundKeys,
+    plain: PlainAes,
+}
+
+// Kept in line: an item of work points at the key, and a box would cost one more miss.
+#[allow(clippy::large_enum_variant)]
+enum PlainAes {
+    Aes128(aes::Aes128),
+    Aes256(aes::Aes256),
+}
+
+impl AesKey {
+    /// Expands a key of 16 or 32 bytes; other lengths are a fault of this crate.
+    pub(crate) fn new(key: &[u8]) -> AesKey {
+        let plain = match key.len() {
+            16 => PlainAes::Aes128(aes::Aes128::new_from_slice(key).expect("16 bytes make an AES-128 key")),
+            _ => PlainAes::Aes256(aes::Aes256::new_from_slice(key).expect("derived keys have 16 or 32 bytes")),
+        };
+        AesKey { round_keys: RoundKeys::expand(key), plain }
+    }
+
+    /// One block with the plain cipher.
+    pub(crate) fn encrypt_block(&self, block: &mut [u8; 16]) {
+        let block = block.into();
+        match &self.plain {
+            PlainAes::Aes128(cipher) => cipher.encrypt_block(block),
+            PlainAes::Aes256(cipher) => cipher.encrypt_block(block),
+        }
+    }
+
+    /// Some blocks with the plain cipher, side by side.
+    pub(crate) fn decrypt_blocks(&self, blocks: &mut [[u8; 16]]) {
+        let blocks = aes::Block::cast_slice_from_core_mut(blocks);
+        match &self.plain {
+            PlainAes::Aes128(cipher) => cipher.decrypt_blocks(blocks),
+            PlainAes::Aes256(cipher) => cipher.decrypt_blocks(blocks),
+        }
+    }
+}
+
+impl RoundKeys {
+    /// FIPS 197 section 5.2.
+    fn expand(key: &[u8]) -> RoundKeys {
+        let key_words = key.len() / 4;
+        let rounds = key_words + 6;
+        let mut words = [[0u8; 4]; 60];
+        let mut constant = 1u8;
+        for at in 0..4 * (rounds + 1) {
+            words[at] = if at < key_words {
+                [key[4 * at], key[4 * at + 1], key[4 * at + 2], key[4 * at + 3]]
+            } else {
+                let mut word = words[at - 1];
+                if at % key_words == 0 {
+                    word.rotate_left(1);
+                    word = substitute(word);
+                    word[0] ^= constant;
+                    constant = (constant << 1) ^ if constant & 0x80 != 0 { 0x1b } else { 0 };
+                } else if key_words > 6 && at % key_words == 4 {
+                    word = substitute(word);
+                }
+                std::array::from_fn(|byte| word[byte] ^ words[at - key_words][byte])
+            };
+        }
+        let mut keys = RoundKeys { encrypt: [[0; 16]; 15], decrypt: [[0; 16]; 15], rounds };
+        for (round, key) in keys.encrypt.iter_mut().take(rounds + 1).enumerate() {
+            key.copy_from_slice(words[4 * round..4 * round + 4].as_flattened());
+        }
+        for round in 0..=rounds {
+            let mut block = aes::Block::from(keys.encrypt[rounds - round]);
+            if round != 0 && round != rounds {
+                hazmat::inv_mix_columns(&mut block);
+            }
+            keys.decrypt[round] = block.into();
+            block.as_mut_slice().zeroize();
+        }
+        words.as_flattened_mut().zeroize();
+        keys
+    }
+}
+
+/// SubWord of FIPS 197 without a table: a cipher round on four equal columns, with its mixing undone.
+fn substitute(word: [u8; 4]) -> [u8; 4] {
+    let mut block = aes::Block::try_from([word; 4].as_flattened()).expect("four words are a block");
+    hazmat::cipher_round(&mut block, &aes::Block::default());
+    hazmat::inv_mix_columns(&mut block);
+    let substituted = [block[0], block[1], block[2], block[3]];
+    block.as_mut_slice().zeroize();
+    substituted
+}

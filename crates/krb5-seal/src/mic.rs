@@ -1,0 +1,251 @@
+//! MIC tokens: made and verified over bodies in parts, one or many; and the checksum of Wrap tokens without confidentiality.
+
+use subtle::ConstantTimeEq;
+use zeroize::Zeroize;
+
+use crate::digest::{Digest, HmacKey, Sha1, Sha256, Sha384};
+use crate::enctype::Enctype;
+use crate::hashing::{self, Blocks, HashLane, Hashing, Parts};
+use crate::kernels::{Kernels, LANES_MAX};
+use crate::keys::ContextKeys;
+use crate::stack::Stack;
+use crate::token::{MIC_LEN_MAX, MicToken, TOKEN_HEADER_LEN, TokenError, mic_header, parse_mic};
+
+/// A body to make a MIC token for.
+pub struct MicJob<'a> {
+    /// Keys of the context that it is sent in.
+    pub keys: &'a ContextKeys,
+    /// Sequence number of the token.
+    pub seq: u64,
+    /// The body, in pieces.
+    pub parts: &'a [&'a [u8]],
+    /// The token, once the job has run; before that it is empty.
+    pub token: MicToken,
+}
+
+impl<'a> MicJob<'a> {
+    /// A job that waits.
+    pub fn new(keys: &'a ContextKeys, seq: u64, parts: &'a [&'a [u8]]) -> MicJob<'a> {
+        MicJob { keys, seq, parts, token: MicToken { bytes: [0; MIC_LEN_MAX], len: 0 } }
+    }
+}
+
+/// A body with the MIC token that came with it.
+pub struct VerifyJob<'a> {
+    /// Keys of the context that it came in.
+    pub keys: &'a ContextKeys,
+    /// The body, in pieces.
+    pub parts: &'a [&'a [u8]],
+    /// The token.
+    pub token: &'a [u8],
+    /// The token's sequence number, or why it is refused.
+    pub result: Result<u64, TokenError>,
+}
+
+impl<'a> VerifyJob<'a> {
+    /// A job that waits.
+    pub fn new(keys: &'a ContextKeys, parts: &'a [&'a [u8]], token: &'a [u8]) -> VerifyJob<'a> {
+        VerifyJob { keys, parts, token, result: Err(TokenError::Waiting) }
+    }
+}
+
+impl ContextKeys {
+    /// The MIC token of a body in pieces.
+    pub fn mic(&self, seq: u64, parts: &[&[u8]]) -> MicToken {
+        let mut jobs = [MicJob::new(self, seq, parts)];
+        mic_many(&mut jobs);
+        jobs[0].token
+    }
+
+    /// Verifies the MIC token of a body in pieces; returns its sequence number.
+    ///
+    /// # Errors
+    /// Why the token is refused.
+    pub fn verify_mic(&self, parts: &[&[u8]], token: &[u8]) -> Result<u64, TokenError> {
+        let mut jobs = [VerifyJob::new(self, parts, token)];
+        verify_many(&mut jobs);
+        jobs[0].result
+    }
+}
+
+/// Makes MIC tokens for bodies of any keys and lengths, side by side. Allocates nothing.
+pub fn mic_many(jobs: &mut [MicJob<'_>]) {
+    mic_many_with(Kernels::best(), jobs);
+}
+
+/// As [`mic_many`], with kernels of choice.
+pub fn mic_many_with(kernels: &Kernels, jobs: &mut [MicJob<'_>]) {
+    run(kernels, jobs, |_| true);
+}
+
+/// Verifies MIC tokens of bodies of any keys and lengths, side by side; each job's `result` says what came of it. Allocates nothing.
+pub fn verify_many(jobs: &mut [VerifyJob<'_>]) {
+    verify_many_with(Kernels::best(), jobs);
+}
+
+/// As [`verify_many`], with kernels of choice.
+pub fn verify_many_with(kernels: &Kernels, jobs: &mut [VerifyJob<'_>]) {
+    for job in jobs.iter_mut() {
+        job.result = parse_mic(job.keys, job.token);
+    }
+    run(kernels, jobs, |job| job.result.is_ok());
+}
+
+/// A Wrap token without confidentiality, to be verified.
+pub(crate) struct WrapCheck<'a> {
+    pub(crate) keys: &'a ContextKeys,
+    pub(crate) parts: &'a [&'a [u8]],
+    /// The token's header with EC and RRC 0.
+    pub(crate) header: [u8; TOKEN_HEADER_LEN],
+    pub(crate) checksum: &'a [u8],
+    pub(crate) holds: bool,
+}
+
+/// RFC 4121 section 4.2.4: the checksum of body and header.
+pub(crate) fn check_wrap(mut check: WrapCheck<'_>) -> bool {
+    run(Kernels::best(), std::slice::from_mut(&mut check), |_| true);
+    check.holds
+}
+
+/// Something that a keyed checksum over parts and a header answers.
+trait Job<'a> {
+    fn keys(&self) -> &'a ContextKeys;
+    fn key(&self) -> &'a HmacKey;
+    fn parts(&self) -> &'a [&'a [u8]];
+    fn header(&self) -> [u8; TOKEN_HEADER_LEN];
+    /// Takes the checksum, cut to the enctype's length.
+    fn finish(&mut self, checksum: &[u8]);
+}
+
+impl<'a> Job<'a> for MicJob<'a> {
+    fn keys(&self) -> &'a ContextKeys {
+        self.keys
+    }
+
+    fn key(&self) -> &'a HmacKey {
+        &self.keys.send.mic
+    }
+
+    fn parts(&self) -> &'a [&'a [u8]] {
+        self.parts
+    }
+
+    fn header(&self) -> [u8; TOKEN_HEADER_LEN] {
+        mic_header(self.keys, self.seq)
+    }
+
+    fn finish(&mut self, checksum: &[u8]) {
+        let header = self.header();
+        self.token.bytes[..TOKEN_HEADER_LEN].copy_from_slice(&header);
+        self.token.bytes[TOKEN_HEADER_LEN..][..checksum.len()].copy_from_slice(checksum);
+        self.token.len = TOKEN_HEADER_LEN + checksum.len();
+    }
+}
+
+impl<'a> Job<'a> for VerifyJob<'a> {
+    fn keys(&self) -> &'a ContextKeys {
+        self.keys
+    }
+
+    fn key(&self) -> &'a HmacKey {
+        &self.keys.receive.mic
+    }
+
+    fn parts(&self) -> &'a [&'a [u8]] {
+        self.parts
+    }
+
+    fn header(&self) -> [u8; TOKEN_HEADER_LEN] {
+        *self.token.first_chunk().expect("its header was parsed")
+    }
+
+    fn finish(&mut self, checksum: &[u8]) {
+        if !bool::from(checksum.ct_eq(&self.token[TOKEN_HEADER_LEN..])) {
+            self.result = Err(TokenError::Checksum);
+        }
+    }
+}
+
+impl<'a> Job<'a> for WrapCheck<'a> {
+    fn keys(&self) -> &'a ContextKeys {
+        self.keys
+    }
+
+    fn key(&self) -> &'a HmacKey {
+        &self.keys.receive.wrap
+    }
+
+    fn parts(&self) -> &'a [&'a [u8]] {
+        self.parts
+    }
+
+    fn header(&self) -> [u8; TOKEN_HEADER_LEN] {
+        self.header
+    }
+
+    fn finish(&mut self, checksum: &[u8]) {
+        self.holds = bool::from(checksum.ct_eq(self.checksum));
+    }
+}
+
+fn run<'a, J: Job<'a>>(kernels: &Kernels, jobs: &mut [J], wanted: impl Fn(&J) -> bool) {
+    let mut present = 0;
+    for job in jobs.iter().filter(|job| wanted(job)) {
+        present |= job.keys().enctype().bit();
+    }
+    const SHA1: u8 = Enctype::Aes128CtsHmacSha1_96.bit() | Enctype::Aes256CtsHmacSha1_96.bit();
+    if present & SHA1 != 0 {
+        run_hash::<Sha1, J>(kernels, jobs.iter_mut().filter(|job| wanted(job)));
+    }
+    if present & Enctype::Aes128CtsHmacSha256_128.bit() != 0 {
+        run_hash::<Sha256, J>(kernels, jobs.iter_mut().filter(|job| wanted(job)));
+    }
+    if present & Enctype::Aes256CtsHmacSha384_192.bit() != 0 {
+        run_hash::<Sha384, J>(kernels, jobs.iter_mut().filter(|job| wanted(job)));
+    }
+}
+
+/// A body in work.
+struct Lane<'j, 'a, J, D: Digest> {
+    job: &'j mut J,
+    parts: Parts<'a, D>,
+}
+
+impl<J, D: Digest> HashLane<D> for Lane<'_, '_, J, D> {
+    fn hashing(&mut self) -> &mut Hashing<D> {
+        &mut self.parts.hashing
+    }
+
+    fn next(&mut self) -> Blocks {
+        self.parts.next()
+    }
+}
+
+/// Runs those of the jobs whose keys are of this hash.
+fn run_hash<'j, 'a, D: Digest, J: Job<'a> + 'j>(kernels: &Kernels, jobs: impl Iterator<Item = &'j mut J>) {
+    let mut jobs = jobs.filter_map(|job| D::pads(job.key()).map(|pads| (job, pads)));
+    let mut lanes = Stack::<Lane<'j, 'a, J, D>, LANES_MAX>::new();
+    loop {
+        while lanes.len() < kernels.lanes
+            && let Some((job, pads)) = jobs.next()
+        {
+            let parts = Parts::new(pads, job.parts(), job.header());
+            lanes.push(Lane { job, parts });
+        }
+        if lanes.is_empty() {
+            return;
+        }
+        // SAFETY: the parts are borrowed for as long as the jobs are.
+        unsafe { hashing::step(kernels, &mut lanes) };
+        for at in (0..lanes.len()).rev() {
+            let lane = &mut lanes[at];
+            if lane.parts.hashing.is_done() {
+                let mut mac = lane.parts.hashing.mac();
+                lane.parts.hashing.wipe();
+                lane.job.finish(&mac[..lane.job.keys().enctype().checksum_len()]);
+                mac.zeroize();
+                lanes.swap_remove(at);
+            }
+        }
+    }
+}

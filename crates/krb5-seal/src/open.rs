@@ -1,0 +1,257 @@
+//! Wrap tokens: opened in place, for one message or many.
+
+use std::ops::Range;
+
+use subtle::ConstantTimeEq;
+use zeroize::Zeroize;
+
+use crate::cts::Decryption;
+use crate::digest::{Digest, HmacPads, Sha1, Sha256, Sha384};
+use crate::enctype::Enctype;
+use crate::hashing::{self, Blocks, HashLane, Hashing, Region, STEP_LEN};
+use crate::kernels::{Kernels, LANES_MAX};
+use crate::keys::ContextKeys;
+use crate::mic::{WrapCheck, check_wrap};
+use crate::stack::Stack;
+use crate::token::{TOKEN_HEADER_LEN, TokenError, WrapHeader};
+
+/// A token that was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// Where the body lies in the token's buffer.
+    pub range: Range<usize>,
+    /// The token's sequence number.
+    pub seq: u64,
+    /// Whether it was encrypted.
+    pub sealed: bool,
+}
+
+/// A sealed token to open.
+pub struct OpenJob<'a> {
+    /// Keys of the context that it came in.
+    pub keys: &'a ContextKeys,
+    /// The token, whole. Afterwards the body is in the range that the result says; if the token is refused, what it holds is of no use.
+    pub token: &'a mut [u8],
+    /// What came of it.
+    pub result: Result<Opened, TokenError>,
+}
+
+impl<'a> OpenJob<'a> {
+    /// A job that waits.
+    pub fn new(keys: &'a ContextKeys, token: &'a mut [u8]) -> OpenJob<'a> {
+        OpenJob { keys, token, result: Err(TokenError::Waiting) }
+    }
+}
+
+impl ContextKeys {
+    /// Opens one sealed token in place; the range is where its body lies. Takes any RRC and EC.
+    ///
+    /// # Errors
+    /// Why the token is refused; nothing of its plaintext is left in the buffer then.
+    pub fn open(&self, token: &mut [u8]) -> Result<Range<usize>, TokenError> {
+        let mut jobs = [OpenJob::new(self, token)];
+        open_many(&mut jobs);
+        let [job] = jobs;
+        job.result.map(|opened| opened.range)
+    }
+
+    /// As [`ContextKeys::open`], and takes tokens without confidentiality too; the result tells them apart.
+    ///
+    /// # Errors
+    /// Why the token is refused.
+    pub fn open_any(&self, token: &mut [u8]) -> Result<Opened, TokenError> {
+        let header = WrapHeader::parse(self, token)?;
+        if header.sealed {
+            let mut jobs = [OpenJob::new(self, token)];
+            open_many(&mut jobs);
+            let [job] = jobs;
+            return job.result;
+        }
+        rotate_back(&header, token);
+        let checksum_len = self.enctype().checksum_len();
+        // RFC 4121 section 4.2.4: EC is the checksum's length.
+        if header.extra_count != checksum_len {
+            return Err(TokenError::Malformed);
+        }
+        let range = TOKEN_HEADER_LEN..token.len().checked_sub(checksum_len).ok_or(TokenError::Truncated)?;
+        if range.end < range.start {
+            return Err(TokenError::Truncated);
+        }
+        let mut clear = header.bytes;
+        clear[4..8].fill(0);
+        let (body, checksum) = token[TOKEN_HEADER_LEN..].split_at(range.len());
+        if !check_wrap(WrapCheck { keys: self, parts: &[body], header: clear, checksum, holds: false }) {
+            return Err(TokenError::Checksum);
+        }
+        Ok(Opened { range, seq: header.seq, sealed: false })
+    }
+}
+
+/// Opens tokens of any keys and lengths, side by side; each job's `result` says what came of it. Only sealed tokens. Allocates nothing.
+pub fn open_many(jobs: &mut [OpenJob<'_>]) {
+    open_many_with(Kernels::best(), jobs);
+}
+
+/// As [`open_many`], with kernels of choice.
+pub fn open_many_with(kernels: &Kernels, jobs: &mut [OpenJob<'_>]) {
+    let mut present = 0;
+    for job in jobs.iter_mut() {
+        job.result = prepare(job);
+        if job.result.is_ok() {
+            present |= job.keys.enctype().bit();
+        }
+    }
+    for enctype in Enctype::ALL.into_iter().filter(|enctype| present & enctype.bit() != 0) {
+        let jobs = jobs.iter_mut().filter(|job| job.keys.enctype() == enctype && job.result.is_ok());
+        match enctype {
+            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => decrypt_and_verify(kernels, jobs),
+            Enctype::Aes128CtsHmacSha256_128 => verify_then_decrypt::<Sha256>(kernels, jobs),
+            Enctype::Aes256CtsHmacSha384_192 => verify_then_decrypt::<Sha384>(kernels, jobs),
+        }
+    }
+}
+
+/// What can be told before any cryptography; turns the rotation back. The result holds if the checksum does.
+fn prepare(job: &mut OpenJob<'_>) -> Result<Opened, TokenError> {
+    let header = WrapHeader::parse(job.keys, job.token)?;
+    if !header.sealed {
+        return Err(TokenError::NotSealed);
+    }
+    let least = job.keys.header_len() + job.keys.trailer_len();
+    let body_len = job.token.len().checked_sub(least + header.extra_count).ok_or(TokenError::Truncated)?;
+    rotate_back(&header, job.token);
+    let start = job.keys.header_len();
+    Ok(Opened { range: start..start + body_len, seq: header.seq, sealed: true })
+}
+
+/// RFC 4121 section 4.2.5: what follows the header was rotated right by RRC bytes, modulo its length.
+fn rotate_back(header: &WrapHeader, token: &mut [u8]) {
+    let data = &mut token[TOKEN_HEADER_LEN..];
+    if header.rotation != 0 && !data.is_empty() {
+        data.rotate_left(header.rotation % data.len());
+    }
+}
+
+/// A message in work.
+struct Lane<'a, 'b, D: Digest> {
+    job: &'a mut OpenJob<'b>,
+    header: [u8; TOKEN_HEADER_LEN],
+    region: Region<D>,
+    decryption: Decryption,
+}
+
+impl<D: Digest> HashLane<D> for Lane<'_, '_, D> {
+    fn hashing(&mut self) -> &mut Hashing<D> {
+        &mut self.region.hashing
+    }
+
+    fn next(&mut self) -> Blocks {
+        self.region.next()
+    }
+}
+
+impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
+    fn new(job: &'a mut OpenJob<'b>, prefix_len: usize) -> Lane<'a, 'b, D> {
+        let direction = &job.keys.receive;
+        let pads: &HmacPads<D> = D::pads(&direction.seal).expect("the enctype's own hash");
+        let header = *job.token.first_chunk().expect("prepared: longer than its header");
+        let len = job.token.len() - TOKEN_HEADER_LEN - job.keys.enctype().checksum_len();
+        // SAFETY: what is hashed begins inside the token's header or behind it and ends before the checksum; the job is borrowed for the
+        // lane's life, and between two steps the token is touched through the job only.
+        let region = unsafe { Region::new(pads, job.token.as_mut_ptr().add(TOKEN_HEADER_LEN - prefix_len), len + prefix_len) };
+        Lane { job, header, region, decryption: Decryption::new() }
+    }
+
+    /// What was encrypted.
+    fn ciphertext(&mut self) -> (&ContextKeys, &mut [u8], &mut Decryption) {
+        let end = self.job.token.len() - self.job.keys.enctype().checksum_len();
+        (self.job.keys, &mut self.job.token[TOKEN_HEADER_LEN..end], &mut self.decryption)
+    }
+
+    fn checksum_holds(&mut self) -> bool {
+        let checksum_len = self.job.keys.enctype().checksum_len();
+        let mut mac = self.region.hashing.mac();
+        self.region.hashing.wipe();
+        let checksum = &self.job.token[self.job.token.len() - checksum_len..];
+        let holds = bool::from(mac[..checksum_len].ct_eq(checksum));
+        mac.zeroize();
+        holds
+    }
+
+    /// With the plaintext in the buffer: compares the header's copy (RFC 4121 section 4.2.4), wipes what is not to be believed.
+    fn settle(&mut self, holds: bool) {
+        let header = WrapHeader::parse(self.job.keys, &self.header).expect("prepared: parsed before");
+        let end = self.job.token.len() - self.job.keys.enctype().checksum_len();
+        if !holds || !header.equals_copy(&self.job.token[end - TOKEN_HEADER_LEN..end]) {
+            self.job.token[TOKEN_HEADER_LEN..].fill(0);
+            self.job.result = Err(TokenError::Checksum);
+        }
+    }
+}
+
+/// RFC 3962: the checksum is of the plaintext, so each step decrypts and then hashes what it decrypted.
+fn decrypt_and_verify<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut OpenJob<'b>>) {
+    let mut lanes = Stack::<Lane<'a, 'b, Sha1>, LANES_MAX>::new();
+    loop {
+        while lanes.len() < kernels.lanes
+            && let Some(job) = jobs.next()
+        {
+            lanes.push(Lane::new(job, 0));
+        }
+        if lanes.is_empty() {
+            return;
+        }
+        for lane in lanes.iter_mut() {
+            let (keys, ciphertext, decryption) = lane.ciphertext();
+            if decryption.decrypted < ciphertext.len() {
+                decryption.step(kernels, &keys.receive.cipher, ciphertext, STEP_LEN);
+            }
+            lane.region.ready = lane.decryption.decrypted;
+        }
+        // SAFETY: the regions lie in the jobs' tokens, which the lanes borrow.
+        unsafe { hashing::step(kernels, &mut lanes) };
+        for at in (0..lanes.len()).rev() {
+            let lane = &mut lanes[at];
+            if lane.region.hashing.is_done() {
+                let holds = lane.checksum_holds();
+                lane.settle(holds);
+                lanes.swap_remove(at);
+            }
+        }
+    }
+}
+
+/// RFC 8009 section 5: the checksum is of the cipher state (zeros, which stand where the header was meanwhile) and the ciphertext, so
+/// nothing is decrypted before it is verified.
+fn verify_then_decrypt<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut OpenJob<'b>>) {
+    let mut lanes = Stack::<Lane<'a, 'b, D>, LANES_MAX>::new();
+    loop {
+        while lanes.len() < kernels.lanes
+            && let Some(job) = jobs.next()
+        {
+            let mut lane = Lane::new(job, TOKEN_HEADER_LEN);
+            lane.job.token[..TOKEN_HEADER_LEN].fill(0);
+            lane.region.ready = lane.job.token.len() - lane.job.keys.enctype().checksum_len();
+            lanes.push(lane);
+        }
+        if lanes.is_empty() {
+            return;
+        }
+        // SAFETY: the regions lie in the jobs' tokens, which the lanes borrow.
+        unsafe { hashing::step(kernels, &mut lanes) };
+        for at in (0..lanes.len()).rev() {
+            let lane = &mut lanes[at];
+            if lane.region.hashing.is_done() {
+                let holds = lane.checksum_holds();
+                let header = lane.header;
+                lane.job.token[..TOKEN_HEADER_LEN].copy_from_slice(&header);
+                if holds {
+                    let (keys, ciphertext, decryption) = lane.ciphertext();
+                    decryption.step(kernels, &keys.receive.cipher, ciphertext, usize::MAX);
+                }
+                lane.settle(holds);
+                lanes.swap_remove(at);
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Wrap tokens with confidentiality: made in place, for one message or many.
+
+use crate::cts::{self, Encryption};
+use crate::digest::{Digest, HmacPads, Sha1, Sha256, Sha384};
+use crate::enctype::Enctype;
+use crate::hashing::{self, Blocks, HashLane, Hashing, Region};
+use crate::kernels::{Kernels, LANES_MAX};
+use crate::keys::ContextKeys;
+use crate::stack::Stack;
+use crate::token::{CONFOUNDER_LEN, TOKEN_HEADER_LEN, TokenError, wrap_header};
+
+/// A message to seal.
+pub struct SealJob<'a> {
+    /// Keys of the context that it is sent in.
+    pub keys: &'a ContextKeys,
+    /// Sequence number of the token.
+    pub seq: u64,
+    /// Random bytes, never used before.
+    pub confounder: [u8; CONFOUNDER_LEN],
+    /// [`ContextKeys::header_len`] bytes of room, the body, [`ContextKeys::trailer_len`] bytes of room. Afterwards the token, whole.
+    pub token: &'a mut [u8],
+    /// What came of it: an error only where `token` has less than the room.
+    pub result: Result<(), TokenError>,
+}
+
+impl<'a> SealJob<'a> {
+    /// A job that waits.
+    pub fn new(keys: &'a ContextKeys, seq: u64, confounder: [u8; CONFOUNDER_LEN], token: &'a mut [u8]) -> SealJob<'a> {
+        SealJob { keys, seq, confounder, token, result: Err(TokenError::Waiting) }
+    }
+}
+
+impl ContextKeys {
+    /// Seals one message in place: `token` is [`ContextKeys::header_len`] bytes of room, the body, and [`ContextKeys::trailer_len`] bytes of
+    /// room, and the whole token afterwards. `confounder` is random and never used twice.
+    ///
+    /// # Errors
+    /// [`TokenError::Room`] when `token` is shorter than that; nothing is written then.
+    pub fn seal(&self, seq: u64, confounder: [u8; CONFOUNDER_LEN], token: &mut [u8]) -> Result<(), TokenError> {
+        let mut jobs = [SealJob::new(self, seq, confounder, token)];
+        seal_many(&mut jobs);
+        let [job] = jobs;
+        job.result
+    }
+}
+
+/// Seals messages of any keys and lengths, side by side; each job's `result` says what came of it. Allocates nothing.
+pub fn seal_many(jobs: &mut [SealJob<'_>]) {
+    seal_many_with(Kernels::best(), jobs);
+}
+
+/// As [`seal_many`], with kernels of choice.
+pub fn seal_many_with(kernels: &Kernels, jobs: &mut [SealJob<'_>]) {
+    let mut present = 0;
+    for job in jobs.iter_mut() {
+        job.result = if job.token.len() < job.keys.header_len() + job.keys.trailer_len() { Err(TokenError::Room) } else { Ok(()) };
+        if job.result.is_ok() {
+            present |= job.keys.enctype().bit();
+        }
+    }
+    // Lanes go in lockstep, so keys of one length and one hash at a time.
+    for enctype in Enctype::ALL.into_iter().filter(|enctype| present & enctype.bit() != 0) {
+        let jobs = jobs.iter_mut().filter(|job| job.keys.enctype() == enctype && job.result.is_ok());
+        match enctype {
+            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => hash_and_encrypt(kernels, jobs),
+            Enctype::Aes128CtsHmacSha256_128 => encrypt_then_hash::<Sha256>(kernels, jobs),
+            Enctype::Aes256CtsHmacSha384_192 => encrypt_then_hash::<Sha384>(kernels, jobs),
+        }
+    }
+}
+
+/// A message in work.
+struct Lane<'a, 'b, D: Digest> {
+    job: &'a mut SealJob<'b>,
+    region: Region<D>,
+    encryption: Encryption,
+}
+
+impl<D: Digest> HashLane<D> for Lane<'_, '_, D> {
+    fn hashing(&mut self) -> &mut Hashing<D> {
+        &mut self.region.hashing
+    }
+
+    fn next(&mut self) -> Blocks {
+        self.region.next()
+    }
+}
+
+impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
+    /// Lays out what is encrypted: confounder, body, the header with RRC 0 (RFC 4121 section 4.2.4). `prefix_len` bytes before it are
+    /// hashed with it.
+    fn new(job: &'a mut SealJob<'b>, prefix_len: usize) -> Lane<'a, 'b, D> {
+        let direction = &job.keys.send;
+        let pads: &HmacPads<D> = D::pads(&direction.seal).expect("the enctype's own hash");
+        let checksum_at = job.token.len() - job.keys.enctype().checksum_len();
+        job.token[TOKEN_HEADER_LEN..][..CONFOUNDER_LEN].copy_from_slice(&job.confounder);
+        job.token[checksum_at - TOKEN_HEADER_LEN..checksum_at].copy_from_slice(&wrap_header(job.keys, job.seq, true, 0));
+        let len = checksum_at - TOKEN_HEADER_LEN;
+        // SAFETY: what is encrypted lies between the token's header and its checksum, and what is hashed begins inside the header or
+        // behind it; the job is borrowed for the lane's life, and nothing else uses the token meanwhile.
+        let (region, encryption) = unsafe {
+            let start = job.token.as_mut_ptr().add(TOKEN_HEADER_LEN);
+            (Region::new(pads, start.sub(prefix_len), len + prefix_len), Encryption::new(&direction.cipher, start, len))
+        };
+        Lane { job, region, encryption }
+    }
+
+    /// Writes header and checksum.
+    fn finish(&mut self) {
+        let mac = self.region.hashing.mac();
+        self.region.hashing.wipe();
+        let checksum_len = self.job.keys.enctype().checksum_len();
+        let checksum_at = self.job.token.len() - checksum_len;
+        self.job.token[..TOKEN_HEADER_LEN].copy_from_slice(&wrap_header(self.job.keys, self.job.seq, true, 0));
+        self.job.token[checksum_at..].copy_from_slice(&mac[..checksum_len]);
+    }
+}
+
+/// RFC 3962 (by RFC 3961 section 5.3): the checksum is of the plaintext, so each step hashes and then encrypts what it hashed.
+fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>) {
+    let mut lanes = Stack::<Lane<'a, 'b, Sha1>, LANES_MAX>::new();
+    loop {
+        while lanes.len() < kernels.lanes
+            && let Some(job) = jobs.next()
+        {
+            let mut lane = Lane::new(job, 0);
+            lane.region.ready = lane.job.token.len() - TOKEN_HEADER_LEN - lane.job.keys.enctype().checksum_len();
+            lanes.push(lane);
+        }
+        if lanes.is_empty() {
+            return;
+        }
+        // SAFETY: the regions lie in the jobs' tokens, which the lanes borrow.
+        unsafe { hashing::step(kernels, &mut lanes) };
+        for lane in lanes.iter_mut() {
+            lane.encryption.ready = if lane.region.hashing.is_done() { lane.region.ready } else { lane.region.hashed };
+        }
+        // SAFETY: each lane has a token of its own; the jobs are of one enctype.
+        unsafe { cts::step(kernels, &mut lanes, |lane| &mut lane.encryption) };
+        give_up_finished(&mut lanes);
+    }
+}
+
+/// RFC 8009 section 5: the checksum is of the cipher state (the initial vector, zero) and the ciphertext. The zeros stand where the token's
+/// header will be.
+fn encrypt_then_hash<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>) {
+    let mut lanes = Stack::<Lane<'a, 'b, D>, LANES_MAX>::new();
+    loop {
+        while lanes.len() < kernels.lanes
+            && let Some(job) = jobs.next()
+        {
+            job.token[..TOKEN_HEADER_LEN].fill(0);
+            let mut lane = Lane::new(job, TOKEN_HEADER_LEN);
+            lane.encryption.ready = lane.job.token.len() - TOKEN_HEADER_LEN - lane.job.keys.enctype().checksum_len();
+            lanes.push(lane);
+        }
+        if lanes.is_empty() {
+            return;
+        }
+        // SAFETY: each lane has a token of its own; the jobs are of one enctype.
+        unsafe { cts::step(kernels, &mut lanes, |lane| &mut lane.encryption) };
+        for lane in lanes.iter_mut() {
+            // The end exchanges two blocks, of which the first may be encrypted already: keep one back until then.
+            let sure = if lane.encryption.is_done() { lane.encryption.encrypted } else { lane.encryption.encrypted - 16 };
+            lane.region.ready = TOKEN_HEADER_LEN + sure;
+        }
+        // SAFETY: the regions lie in the jobs' tokens, which the lanes borrow.
+        unsafe { hashing::step(kernels, &mut lanes) };
+        give_up_finished(&mut lanes);
+    }
+}
+
+fn give_up_finished<D: Digest>(lanes: &mut Stack<Lane<'_, '_, D>, LANES_MAX>) {
+    for at in (0..lanes.len()).rev() {
+        if lanes[at].region.hashing.is_done() && lanes[at].encryption.is_done() {
+            lanes[at].finish();
+            lanes.swap_remove(at);
+        }
+    }
+}

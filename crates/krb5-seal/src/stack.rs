@@ -1,0 +1,45 @@
+//! A list with a bound, on the stack, whose unused room costs nothing to make.
+
+use std::mem::MaybeUninit;
+
+/// At most `N` values; none of them needs dropping.
+pub(crate) struct Stack<T, const N: usize> {
+    len: usize,
+    items: [MaybeUninit<T>; N],
+}
+
+impl<T, const N: usize> Stack<T, N> {
+    pub(crate) fn new() -> Stack<T, N> {
+        const { assert!(!std::mem::needs_drop::<T>()) };
+        Stack { len: 0, items: [const { MaybeUninit::uninit() }; N] }
+    }
+
+    /// Panics when full: callers bound what they push by `N`.
+    pub(crate) fn push(&mut self, item: T) {
+        self.items[self.len].write(item);
+        self.len += 1;
+    }
+
+    /// The last one takes the place of the one removed.
+    pub(crate) fn swap_remove(&mut self, at: usize) {
+        let last = self.len - 1;
+        self.items[..self.len].swap(at, last);
+        self.len = last;
+    }
+}
+
+impl<T, const N: usize> std::ops::Deref for Stack<T, N> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: the first `len` are initialised.
+        unsafe { self.items[..self.len].assume_init_ref() }
+    }
+}
+
+impl<T, const N: usize> std::ops::DerefMut for Stack<T, N> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: the first `len` are initialised.
+        unsafe { self.items[..self.len].assume_init_mut() }
+    }
+}
