@@ -1,0 +1,270 @@
+//! A real MIT KDC for tests: a realm of its own in a temporary directory, on a random port of loopback (and wherever else it is asked to listen), ended when dropped.
+//!
+//! Taken by its path by tests of several crates; needs the standard library and `tempfile`, and the packages krb5-kdc and krb5-user. Nothing of the system's own
+//! Kerberos is read or written: programs that shall belong to the realm are given [`Kdc::environment`], which differs by what a client may use ([`Client`]).
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// The realm.
+pub const REALM: &str = "VOUCH.TEST";
+
+/// Names of the four encryption types that are spoken, as krb5.conf(5) has them.
+pub const ENCTYPES: [&str; 4] =
+    ["aes128-cts-hmac-sha1-96", "aes256-cts-hmac-sha1-96", "aes128-cts-hmac-sha256-128", "aes256-cts-hmac-sha384-192"];
+
+/// A running KDC.
+pub struct Kdc {
+    dir: TempDir,
+    port: u16,
+    child: Child,
+}
+
+/// What a client of the realm is like: the contents of its krb5.conf. Two that differ need two names.
+#[derive(Clone, Copy)]
+pub struct Client<'a> {
+    /// Names the file.
+    pub name: &'a str,
+    /// The KDC's address as this client sees it.
+    pub kdc: IpAddr,
+    /// Encryption types that it takes, best first, with blanks between; all four if empty.
+    pub enctypes: &'a str,
+    /// How far clocks may differ, and so how long after its end a ticket is still taken, seconds.
+    pub clock_skew: u32,
+    /// More lines of the section `[libdefaults]`.
+    pub more: &'a str,
+    /// Lines of the realm's own part in `[realms]`: `auth_to_local = ...`.
+    pub realm: &'a str,
+}
+
+impl Default for Client<'_> {
+    fn default() -> Self {
+        Client { name: "krb5", kdc: Ipv4Addr::LOCALHOST.into(), enctypes: "", clock_skew: 300, more: "", realm: "" }
+    }
+}
+
+impl Kdc {
+    /// One on loopback. None, and a line that `script/test` counts, where the packages are missing.
+    pub fn start() -> Option<Kdc> {
+        Self::start_on(&[])
+    }
+
+    /// One that listens on these addresses too.
+    pub fn start_on(addresses: &[IpAddr]) -> Option<Kdc> {
+        for (program, package) in [("krb5kdc", "krb5-kdc"), ("kadmin.local", "krb5-kdc"), ("kinit", "krb5-user")] {
+            if find(program).is_none() {
+                println!("skipped: needs the package {package}");
+                return None;
+            }
+        }
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let blank = Command::new("true").spawn().expect("true(1)");
+        let mut kdc = Kdc { dir, port: 0, child: blank };
+        for name in ["replay", "caches", "keytabs"] {
+            std::fs::create_dir(kdc.path(name)).expect("a directory");
+        }
+        kdc.write_profile(addresses);
+        kdc.ok("kdb5_util", &["create", "-s", "-r", REALM, "-P", "master password"], "");
+        // Another process may take a port between its choice and its use: then another one is chosen.
+        for _ in 0..20 {
+            kdc.port = free_port();
+            kdc.write_profile(addresses);
+            let log = std::fs::File::create(kdc.path("kdc.out")).expect("a file");
+            let mut command = kdc.program("krb5kdc");
+            command.arg("-n").stdout(log.try_clone().expect("a file")).stderr(log);
+            let _ = kdc.child.wait();
+            kdc.child = command.spawn().expect("krb5kdc is there");
+            if kdc.listens() {
+                return Some(kdc);
+            }
+        }
+        panic!("the KDC does not start: {}", std::fs::read_to_string(kdc.path("kdc.out")).unwrap_or_default());
+    }
+
+    /// The port, of TCP alone.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A path in the realm's directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a client's krb5.conf and returns its path.
+    pub fn client(&self, client: &Client<'_>) -> PathBuf {
+        let Client { name, kdc, enctypes, clock_skew, more, realm } = client;
+        let enctypes = if enctypes.is_empty() { ENCTYPES.join(" ") } else { (*enctypes).to_owned() };
+        let port = self.port;
+        let kdc = match kdc {
+            IpAddr::V4(v4) => v4.to_string(),
+            IpAddr::V6(v6) => format!("[{v6}]"),
+        };
+        let text = format!(
+            "[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n dns_canonicalize_hostname = false\n rdns = false\n \
+             udp_preference_limit = 1\n clockskew = {clock_skew}\n permitted_enctypes = {enctypes}\n default_tkt_enctypes = {enctypes}\n \
+             default_tgs_enctypes = {enctypes}\n{more}\n\
+             [realms]\n {REALM} = {{\n  kdc = {kdc}:{port}\n{realm}\n }}\n\
+             [domain_realm]\n .vouch.test = {REALM}\n vouch.test = {REALM}\n localhost = {REALM}\n"
+        );
+        let path = self.path(&format!("{name}.conf"));
+        std::fs::write(&path, text).expect("a file");
+        path
+    }
+
+    /// What a program's environment must have to belong to the realm, as the client of this name.
+    pub fn environment(&self, client: &str) -> Vec<(&'static str, OsString)> {
+        vec![
+            ("KRB5_CONFIG", self.path(&format!("{client}.conf")).into()),
+            ("KRB5_KDC_PROFILE", self.path("kdc.profile").into()),
+            ("KRB5RCACHEDIR", self.path("replay").into()),
+            ("KRB5CCNAME", self.ccache("default").into()),
+            ("KRB5_KTNAME", self.path("keytabs/none").into()),
+            ("KRB5_CLIENT_KTNAME", self.path("keytabs/none").into()),
+        ]
+    }
+
+    /// Adds principals with random keys of all four encryption types.
+    pub fn add(&self, principals: &[&str]) {
+        self.add_with(principals, "");
+    }
+
+    /// Likewise, with options of kadmin(1)'s `addprinc`: `-maxlife 5s`, `-e aes256-cts-hmac-sha384-192:normal`.
+    pub fn add_with(&self, principals: &[&str], options: &str) {
+        let lines: String = principals.iter().map(|principal| format!("addprinc -randkey {options} {principal}\n")).collect();
+        let said = self.kadmin(&lines);
+        assert_eq!(said.matches("created.").count(), principals.len(), "{said}");
+    }
+
+    /// Gives a principal new keys: keytabs that were written before are out of date.
+    pub fn rekey(&self, principal: &str) {
+        let said = self.kadmin(&format!("cpw -randkey {principal}\n"));
+        assert!(said.contains("randomized"), "{said}");
+    }
+
+    /// Writes a keytab of this name with the present keys of these principals; what is there already stays.
+    pub fn keytab(&self, name: &str, principals: &[&str]) -> PathBuf {
+        let path = self.path("keytabs").join(name);
+        self.kadmin(&format!("ktadd -norandkey -k {} {}\n", path.display(), principals.join(" ")));
+        assert!(path.exists(), "{} was not written", path.display());
+        path
+    }
+
+    /// Runs commands of kadmin.local, a line each, and returns what it said.
+    pub fn kadmin(&self, lines: &str) -> String {
+        let out = self.run("kadmin.local", &["-r", REALM], lines);
+        format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+    }
+
+    /// The name of a credential cache.
+    pub fn ccache(&self, name: &str) -> String {
+        format!("FILE:{}", self.path("caches").join(name).display())
+    }
+
+    /// Gets a ticket from a keytab into the cache of this name, which is returned; more options of kinit(1): `-l 5s`.
+    pub fn kinit(&self, client: &str, principal: &str, keytab: &Path, cache: &str, options: &[&str]) -> String {
+        let cache = self.ccache(cache);
+        let keytab = keytab.to_str().expect("a path in text");
+        let mut command = self.program_as("kinit", client);
+        let out = command.args(options).args(["-k", "-t", keytab, "-c", &cache, principal]).output().expect("kinit is there");
+        assert!(out.status.success(), "kinit {principal}: {}", String::from_utf8_lossy(&out.stderr));
+        cache
+    }
+
+    /// A program that belongs to the realm, as the client of this name.
+    pub fn program_as(&self, program: &str, client: &str) -> Command {
+        let mut command = Command::new(find(program).unwrap_or_else(|| program.into()));
+        command.envs(self.environment(client)).env("LC_ALL", "C").stdin(Stdio::null());
+        command
+    }
+
+    fn program(&self, program: &str) -> Command {
+        self.program_as(program, "kdc")
+    }
+
+    /// Configuration of the KDC, and that of ordinary clients. The KDC's own clock is not off: it takes no ticket after its end.
+    fn write_profile(&self, addresses: &[IpAddr]) {
+        self.client(&Client::default());
+        self.client(&Client { name: "kdc", clock_skew: 1, ..Client::default() });
+        let listen: Vec<String> = std::iter::once(&IpAddr::from(Ipv4Addr::LOCALHOST))
+            .chain(addresses)
+            .map(|address| match address {
+                IpAddr::V4(v4) => format!("{v4}:{}", self.port),
+                IpAddr::V6(v6) => format!("[{v6}]:{}", self.port),
+            })
+            .collect();
+        let path = |name: &str| self.path(name).display().to_string();
+        let keys: Vec<String> = ENCTYPES.iter().rev().map(|enctype| format!("{enctype}:normal")).collect();
+        let text = format!(
+            "[kdcdefaults]\n kdc_listen = \"\"\n kdc_tcp_listen = {}\n\
+             [realms]\n {REALM} = {{\n  database_name = {}\n  key_stash_file = {}\n  acl_file = {}\n  max_life = 24h\n  max_renewable_life = 7d\n  \
+             supported_enctypes = {}\n }}\n\
+             [logging]\n kdc = FILE:{}\n default = FILE:{}\n",
+            listen.join(" "),
+            path("principal"),
+            path("stash"),
+            path("acl"),
+            keys.join(" "),
+            path("kdc.log"),
+            path("kdc.log"),
+        );
+        std::fs::write(self.path("kdc.profile"), text).expect("a file");
+    }
+
+    /// Waits until it answers; false if it has ended instead.
+    fn listens(&mut self) -> bool {
+        let end = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < end {
+            if self.child.try_wait().expect("a child of ours").is_some() {
+                return false;
+            }
+            if TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_ok() {
+                // Somebody else may listen there, and the KDC be about to find out.
+                std::thread::sleep(Duration::from_millis(20));
+                return self.child.try_wait().expect("a child of ours").is_none();
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        false
+    }
+
+    fn run(&self, program: &str, args: &[&str], input: &str) -> Output {
+        let mut command = self.program(program);
+        let mut child =
+            command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it is there");
+        child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("it reads");
+        child.wait_with_output().expect("it was started")
+    }
+
+    fn ok(&self, program: &str, args: &[&str], input: &str) {
+        let out = self.run(program, args, input);
+        assert!(out.status.success(), "{program}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+}
+
+impl Drop for Kdc {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where a program is: not every caller's PATH has the administrator's directories.
+fn find(program: &str) -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/sbin", "/sbin", "/usr/bin"].map(PathBuf::from);
+    std::env::split_paths(&paths).chain(more).map(|dir| dir.join(program)).find(|path| path.is_file())
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback");
+    listener.local_addr().expect("bound").port()
+}

@@ -1,0 +1,63 @@
+//! The realm itself: what the other tests take for granted of it.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::kdc::{Client, ENCTYPES, Kdc};
+
+fn output(mut command: Command) -> (bool, String) {
+    let out = command.output().expect("it is there");
+    (out.status.success(), format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)))
+}
+
+/// Asks for a ticket of the server's and tells what klist(1) says of it.
+fn service_ticket(kdc: &Kdc, client: &str, cache: &str) -> (bool, String) {
+    let mut kvno = kdc.program_as("kvno", client);
+    kvno.env("KRB5CCNAME", cache).arg("nfs/localhost");
+    let (good, said) = output(kvno);
+    let mut klist = kdc.program_as("klist", client);
+    klist.env("KRB5CCNAME", cache).arg("-e");
+    (good, said + &output(klist).1)
+}
+
+#[test]
+fn each_encryption_type_is_a_session_key() {
+    let Some(kdc) = Kdc::start() else { return };
+    kdc.add(&["alice", "nfs/localhost"]);
+    let keytab = kdc.keytab("alice", &["alice"]);
+    for enctype in ENCTYPES {
+        kdc.client(&Client { name: enctype, enctypes: enctype, ..Client::default() });
+        let cache = kdc.kinit(enctype, "alice", &keytab, enctype, &[]);
+        let (good, said) = service_ticket(&kdc, enctype, &cache);
+        let service = said.split("nfs/localhost@VOUCH.TEST\n").nth(1).unwrap_or_default();
+        assert!(good && service.contains(&format!("Etype (skey, tkt): {enctype},")), "{said}");
+    }
+}
+
+#[test]
+fn a_short_ticket_really_expires() {
+    let Some(kdc) = Kdc::start() else { return };
+    kdc.add(&["alice", "nfs/localhost"]);
+    let keytab = kdc.keytab("alice", &["alice"]);
+    kdc.client(&Client { name: "strict", clock_skew: 1, ..Client::default() });
+    let cache = kdc.kinit("strict", "alice", &keytab, "short", &["-l", "3s"]);
+    assert!(service_ticket(&kdc, "strict", &cache).0);
+    let end = Instant::now() + Duration::from_secs(60);
+    while service_ticket(&kdc, "strict", &cache).0 {
+        assert!(Instant::now() < end, "the ticket does not expire");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn new_keys_put_a_keytab_out_of_date() {
+    let Some(kdc) = Kdc::start() else { return };
+    kdc.add(&["alice"]);
+    let old = kdc.keytab("old", &["alice"]);
+    kdc.rekey("alice");
+    let mut kinit = kdc.program_as("kinit", "krb5");
+    kinit.args(["-k", "-t", old.to_str().unwrap(), "-c", &kdc.ccache("old"), "alice"]);
+    assert!(!output(kinit).0);
+    let new = kdc.keytab("new", &["alice"]);
+    kdc.kinit("krb5", "alice", &new, "new", &[]);
+}
