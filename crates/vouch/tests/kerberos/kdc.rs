@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The realm.
-pub const REALM: &str = "VOUCH.TEST";
+pub(crate) const REALM: &str = "VOUCH.TEST";
 
 /// Names of the four encryption types that are spoken, as krb5.conf(5) has them.
-pub const ENCTYPES: [&str; 4] =
+pub(crate) const ENCTYPES: [&str; 4] =
     ["aes128-cts-hmac-sha1-96", "aes256-cts-hmac-sha1-96", "aes128-cts-hmac-sha256-128", "aes256-cts-hmac-sha384-192"];
 
 /// A running KDC.
-pub struct Kdc {
+pub(crate) struct Kdc {
     dir: TempDir,
     port: u16,
     child: Child,
@@ -29,19 +29,19 @@ pub struct Kdc {
 
 /// What a client of the realm is like: the contents of its krb5.conf. Two that differ need two names.
 #[derive(Clone, Copy)]
-pub struct Client<'a> {
+pub(crate) struct Client<'a> {
     /// Names the file.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// The KDC's address as this client sees it.
-    pub kdc: IpAddr,
+    pub(crate) kdc: IpAddr,
     /// Encryption types that it takes, best first, with blanks between; all four if empty.
-    pub enctypes: &'a str,
+    pub(crate) enctypes: &'a str,
     /// How far clocks may differ, and so how long after its end a ticket is still taken, seconds.
-    pub clock_skew: u32,
+    pub(crate) clock_skew: u32,
     /// More lines of the section `[libdefaults]`.
-    pub more: &'a str,
+    pub(crate) more: &'a str,
     /// Lines of the realm's own part in `[realms]`: `auth_to_local = ...`.
-    pub realm: &'a str,
+    pub(crate) realm: &'a str,
 }
 
 impl Default for Client<'_> {
@@ -52,12 +52,12 @@ impl Default for Client<'_> {
 
 impl Kdc {
     /// One on loopback. None, and a line that `script/test` counts, where the packages are missing.
-    pub fn start() -> Option<Kdc> {
+    pub(crate) fn start() -> Option<Kdc> {
         Self::start_on(&[])
     }
 
     /// One that listens on these addresses too.
-    pub fn start_on(addresses: &[IpAddr]) -> Option<Kdc> {
+    pub(crate) fn start_on(addresses: &[IpAddr]) -> Option<Kdc> {
         for (program, package) in [("krb5kdc", "krb5-kdc"), ("kadmin.local", "krb5-kdc"), ("kinit", "krb5-user")] {
             if find(program).is_none() {
                 println!("skipped: needs the package {package}");
@@ -89,17 +89,17 @@ impl Kdc {
     }
 
     /// The port, of TCP alone.
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
     /// A path in the realm's directory.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// Writes a client's krb5.conf and returns its path.
-    pub fn client(&self, client: &Client<'_>) -> PathBuf {
+    pub(crate) fn client(&self, client: &Client<'_>) -> PathBuf {
         let Client { name, kdc, enctypes, clock_skew, more, realm } = client;
         let enctypes = if enctypes.is_empty() { ENCTYPES.join(" ") } else { (*enctypes).to_owned() };
         let port = self.port;
@@ -120,7 +120,7 @@ impl Kdc {
     }
 
     /// What a program's environment must have to belong to the realm, as the client of this name.
-    pub fn environment(&self, client: &str) -> Vec<(&'static str, OsString)> {
+    pub(crate) fn environment(&self, client: &str) -> Vec<(&'static str, OsString)> {
         vec![
             ("KRB5_CONFIG", self.path(&format!("{client}.conf")).into()),
             ("KRB5_KDC_PROFILE", self.path("kdc.profile").into()),
@@ -132,25 +132,25 @@ impl Kdc {
     }
 
     /// Adds principals with random keys of all four encryption types.
-    pub fn add(&self, principals: &[&str]) {
+    pub(crate) fn add(&self, principals: &[&str]) {
         self.add_with(principals, "");
     }
 
     /// Likewise, with options of kadmin(1)'s `addprinc`: `-maxlife 5s`, `-e aes256-cts-hmac-sha384-192:normal`.
-    pub fn add_with(&self, principals: &[&str], options: &str) {
+    pub(crate) fn add_with(&self, principals: &[&str], options: &str) {
         let lines: String = principals.iter().map(|principal| format!("addprinc -randkey {options} {principal}\n")).collect();
         let said = self.kadmin(&lines);
         assert_eq!(said.matches("created.").count(), principals.len(), "{said}");
     }
 
     /// Gives a principal new keys: keytabs that were written before are out of date.
-    pub fn rekey(&self, principal: &str) {
+    pub(crate) fn rekey(&self, principal: &str) {
         let said = self.kadmin(&format!("cpw -randkey {principal}\n"));
         assert!(said.contains("randomized"), "{said}");
     }
 
     /// Writes a keytab of this name with the present keys of these principals; what is there already stays.
-    pub fn keytab(&self, name: &str, principals: &[&str]) -> PathBuf {
+    pub(crate) fn keytab(&self, name: &str, principals: &[&str]) -> PathBuf {
         let path = self.path("keytabs").join(name);
         self.kadmin(&format!("ktadd -norandkey -k {} {}\n", path.display(), principals.join(" ")));
         assert!(path.exists(), "{} was not written", path.display());
@@ -158,18 +158,18 @@ impl Kdc {
     }
 
     /// Runs commands of kadmin.local, a line each, and returns what it said.
-    pub fn kadmin(&self, lines: &str) -> String {
+    pub(crate) fn kadmin(&self, lines: &str) -> String {
         let out = self.run("kadmin.local", &["-r", REALM], lines);
         format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
     }
 
     /// The name of a credential cache.
-    pub fn ccache(&self, name: &str) -> String {
+    pub(crate) fn ccache(&self, name: &str) -> String {
         format!("FILE:{}", self.path("caches").join(name).display())
     }
 
     /// Gets a ticket from a keytab into the cache of this name, which is returned; more options of kinit(1): `-l 5s`.
-    pub fn kinit(&self, client: &str, principal: &str, keytab: &Path, cache: &str, options: &[&str]) -> String {
+    pub(crate) fn kinit(&self, client: &str, principal: &str, keytab: &Path, cache: &str, options: &[&str]) -> String {
         let cache = self.ccache(cache);
         let keytab = keytab.to_str().expect("a path in text");
         let mut command = self.program_as("kinit", client);
@@ -179,7 +179,7 @@ impl Kdc {
     }
 
     /// A program that belongs to the realm, as the client of this name.
-    pub fn program_as(&self, program: &str, client: &str) -> Command {
+    pub(crate) fn program_as(&self, program: &str, client: &str) -> Command {
         let mut command = Command::new(find(program).unwrap_or_else(|| program.into()));
         command.envs(self.environment(client)).env("LC_ALL", "C").stdin(Stdio::null());
         command
