@@ -1,0 +1,109 @@
+//! The server's side: clients' tokens against the keys of a keytab.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use vouch_krb5_seal::{ContextKeys, Enctype, Role};
+use vouch_rpcsec_gss::{Accept, Acceptor, EstablishedContext};
+
+use crate::Fault;
+use crate::fault::Side;
+use crate::ffi::{Context, Cred, Exchange, Gss, Lucid, Status, Usage};
+use crate::ticket::{Ticket, old_name};
+
+/// Accepts contexts by the keys of a keytab: any key of it whose principal is of the service that was named, so that one server answers to several host names and in
+/// several realms. A keytab that is written anew is read anew.
+pub struct MitAcceptor {
+    gss: &'static Gss,
+    cred: Cred,
+    service: String,
+}
+
+/// What is kept between two exchanges.
+pub struct Partial(Context);
+
+impl MitAcceptor {
+    /// With this keytab, or the system's (`KRB5_KTNAME`, `default_keytab_name` of krb5.conf), for principals `service/...`: `nfs`.
+    ///
+    /// # Errors
+    /// Without the library, or a keytab that can be read and holds a key.
+    pub fn new(keytab: Option<&Path>, service: &str) -> Result<Self, Fault> {
+        let gss = Gss::get().map_err(Fault::no_library)?;
+        let mut stores = Vec::new();
+        let mut of = String::from("the system's keytab");
+        if let Some(path) = keytab {
+            let path_bytes = CString::new(path.as_os_str().as_bytes())
+                .map_err(|_| Fault::refused("the keytab's path holds a zero byte".into(), "name another"))?;
+            stores.push(("keytab", path_bytes));
+            of = path.display().to_string();
+        }
+        let cred = gss.acquire(None, Usage::Accept, &stores).map_err(|status| Fault::of(gss, &of, status, Side::Server))?;
+        Ok(Self { gss, cred, service: format!("{service}/") })
+    }
+
+    fn established(&self, context: Context) -> Result<EstablishedContext, Fault> {
+        let failed = |doing| move |status: Status| Fault::of(self.gss, doing, status, Side::Server);
+        let parties = context.parties().map_err(failed("names of a context"))?;
+        if !parties.acceptor.starts_with(&self.service) {
+            let what = format!("{} called {}, which is not {}HOST", parties.initiator, parties.acceptor, self.service);
+            return Err(Fault::refused(what, "mount by a name whose nfs/HOST the keytab has"));
+        }
+        let lucid = context.export().map_err(failed("keys of a context"))?;
+        let (token_seq, lifetime_s) = (lucid.send_seq, lifetime_s(&lucid));
+        let keys = keys(lucid, Role::Acceptor).map_err(|old| {
+            let what = format!("{} called {} with {old}, which is not taken", parties.initiator, parties.acceptor);
+            Fault::refused(
+                what,
+                "allow AES: give nfs/HOST AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), and the client too",
+            )
+        })?;
+        Ok(EstablishedContext {
+            keys: Arc::new(keys),
+            principal: parties.initiator.into(),
+            service: parties.acceptor.into(),
+            lifetime_s,
+            token_seq,
+        })
+    }
+}
+
+impl Acceptor for MitAcceptor {
+    type Partial = Partial;
+
+    fn accept(&self, partial: Option<Partial>, token: &[u8]) -> Accept<Partial> {
+        let mut context = partial.map(|partial| partial.0);
+        let (outcome, answer) = self.gss.accept(&mut context, &self.cred, token);
+        let fault = match (outcome, context) {
+            (Ok(Exchange::Complete), Some(context)) => match self.established(context) {
+                Ok(context) => return Accept::Established { context, token: answer },
+                Err(fault) => fault,
+            },
+            (Ok(Exchange::Continue), Some(context)) => return Accept::Continue { partial: Partial(context), token: answer },
+            (Ok(_), None) => Fault::refused("the Kerberos library gave no context".into(), "report it"),
+            (Err(status), _) => {
+                let doing =
+                    Ticket::of_token(token).map_or_else(|| "a token that is no Kerberos ticket".into(), |ticket| ticket.to_string());
+                Fault::of(self.gss, &doing, status, Side::Server)
+            }
+        };
+        Accept::Failed { major: fault.major, minor: fault.minor, token: answer, reason: fault.to_string() }
+    }
+}
+
+/// How long the ticket is still good. The library's own figure has the allowed clock skew on top.
+pub(crate) fn lifetime_s(lucid: &Lucid) -> u64 {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    lucid.end_s.saturating_sub(now_s)
+}
+
+/// The keys of a context; the name of what it uses if that is too old.
+pub(crate) fn keys(lucid: Lucid, role: Role) -> Result<ContextKeys, String> {
+    if lucid.old {
+        return Err(old_name(lucid.enctype));
+    }
+    let enctype = Enctype::try_from(lucid.enctype).map_err(|_| old_name(lucid.enctype))?;
+    ContextKeys::new(enctype, &lucid.key, role, lucid.acceptor_subkey).map_err(|error| error.to_string())
+}

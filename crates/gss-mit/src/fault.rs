@@ -1,0 +1,86 @@
+//! Why Kerberos failed, in one line: what the library says, and what cures it.
+
+use crate::ffi::{Gss, Status};
+
+/// A failure of the Kerberos library, for people.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}{}", cure.map(|cure| format!("; cure: {cure}")).unwrap_or_default())]
+pub struct Fault {
+    /// What failed, in the library's words.
+    pub what: String,
+    /// What an administrator or a user can do, where it is known.
+    pub cure: Option<&'static str>,
+    /// GSS-API's status (RFC 2744, section 3.9.1).
+    pub major: u32,
+    /// The mechanism's own status.
+    pub minor: u32,
+}
+
+impl Fault {
+    /// What a call of the library came to; to be asked by the thread that called.
+    pub(crate) fn of(gss: &'static Gss, doing: &str, status: Status, side: Side) -> Self {
+        let what = format!("{doing}: {}", gss.explain(status));
+        Self { what, cure: cure(status, side), major: status.major, minor: status.minor }
+    }
+
+    /// The library isn't there.
+    pub(crate) fn no_library(reason: &str) -> Self {
+        let cure = Some("install MIT Kerberos (Debian: libgssapi-krb5-2)");
+        Self { what: format!("the Kerberos library can't be loaded: {reason}"), cure, major: FAILURE, minor: 0 }
+    }
+
+    /// A refusal of our own.
+    pub(crate) fn refused(what: String, cure: &'static str) -> Self {
+        Self { what, cure: Some(cure), major: FAILURE, minor: 0 }
+    }
+}
+
+/// Whose side failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Server,
+    Client,
+}
+
+/// `GSS_S_FAILURE`.
+pub(crate) const FAILURE: u32 = 13 << 16;
+/// `GSS_S_NO_CRED`.
+const NO_CRED: u32 = 7 << 16;
+/// `GSS_S_CREDENTIALS_EXPIRED`.
+const CREDENTIALS_EXPIRED: u32 = 11 << 16;
+
+/// What helps, by the codes of krb5.h.
+fn cure(status: Status, side: Side) -> Option<&'static str> {
+    const BASE: i32 = -1_765_328_384;
+    let by_code = match status.minor as i32 - BASE {
+        37 => Some("set the clocks of client, server and KDC by NTP, or raise clockskew in krb5.conf"),
+        32 => Some("the client's ticket has ended: kinit again, or have the client renew it before"),
+        33 => Some("the ticket is not valid yet: set the clocks of client and KDC by NTP"),
+        34 => Some(
+            "the same authenticator came twice: a replay, or two clients sharing a clock and a ticket; it is refused and the client asks again",
+        ),
+        // The key that the ticket is for is not in the keytab, in this version or at all.
+        31 | 35 | 41 | 44 | 45 | 181 | 230 => Some(
+            "the keytab lacks this key: write the present keys of the service to it (kadmin: ktadd -norandkey -k KEYTAB nfs/HOST), then let clients get new tickets (kdestroy, kinit)",
+        ),
+        14 | 150 | 188 | 236 => Some(
+            "old enctypes are not taken: give the principal AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), or allow AES in permitted_enctypes of krb5.conf",
+        ),
+        6 | 7 => Some(
+            "the KDC doesn't know that name: create the principal (kadmin: addprinc -randkey nfs/HOST), or mount by the name that the keytab has",
+        ),
+        24 => Some("the key or the password is wrong: write the keytab anew"),
+        23 | 1 => Some("the principal or its password has expired: ask the KDC's administrator"),
+        141 | 195 => Some("there is no ticket: kinit"),
+        154 | 156 | 220 => Some("the KDC doesn't answer: look at [realms] in krb5.conf, and at the network"),
+        184 => Some("the keytab can't be read: look at its path and rights"),
+        164..=172 => Some("the replay cache can't be written: look at rights and room of /var/tmp, or set KRB5RCACHEDIR"),
+        _ => None,
+    };
+    by_code.or(match (status.major & 0x00ff_0000, side) {
+        (NO_CRED, Side::Server) => Some("the keytab is missing, unreadable or empty: give --keytab FILE with the keys of nfs/HOST"),
+        (NO_CRED, Side::Client) => Some("there is no ticket: kinit, or name a keytab"),
+        (CREDENTIALS_EXPIRED, _) => Some("the ticket has ended: kinit again"),
+        _ => None,
+    })
+}

@@ -1,0 +1,92 @@
+//! The client's side: tokens from a ticket in a credential cache, or from a keytab.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use vouch_krb5_seal::Role;
+use vouch_rpcsec_gss::{EstablishedClient, InitStep, Initiator};
+
+use crate::Fault;
+use crate::acceptor::{keys, lifetime_s};
+use crate::fault::Side;
+use crate::ffi::{Context, Cred, Exchange, Gss, Name, NameForm, Usage};
+
+/// Who calls, and where the tickets come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientSource {
+    /// The caller: `alice@EXAMPLE.ORG`; the cache's own, or the keytab's first, if none.
+    pub principal: Option<String>,
+    /// The credential cache, as `KRB5CCNAME` has it; the system's if none.
+    pub ccache: Option<String>,
+    /// A keytab to get tickets by, without a cache.
+    pub keytab: Option<PathBuf>,
+}
+
+/// Makes one context with a service. Asks the KDC: it may sleep for seconds.
+pub struct MitInitiator {
+    gss: &'static Gss,
+    cred: Cred,
+    target: Name,
+    context: Option<Context>,
+    doing: String,
+}
+
+impl MitInitiator {
+    /// For `service`: a principal if it holds a slash (`nfs/host.example.org@EXAMPLE.ORG`), else `nfs@host.example.org`.
+    ///
+    /// # Errors
+    /// Without the library, or a ticket.
+    pub fn new(service: &str, source: &ClientSource) -> Result<Self, Fault> {
+        let gss = Gss::get().map_err(Fault::no_library)?;
+        let form = if service.contains('/') { NameForm::Principal } else { NameForm::HostBased };
+        let failed = |doing: &str, status| Fault::of(gss, doing, status, Side::Client);
+        let target = gss.name(service, form).map_err(|status| failed(service, status))?;
+        let zero = |_| Fault::refused("a name or path holds a zero byte".into(), "name another");
+        let mut stores = Vec::new();
+        if let Some(keytab) = &source.keytab {
+            stores.push(("client_keytab", CString::new(keytab.as_os_str().as_bytes()).map_err(zero)?));
+        }
+        match (&source.ccache, &source.keytab) {
+            (Some(ccache), _) => stores.push(("ccache", CString::new(ccache.as_str()).map_err(zero)?)),
+            (None, Some(_)) => {
+                // A cache of its own, in memory: the system's may be another principal's.
+                static NEXT: AtomicU64 = AtomicU64::new(0);
+                let name = format!("MEMORY:vouch-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+                stores.push(("ccache", CString::new(name).map_err(zero)?));
+            }
+            (None, None) => {}
+        }
+        let who = source.principal.as_deref().unwrap_or("the ticket at hand");
+        let name = source.principal.as_deref().map(|text| gss.name(text, NameForm::Principal));
+        let name = name.transpose().map_err(|status| failed(who, status))?;
+        let cred = gss.acquire(name.as_ref(), Usage::Initiate, &stores).map_err(|status| failed(who, status))?;
+        Ok(Self { gss, cred, target, context: None, doing: format!("{who} for {service}") })
+    }
+}
+
+impl Initiator for MitInitiator {
+    type Error = Fault;
+
+    fn step(&mut self, token: Option<&[u8]>) -> Result<InitStep, Fault> {
+        // RFC 2743, section 1.2.9: mutual authentication, confidentiality and integrity. RFC 2203, section 5.2.2: the window is RPC's, so neither
+        // replay nor sequence detection is asked for.
+        const FLAGS: u32 = 2 | 16 | 32;
+        let (outcome, answer) = self.gss.init(&mut self.context, &self.cred, &self.target, FLAGS, token);
+        let failed = |status| Fault::of(self.gss, &self.doing, status, Side::Client);
+        if outcome.map_err(failed)? == Exchange::Continue {
+            return Ok(InitStep::Continue { token: answer });
+        }
+        let none = || Fault::refused("the Kerberos library gave no context".into(), "report it");
+        let context = self.context.take().ok_or_else(none)?;
+        let lucid = context.export().map_err(failed)?;
+        let (token_seq, lifetime_s) = (lucid.send_seq, lifetime_s(&lucid));
+        let keys = keys(lucid, Role::Initiator).map_err(|old| {
+            Fault::refused(format!("{}: the KDC gave a key of {old}, which is not taken", self.doing), "give the service AES keys")
+        })?;
+        let token = Some(answer).filter(|token| !token.is_empty());
+        Ok(InitStep::Established { context: EstablishedClient { keys: Arc::new(keys), lifetime_s, token_seq }, token })
+    }
+}

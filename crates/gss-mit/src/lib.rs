@@ -1,0 +1,41 @@
+//! Kerberos V5 contexts by the system's MIT library: its keytabs, replay cache, name rules and policy. What it has established is exported, and messages are then
+//! protected in-process (`vouch-krb5-seal`).
+//!
+//! The library is found at run time: a build needs no headers, and a program starts where no Kerberos is installed. Every call may sleep: it reads files, and a client's
+//! asks the KDC.
+
+mod acceptor;
+mod fault;
+mod ffi;
+mod initiator;
+mod ticket;
+
+pub use acceptor::{MitAcceptor, Partial};
+pub use fault::Fault;
+pub use initiator::{ClientSource, MitInitiator};
+
+use ffi::{Gss, NameForm};
+
+/// Whether the library is there.
+///
+/// # Errors
+/// If it isn't, with the cure.
+pub fn available() -> Result<(), Fault> {
+    Gss::get().map(drop).map_err(Fault::no_library)
+}
+
+/// The name on this machine of a principal's user, by the rules of krb5.conf (`auth_to_local`, plugins). None if there is none.
+///
+/// # Errors
+/// Without the library, or if the principal can't be read.
+pub fn local_name(principal: &str) -> Result<Option<String>, Fault> {
+    let gss = Gss::get().map_err(Fault::no_library)?;
+    let name = gss.name(principal, NameForm::Principal).map_err(|status| Fault::of(gss, principal, status, fault::Side::Server))?;
+    Ok(name.local().ok().filter(|local| !local.is_empty()))
+}
+
+/// Reads a client's token as the messages about it do; for fuzzing.
+#[doc(hidden)]
+pub fn describe_token(token: &[u8]) -> Option<String> {
+    ticket::Ticket::of_token(token).map(|ticket| ticket.to_string())
+}

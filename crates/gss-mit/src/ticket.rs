@@ -1,0 +1,172 @@
+//! What an AP-REQ says in clear of its ticket: for which service it is, and under which key. It proves nothing and serves messages to the administrator alone.
+
+use vouch_krb5_seal::Enctype;
+
+/// The clear part of a ticket (RFC 4120, section 5.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    /// The service, with its realm.
+    pub(crate) service: String,
+    /// Enctype of the service's key.
+    pub(crate) enctype: i32,
+    /// Version of the service's key, if it is told.
+    pub(crate) kvno: Option<u32>,
+}
+
+impl Ticket {
+    /// Reads an initial context token (RFC 4121, section 4.1) as far as is needed. None if it is not one.
+    pub(crate) fn of_token(token: &[u8]) -> Option<Ticket> {
+        // [APPLICATION 0] { mechanism, 01 00, AP-REQ }.
+        let (_, token) = element(token, 0x60)?;
+        let after = element_any(token)?.2;
+        let request = after.strip_prefix(&[1, 0]).unwrap_or(after);
+        let (_, fields) = element(request, 0x6e).and_then(|(_, body)| element(body, 0x30))?;
+        let ticket = field(fields, 3)?;
+        let (_, fields) = element(ticket, 0x61).and_then(|(_, body)| element(body, 0x30))?;
+        let realm = text(element(field(fields, 1)?, 0x1b)?.1);
+        let name = element(field(fields, 2)?, 0x30)?.1;
+        let mut parts = element(field(name, 1)?, 0x30)?.1;
+        let mut service = String::new();
+        while let Some((tag, part, rest)) = element_any(parts) {
+            if tag != 0x1b || service.len() > TEXT_LEN_MAX {
+                return None;
+            }
+            if !service.is_empty() {
+                service.push('/');
+            }
+            service.push_str(&text(part));
+            parts = rest;
+        }
+        let sealed = element(field(fields, 3)?, 0x30)?.1;
+        let enctype = integer(element(field(sealed, 0)?, 0x02)?.1)?;
+        let kvno = field(sealed, 1).and_then(|body| integer(element(body, 0x02)?.1)).map(|kvno| kvno as u32);
+        Some(Ticket { service: format!("{service}@{realm}"), enctype, kvno })
+    }
+}
+
+impl std::fmt::Display for Ticket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "a ticket for {} (", self.service)?;
+        match Enctype::try_from(self.enctype) {
+            Ok(enctype) => write!(f, "{enctype}")?,
+            Err(_) => write!(f, "{}", old_name(self.enctype))?,
+        }
+        match self.kvno {
+            Some(kvno) => write!(f, ", kvno {kvno})"),
+            None => write!(f, ")"),
+        }
+    }
+}
+
+/// Names of enctypes that aren't taken.
+pub(crate) fn old_name(enctype: i32) -> String {
+    match enctype {
+        1..=3 => "single DES".into(),
+        16 => "des3-cbc-sha1".into(),
+        23 => "arcfour-hmac".into(),
+        24 => "arcfour-hmac-exp".into(),
+        25 => "camellia128-cts-cmac".into(),
+        26 => "camellia256-cts-cmac".into(),
+        other => format!("enctype {other}"),
+    }
+}
+
+/// Names end up in the log: what isn't printable doesn't.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_LEN_MAX)]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+const TEXT_LEN_MAX: usize = 256;
+
+/// Tag, contents, and what follows, of the DER element at the front.
+fn element_any(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (&tag, rest) = bytes.split_first()?;
+    let (&first, rest) = rest.split_first()?;
+    let (len, rest) = match first {
+        0..0x80 => (usize::from(first), rest),
+        0x81..=0x84 => {
+            let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
+            (digits.iter().fold(0, |len, &digit| len << 8 | usize::from(digit)), rest)
+        }
+        _ => return None,
+    };
+    let (body, rest) = rest.split_at_checked(len)?;
+    Some((tag, body, rest))
+}
+
+/// The element at the front, if it has this tag: what follows, and its contents.
+fn element(bytes: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
+    element_any(bytes).filter(|(found, ..)| *found == tag).map(|(_, body, rest)| (rest, body))
+}
+
+/// The contents of the field with this number, context-specific and constructed.
+fn field(mut fields: &[u8], number: u8) -> Option<&[u8]> {
+    while let Some((tag, body, rest)) = element_any(fields) {
+        if tag == 0xa0 | number {
+            return Some(body);
+        }
+        fields = rest;
+    }
+    None
+}
+
+fn integer(bytes: &[u8]) -> Option<i32> {
+    let (&first, _) = bytes.split_first()?;
+    (bytes.len() <= 4).then(|| bytes.iter().fold(if first & 0x80 != 0 { -1 } else { 0 }, |value, &byte| value << 8 | i32::from(byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+        let body = parts.concat();
+        let mut bytes = vec![tag];
+        match body.len() {
+            0..128 => bytes.push(body.len() as u8),
+            len => bytes.extend_from_slice(&[0x82, (len >> 8) as u8, len as u8]),
+        }
+        bytes.extend_from_slice(&body);
+        bytes
+    }
+
+    fn token(enctype: u8, cipher_len: usize) -> Vec<u8> {
+        let number = |field: u8, value: u8| der(0xa0 | field, &[&der(2, &[&[value]])]);
+        let names = der(0x30, &[&der(0x1b, &[b"nfs"]), &der(0x1b, &[b"fs1.example.org"])]);
+        let name = der(0xa2, &[&der(0x30, &[&number(0, 2), &der(0xa1, &[&names])])]);
+        let sealed = der(0xa3, &[&der(0x30, &[&number(0, enctype), &number(1, 7), &der(0xa2, &[&der(4, &[&vec![9; cipher_len]])])])]);
+        let ticket = der(0x61, &[&der(0x30, &[&number(0, 5), &der(0xa1, &[&der(0x1b, &[b"EXAMPLE.ORG"])]), &name, &sealed])]);
+        let request =
+            der(0x6e, &[&der(0x30, &[&number(0, 5), &number(1, 14), &der(0xa2, &[&der(3, &[&[0; 5]])]), &der(0xa3, &[&ticket])])]);
+        der(0x60, &[&der(6, &[&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2]]), &[1, 0], &request])
+    }
+
+    #[test]
+    fn the_service_and_its_key_are_told() {
+        let ticket = Ticket::of_token(&token(18, 300)).unwrap();
+        assert_eq!(ticket.to_string(), "a ticket for nfs/fs1.example.org@EXAMPLE.ORG (aes256-cts-hmac-sha1-96, kvno 7)");
+        assert_eq!(
+            Ticket::of_token(&token(23, 10)).unwrap().to_string(),
+            "a ticket for nfs/fs1.example.org@EXAMPLE.ORG (arcfour-hmac, kvno 7)"
+        );
+    }
+
+    #[test]
+    fn what_is_cut_short_is_no_ticket() {
+        let token = token(18, 300);
+        for len in 0..token.len() {
+            assert_eq!(Ticket::of_token(&token[..len]), None);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn garbage_never_panics(bytes: Vec<u8>, at in 0usize..400, value: u8) {
+            let _ = Ticket::of_token(&bytes);
+            let mut token = token(18, 300);
+            let len = token.len();
+            token[at % len] = value;
+            let _ = Ticket::of_token(&token).map(|ticket| ticket.to_string());
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The client's side: making a context, protecting calls, opening replies. Bytes and values only.
+
+mod data;
+mod init;
+
+pub use data::{ClientContext, EstablishedClient, OpenError};
+pub use init::{InitError, InitStep, Initiated, Initiation, Initiator};

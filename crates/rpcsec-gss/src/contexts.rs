@@ -1,0 +1,142 @@
+//! All contexts of a server, and those that are being made: bounded in number, least recently used first to go, gone at the ticket's end. Belongs to no connection: a client
+//! that comes back over another one goes on with what it has. Time and randomness are handed in.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::{ContextHandle, EstablishedContext, HANDLE_LEN, ServerContext};
+
+/// Bounds of [`Contexts`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContextLimits {
+    /// Contexts in all: each costs eight kilobytes. A cluster of ten thousand nodes has a few on each.
+    pub contexts_max: usize,
+    /// Contexts that are being made: each is held for nobody that has proven anything.
+    pub partial_max: usize,
+    /// How long one may be in the making, milliseconds.
+    pub partial_ms_max: u64,
+}
+
+impl Default for ContextLimits {
+    fn default() -> Self {
+        Self { contexts_max: 32_768, partial_max: 1024, partial_ms_max: 30_000 }
+    }
+}
+
+/// The table. `P` is what the mechanism keeps between two exchanges.
+pub struct Contexts<P> {
+    limits: ContextLimits,
+    /// Each with the time of use that its place in `order` is for.
+    whole: HashMap<ContextHandle, (Arc<ServerContext>, u64)>,
+    /// Each whole context once, by a time at or before its last use; one that has been used since gets a new place when it comes to the front.
+    order: BTreeSet<(u64, ContextHandle)>,
+    partial: HashMap<ContextHandle, P>,
+    /// Each context in the making, oldest first; those that were completed or given up are passed over.
+    partial_order: VecDeque<(ContextHandle, u64)>,
+    evicted: u64,
+}
+
+impl<P> Contexts<P> {
+    /// An empty table.
+    pub fn new(limits: ContextLimits) -> Self {
+        Self { limits, whole: HashMap::new(), order: BTreeSet::new(), partial: HashMap::new(), partial_order: VecDeque::new(), evicted: 0 }
+    }
+
+    /// The context of this name, if calls may use it.
+    pub fn find(&mut self, handle: &[u8], now_ms: u64) -> Option<Arc<ServerContext>> {
+        let handle = ContextHandle(<[u8; HANDLE_LEN]>::try_from(handle).ok()?);
+        let (context, _) = self.whole.get(&handle)?;
+        if context.touch(now_ms) {
+            return Some(context.clone());
+        }
+        self.remove(handle);
+        None
+    }
+
+    /// Takes in a context that is complete, under a name that nobody has. What was used longest ago makes room. O(log n), amortized over uses.
+    pub fn insert(&mut self, handle: ContextHandle, established: EstablishedContext, now_ms: u64) -> Arc<ServerContext> {
+        while self.whole.len() >= self.limits.contexts_max.max(1)
+            && let Some(&(placed_ms, oldest)) = self.order.first()
+        {
+            let (context, place) = self.whole.get_mut(&oldest).expect("each place is a context's");
+            let used_ms = context.used_ms();
+            if used_ms > placed_ms && !context.has_ended(now_ms) {
+                *place = used_ms;
+                self.order.pop_first();
+                self.order.insert((used_ms, oldest));
+                continue;
+            }
+            self.remove(oldest);
+            self.evicted += 1;
+        }
+        self.remove(handle);
+        let context = Arc::new(ServerContext::new(handle, established, now_ms));
+        self.whole.insert(handle, (context.clone(), now_ms));
+        self.order.insert((now_ms, handle));
+        context
+    }
+
+    /// A context ends: no call may use it any more, on whatever connection.
+    pub fn remove(&mut self, handle: ContextHandle) {
+        if let Some((context, placed_ms)) = self.whole.remove(&handle) {
+            context.end();
+            self.order.remove(&(placed_ms, handle));
+        }
+    }
+
+    /// Drops what has ended by itself. O(n).
+    pub fn expire(&mut self, now_ms: u64) {
+        let order = &mut self.order;
+        self.whole.retain(|handle, (context, placed_ms)| {
+            let stays = now_ms < context.ends_ms();
+            if !stays {
+                order.remove(&(*placed_ms, *handle));
+            }
+            stays
+        });
+        self.expire_partial(now_ms);
+    }
+
+    /// Keeps what the mechanism needs for the next exchange of a context that is being made.
+    pub fn keep_partial(&mut self, handle: ContextHandle, partial: P, now_ms: u64) {
+        self.expire_partial(now_ms);
+        while self.partial.len() >= self.limits.partial_max.max(1) {
+            let Some((oldest, _)) = self.partial_order.pop_front() else { break };
+            self.partial.remove(&oldest);
+        }
+        self.partial.insert(handle, partial);
+        self.partial_order.push_back((handle, now_ms));
+    }
+
+    /// What was kept for the next exchange: it is given once.
+    pub fn take_partial(&mut self, handle: &[u8], now_ms: u64) -> Option<(ContextHandle, P)> {
+        self.expire_partial(now_ms);
+        let handle = ContextHandle(<[u8; HANDLE_LEN]>::try_from(handle).ok()?);
+        Some((handle, self.partial.remove(&handle)?))
+    }
+
+    fn expire_partial(&mut self, now_ms: u64) {
+        while let Some((handle, placed_ms)) = self.partial_order.front() {
+            if self.partial.contains_key(handle) && now_ms.saturating_sub(*placed_ms) < self.limits.partial_ms_max {
+                return;
+            }
+            self.partial.remove(handle);
+            self.partial_order.pop_front();
+        }
+    }
+
+    /// Whole contexts.
+    pub fn len(&self) -> usize {
+        self.whole.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.whole.is_empty()
+    }
+
+    /// Contexts that had to make room for others, ever.
+    pub const fn evicted(&self) -> u64 {
+        self.evicted
+    }
+}

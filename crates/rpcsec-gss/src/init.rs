@@ -1,0 +1,96 @@
+//! How a context comes to be, on the server's side (RFC 2203, section 5.2). The mechanism is behind [`Acceptor`].
+
+use vouch_oncrpc::{Accepted, AuthStat, Denied, Flavor, OpaqueAuth, Reply, ReplyBody};
+use vouch_xdr::{Writer, Xdr as _};
+
+use crate::{ContextHandle, Contexts, EstablishedContext, InitResult, WINDOW_LEN};
+
+/// A mechanism that contexts are made by. May sleep: it reads keys and remembers authenticators.
+pub trait Acceptor: Send + Sync {
+    /// What it keeps between two exchanges of one context.
+    type Partial: Send;
+
+    /// Takes a client's token.
+    fn accept(&self, partial: Option<Self::Partial>, token: &[u8]) -> Accept<Self::Partial>;
+}
+
+/// What a client's token came to.
+pub enum Accept<P> {
+    /// The context is complete.
+    Established {
+        /// The context.
+        context: EstablishedContext,
+        /// For the client, which proves us to it.
+        token: Vec<u8>,
+    },
+    /// The client is to send another.
+    Continue {
+        /// To be handed in with it.
+        partial: P,
+        /// For the client.
+        token: Vec<u8>,
+    },
+    /// The client is not believed.
+    Failed {
+        /// GSS-API's status.
+        major: u32,
+        /// The mechanism's.
+        minor: u32,
+        /// For the client, if the mechanism has something to say to it.
+        token: Vec<u8>,
+        /// For the administrator: who, why, and what cures it.
+        reason: String,
+    },
+}
+
+/// A call that makes a context.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InitCall {
+    /// Transaction of the call.
+    pub xid: u32,
+    /// The context that it goes on with; empty if it begins one.
+    pub handle: Vec<u8>,
+    /// The client's token.
+    pub token: Vec<u8>,
+}
+
+impl InitCall {
+    /// What was kept of the exchanges before: nothing for a first call.
+    ///
+    /// # Errors
+    /// With what is answered if the context that it goes on with isn't known (RFC 2203, section 5.3.3.3).
+    pub fn partial<P>(&self, contexts: &mut Contexts<P>, now_ms: u64) -> Result<Option<P>, AuthStat> {
+        if self.handle.is_empty() {
+            return Ok(None);
+        }
+        let found = contexts.take_partial(&self.handle, now_ms);
+        found.map(|(_, partial)| Some(partial)).ok_or(AuthStat::RPCSEC_GSS_CRED_PROBLEM)
+    }
+
+    /// Takes in what the mechanism said, under `handle`, which is random and new, and appends the reply to `w`, without a record mark.
+    pub fn finish<P>(&self, accept: Accept<P>, handle: ContextHandle, contexts: &mut Contexts<P>, now_ms: u64, w: &mut Writer) {
+        let named = |major, minor, token| InitResult { handle: handle.0.to_vec(), major, minor, window: WINDOW_LEN, token };
+        let result = match accept {
+            Accept::Established { context, token } => {
+                let context = contexts.insert(handle, context, now_ms);
+                // RFC 2203, section 5.2.3.1: the verifier of a complete context is over the window.
+                let mic = context.keys().mic(context.next_token(), &[&WINDOW_LEN.to_be_bytes()]);
+                let verf = OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: mic.as_bytes() };
+                let body = named(InitResult::COMPLETE, 0, token).to_xdr();
+                return Reply { xid: self.xid, body: ReplyBody::Accepted { verf, outcome: Accepted::Success(&body) } }.encode(w);
+            }
+            Accept::Continue { partial, token } => {
+                contexts.keep_partial(handle, partial, now_ms);
+                named(InitResult::CONTINUE_NEEDED, 0, token)
+            }
+            // RFC 2203, section 5.2.3.2: no handle, no window.
+            Accept::Failed { major, minor, token, .. } => InitResult { handle: Vec::new(), major, minor, window: 0, token },
+        };
+        Reply::accepted(self.xid, Accepted::Success(&result.to_xdr())).encode(w);
+    }
+
+    /// Appends the reply that refuses the call.
+    pub fn refuse(&self, stat: AuthStat, w: &mut Writer) {
+        Reply::denied(self.xid, Denied::AuthError(stat)).encode(w);
+    }
+}

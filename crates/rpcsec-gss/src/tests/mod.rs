@@ -1,0 +1,6 @@
+//! Server and client against each other, with real keys and a made-up mechanism.
+
+mod contexts;
+mod exchange;
+mod tamper;
+mod world;

@@ -1,0 +1,217 @@
+//! What others get: RFC 2203, sections 5.3.3.1 and 5.3.3.3, position by position.
+
+use vouch_krb5_seal::Enctype;
+
+use super::world::*;
+use crate::*;
+
+#[test]
+fn a_flipped_bit_anywhere_in_a_call_is_refused_as_the_rfc_names_it() {
+    every(|enctype, service| {
+        let mut world = World::new(enctype);
+        let mut client = world.connect(service);
+        let (record, seq) = call(&mut client, 77, b"some arguments. ");
+        let (header, _, args) = layout(&record);
+        for bit in 0..8 * record.len() {
+            let mut altered = record.clone();
+            altered[bit / 8] ^= 1 << (bit % 8);
+            let answer = world.serve(altered);
+            let said = refusal(&answer);
+            let at = bit / 8;
+            let allowed: &[&str] = if at < 12 {
+                // Transaction, type and version of RPC: another transaction's call fails by the verifier, the rest is no call.
+                &["denied 13", "closed", "RpcMismatch { low: 2, high: 2 }"]
+            } else if at < header.end {
+                // Program, procedure and credential: by the verifier, unless they can't even be read.
+                &["denied 13", "denied 1", "denied 2", "denied 3", "closed", "GarbageArgs"]
+            } else if at < args.start {
+                &["denied 13", "denied 3", "closed"]
+            } else if service == Service::None {
+                // RFC 2203, section 5.3.2.1: the body is not proven.
+                &["success"]
+            } else if let Answer::Record(reply) = &answer
+                && service == Service::Privacy
+                && is_rotation(at, args.start)
+            {
+                // RFC 4121, section 4.2.5: a rotation by the whole length changes nothing.
+                assert!(said == "GarbageArgs" || open(&client, seq, reply).unwrap() == b"some arguments. ");
+                &["GarbageArgs", "success"]
+            } else {
+                &["GarbageArgs"]
+            };
+            if at >= args.start {
+                // The header is genuine, so the number is used up: the next try needs a new window.
+                assert!(allowed.contains(&said.as_str()), "{enctype} {service:?} byte {at} of {}: {said}", record.len());
+                world = World::new(enctype);
+                client = world.connect(service);
+                let again = call(&mut client, 77, b"some arguments. ");
+                assert_eq!((again.0 == record, again.1), (true, seq));
+                continue;
+            }
+            assert!(allowed.contains(&said.as_str()), "{enctype} {service:?} byte {at} of {}: {said}", record.len());
+        }
+        // None of it moved the window.
+        let Answer::Record(reply) = world.serve(record) else { panic!("closed") };
+        assert_eq!(open(&client, seq, &reply).unwrap(), b"some arguments. ");
+    });
+}
+
+/// Whether a byte is the rotation count of the Wrap token behind the length at `body_at`.
+fn is_rotation(at: usize, body_at: usize) -> bool {
+    (body_at + 10..body_at + 12).contains(&at)
+}
+
+/// Where a reply's results begin.
+fn privacy_body_at(reply: &[u8]) -> usize {
+    let vouch_oncrpc::ReplyBody::Accepted { outcome: vouch_oncrpc::Accepted::Success(body), .. } =
+        vouch_oncrpc::Reply::decode(reply).expect("a reply").body
+    else {
+        panic!("a success")
+    };
+    reply.len() - body.len()
+}
+
+#[test]
+fn a_flipped_bit_anywhere_in_a_reply_is_not_believed() {
+    every(|enctype, service| {
+        let mut world = World::new(enctype);
+        let mut client = world.connect(service);
+        let (record, seq) = call(&mut client, 77, b"some arguments. ");
+        let Answer::Record(reply) = world.serve(record) else { panic!("closed") };
+        let body_at = reply.len() - 16;
+        for bit in 0..8 * reply.len() {
+            let mut altered = reply.clone();
+            altered[bit / 8] ^= 1 << (bit % 8);
+            // The transaction is compared by who matches replies; under krb5 the body is not proven.
+            let unproven = bit / 8 < 4 || (service == Service::None && bit / 8 >= body_at);
+            let opened = open(&client, seq, &altered);
+            if service == Service::Privacy && is_rotation(bit / 8, privacy_body_at(&reply)) {
+                assert!(opened.is_err() || opened.unwrap() == b"some arguments. ");
+                continue;
+            }
+            assert_eq!(opened.is_ok(), unproven, "{enctype} {service:?} byte {}", bit / 8);
+        }
+    });
+}
+
+#[test]
+fn truncation_anywhere_is_refused() {
+    every(|enctype, service| {
+        let mut world = World::new(enctype);
+        let mut client = world.connect(service);
+        let (record, seq) = call(&mut client, 77, b"some arguments. ");
+        let (_, _, args) = layout(&record);
+        for len in 0..args.start {
+            assert_ne!(refusal(&world.serve(record[..len].to_vec())), "success", "{len}");
+        }
+        let Answer::Record(reply) = world.serve(record.clone()) else { panic!("closed") };
+        for len in 0..reply.len() - if service == Service::None { 16 } else { 0 } {
+            assert!(open(&client, seq, &reply[..len]).is_err(), "{len}");
+        }
+        if service != Service::None {
+            for cut in 1..=record.len() - args.start {
+                let (record, _) = call(&mut client, 78, b"some arguments. ");
+                assert_eq!(refusal(&world.serve(record[..record.len() - cut].to_vec())), "GarbageArgs", "{cut}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_replayed_call_is_dropped_wherever_it_comes_from() {
+    every(|enctype, service| {
+        let mut world = World::new(enctype);
+        let mut client = world.connect(service);
+        let (record, _) = call(&mut client, 1, b"once");
+        assert_eq!(refusal(&world.serve(record.clone())), "success");
+        assert_eq!(world.serve(record.clone()), Answer::Closed);
+        // Two in one batch.
+        let (second, _) = call(&mut client, 2, b"once");
+        let answers = world.serve_many(vec![second.clone(), second, record]);
+        let said: Vec<String> = answers.iter().map(refusal).collect();
+        assert_eq!(said, ["success", "closed", "closed"]);
+    });
+}
+
+#[test]
+fn calls_within_the_window_may_be_reordered_and_older_ones_are_dropped() {
+    let mut world = World::new(Enctype::Aes128CtsHmacSha1_96);
+    let mut client = world.connect(Service::Integrity);
+    let mut records: Vec<Vec<u8>> = (0..WINDOW_LEN + 1).map(|xid| call(&mut client, xid, b"data").0).collect();
+    let oldest = records.remove(0);
+    records.reverse();
+    for answer in world.serve_many(records) {
+        assert_eq!(refusal(&answer), "success");
+    }
+    assert_eq!(world.serve(oldest), Answer::Closed);
+}
+
+#[test]
+fn the_last_numbers_are_not_used() {
+    // RFC 2203, section 5.3.3.1: a number of MAXSEQ or more is answered by RPCSEC_GSS_CTXPROBLEM.
+    let mut world = World::new(Enctype::Aes128CtsHmacSha1_96);
+    let mut client = world.connect(Service::None);
+    client.skip_to(GssSeq::MAX.0 - 1);
+    let (record, _) = call(&mut client, 1, b"data");
+    assert_eq!(refusal(&world.serve(record)), "success");
+    let mut w = vouch_xdr::Writer::new();
+    assert_eq!(client.begin(&mut w, 0), Err(OpenError::UsedUp));
+    let mut w = head(2, 1);
+    client.begin_at(GssSeq::MAX, &mut w);
+    assert_eq!(refusal(&world.serve(w.into_bytes())), "denied 14");
+}
+
+#[test]
+fn a_service_that_is_weaker_than_the_clients_is_seen() {
+    // A credential changed from privacy to none fails by the header's verifier.
+    let mut world = World::new(Enctype::Aes256CtsHmacSha384_192);
+    let mut client = world.connect(Service::Privacy);
+    let (mut record, _) = call(&mut client, 1, b"data");
+    record[47] = 1;
+    assert_eq!(refusal(&world.serve(record)), "denied 13");
+}
+
+#[test]
+fn another_version_is_denied_as_such() {
+    let mut world = World::new(Enctype::Aes256CtsHmacSha384_192);
+    let mut client = world.connect(Service::None);
+    let (mut record, _) = call(&mut client, 1, b"data");
+    record[35] = 2;
+    assert_eq!(refusal(&world.serve(record)), "denied 2");
+}
+
+#[test]
+fn a_wrap_that_fails_sends_nothing() {
+    let mut world = World::new(Enctype::Aes256CtsHmacSha1_96);
+    let mut client = world.connect(Service::Privacy);
+    let (mut record, _) = call(&mut client, 1, b"data");
+    let now = world.now_ms;
+    let Ok(decoded) = vouch_oncrpc::Call::decode(&record) else { panic!("a call") };
+    let Arrival::Call(call) = arrive(&record, &decoded, |handle| world.contexts.find(handle, now)) else { panic!("a call") };
+    let mut checks = [Check::new(&mut record, &call)];
+    check_many(&mut checks);
+    assert!(matches!(checks[0].verdict, Verdict::Genuine(_)));
+    let mut w = vouch_xdr::Writer::new();
+    let envelope = Envelope::begin(&call, vouch_oncrpc::Accepted::Success(&[]), &mut w);
+    w.raw(b"secret results..");
+    let mut bytes = w.into_bytes();
+    let mut wraps = [Wrap::new(&mut bytes, &envelope)];
+    wrap_many(&mut wraps, &mut |_| false);
+    assert!(!wraps[0].done);
+}
+
+proptest::proptest! {
+    #[test]
+    fn garbage_is_never_believed(mut bytes: Vec<u8>, splice in 0usize..200) {
+        let mut world = World::new(Enctype::Aes256CtsHmacSha1_96);
+        let mut client = world.connect(Service::Privacy);
+        let (record, _) = call(&mut client, 1, b"some arguments. ");
+        proptest::prop_assert_ne!(refusal(&world.serve(bytes.clone())), "success");
+        let splice = splice.min(record.len() - 1);
+        let mut spliced = record[..splice].to_vec();
+        spliced.append(&mut bytes);
+        if !spliced.starts_with(&record) {
+            proptest::prop_assert_ne!(refusal(&world.serve(spliced)), "success");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Which numbers of a context have come (RFC 2203, section 5.3.3.1). Knows nothing of proofs: whoever marks a number has verified it.
+
+use crate::GssSeq;
+
+/// How many numbers, from the newest backward, may come in any order. Clients of 64 slots on 16 connections of one context have 1,024 calls in flight, and a small window
+/// makes them lose calls: libraries with 32 or 128 drop some of every hundred under load.
+pub const WINDOW_LEN: u32 = 2048;
+
+const WORDS: usize = WINDOW_LEN as usize / 64;
+
+/// The numbers that have come, a bit each.
+#[derive(Clone, Debug)]
+pub struct Window {
+    newest: Option<GssSeq>,
+    /// The bit of a number is at its remainder.
+    seen: [u64; WORDS],
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self { newest: None, seen: [0; WORDS] }
+    }
+}
+
+impl Window {
+    /// Takes a number in whose call has been verified. False if it has come before, or is too old to tell: then the call must be dropped without an answer.
+    #[must_use]
+    pub fn take(&mut self, seq: GssSeq) -> bool {
+        match self.newest {
+            None => {}
+            Some(newest) if seq > newest => self.advance(newest, seq),
+            Some(newest) => {
+                // RFC 2203, section 5.3.3.1: from N down to N - seq_window + 1.
+                let (word, bit) = place(seq);
+                if newest.0 - seq.0 >= WINDOW_LEN || self.seen[word] & bit != 0 {
+                    return false;
+                }
+                self.seen[word] |= bit;
+                return true;
+            }
+        }
+        self.newest = Some(seq);
+        let (word, bit) = place(seq);
+        self.seen[word] |= bit;
+        true
+    }
+
+    /// Forgets what falls out, so that the numbers up to `to` have not been seen.
+    fn advance(&mut self, from: GssSeq, to: GssSeq) {
+        if to.0 - from.0 >= WINDOW_LEN {
+            self.seen = [0; WORDS];
+            return;
+        }
+        let mut at = from.0 + 1;
+        while at <= to.0 {
+            let (word, bit) = place(GssSeq(at));
+            if at % 64 == 0 && to.0 - at >= 63 {
+                self.seen[word] = 0;
+                at += 64;
+            } else {
+                self.seen[word] &= !bit;
+                at += 1;
+            }
+        }
+    }
+}
+
+const fn place(seq: GssSeq) -> (usize, u64) {
+    let at = seq.0 % WINDOW_LEN;
+    ((at / 64) as usize, 1 << (at % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// The rule, word by word.
+    #[derive(Default)]
+    struct Model {
+        newest: Option<u32>,
+        seen: HashSet<u32>,
+    }
+
+    impl Model {
+        fn take(&mut self, seq: u32) -> bool {
+            if self.newest.is_some_and(|newest| i64::from(seq) < i64::from(newest) - i64::from(WINDOW_LEN) + 1) {
+                return false;
+            }
+            self.newest = Some(self.newest.map_or(seq, |newest| newest.max(seq)));
+            self.seen.insert(seq)
+        }
+    }
+
+    #[test]
+    fn edges_are_the_rfcs() {
+        let mut window = Window::default();
+        assert!(window.take(GssSeq(5000)));
+        assert!(window.take(GssSeq(5000 - WINDOW_LEN + 1)));
+        assert!(!window.take(GssSeq(5000 - WINDOW_LEN)));
+        assert!(!window.take(GssSeq(5000)));
+        assert!(window.take(GssSeq(GssSeq::MAX.0 - 1)));
+        assert!(!window.take(GssSeq(5001)));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn agrees_with_the_rule(
+            start in 0u32..GssSeq::MAX.0 - 1_000_000,
+            steps in proptest::collection::vec((-3000i64..3000, 0u32..20), 1..400),
+        ) {
+            let (mut window, mut model) = (Window::default(), Model::default());
+            let mut at = i64::from(start);
+            for (step, repeats) in steps {
+                // Some far jumps, some runs, numbers behind and ahead.
+                at = (at + if step % 97 == 0 { step * 5 } else { step }).max(0);
+                for seq in at..=at + i64::from(repeats) {
+                    let seq = u32::try_from(seq).unwrap();
+                    proptest::prop_assert_eq!(window.take(GssSeq(seq)), model.take(seq), "{}", seq);
+                }
+            }
+        }
+
+        #[test]
+        fn no_number_is_taken_twice(seqs in proptest::collection::vec(0u32..6000, 1..4000)) {
+            let (mut window, mut taken) = (Window::default(), HashSet::new());
+            for seq in seqs {
+                if window.take(GssSeq(seq)) {
+                    proptest::prop_assert!(taken.insert(seq));
+                }
+            }
+        }
+    }
+}
