@@ -4,11 +4,12 @@
 
 use bytes::Bytes;
 use vouch_nfs4::op::{Args, Op, Results};
-use vouch_nfs4::{CompoundHead, ReplyWriter, Status};
+use vouch_nfs4::{Bitmap, CompoundHead, ReplyWriter, Status};
 use vouch_vfs::Patience;
 use vouch_xdr::{Reader, Writer};
 
 use crate::op::dispatch;
+use crate::rest::Rest;
 use crate::session::{self, Opening};
 use crate::stop::Stop;
 use crate::walk::{Core, Object, Walk};
@@ -91,7 +92,7 @@ impl Compound {
             spans_len: 0,
             effects: Vec::new(),
             unsynced: Vec::new(),
-            next_op: None,
+            machine_operations: Bitmap::EMPTY,
             op: 0,
             index: 0,
             result_at: start,
@@ -216,13 +217,13 @@ impl Compound {
         core.op = number.unwrap_or(vouch_nfs4::op::ILLEGAL);
         let args = Args::decode(core.minor, &mut r);
         let last = place.done + 1 == place.count;
-        core.next_op = if last { None } else { r.clone().u32().ok() };
+        let rest = Rest { minor: core.minor, body: r.rest(), count: place.count - place.done - 1 };
         let (object, bytes) = (core.current.clone(), (core.bytes_read, core.bytes_written));
         let judged = match &args {
             Ok(args) => judge(core, args, place, server),
             Err(_) => Err(Status::BADXDR),
         };
-        let mut walk = Walk { server, patience, core, out };
+        let mut walk = Walk { server, patience, core, out, rest };
         let outcome = match (judged, args) {
             (Err(status), _) => Err(Stop::Status(status)),
             (Ok(()), Ok(Args::Sequence(args))) => {
@@ -238,7 +239,7 @@ impl Compound {
                     Ok(session::Sequence::Uncached) => {
                         // RFC 8881, section 2.10.6.1.3: the operation after SEQUENCE says it.
                         place.done += 1;
-                        if let Some(op) = walk.core.next_op {
+                        if let Some(op) = walk.rest.next() {
                             Results::failure(Op(op), Status::RETRY_UNCACHED_REP).encode(walk.out);
                             place.done += 1;
                             return Next::End(Status::RETRY_UNCACHED_REP);

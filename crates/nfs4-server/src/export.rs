@@ -33,17 +33,34 @@ pub enum SquashWho {
     All,
 }
 
+/// What a client may do with an export under one flavour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlavourAccess {
+    /// The flavour.
+    pub flavour: Flavour,
+    /// No changes.
+    pub read_only: bool,
+    /// Whose rights callers get.
+    pub squash: Squash,
+}
+
 /// What one client may do with an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAccess {
-    /// No changes.
-    pub read_only: bool,
-    /// Flavours that are let in, best first: the order of SECINFO (RFC 8881, section 18.29.3). Not empty.
-    pub flavours: Vec<Flavour>,
-    /// Whose rights callers get.
-    pub squash: Squash,
-    /// Calls must come from a port below 1024.
+    /// Flavours that are let in and what each may do, best first: the order of SECINFO (RFC 8881, section 18.29.3). Not empty, none twice.
+    pub flavours: Vec<FlavourAccess>,
+    /// Calls under AUTH_SYS and AUTH_NONE must come from a port below 1024. Whoever proves himself by Kerberos may use any, as with the kernel's server.
     pub secure_port: bool,
+    /// The credential of a client's machine may write and commit what its users have written, where state protection says so (RFC 8881, section 2.10.8.3): a machine
+    /// whose key is stolen can then write to files that its users have open.
+    pub machine_writes: bool,
+}
+
+impl ClientAccess {
+    /// What may be done under a flavour; none if it is not let in.
+    pub fn under(&self, flavour: Flavour) -> Option<&FlavourAccess> {
+        self.flavours.iter().find(|access| access.flavour == flavour)
+    }
 }
 
 /// Which clients get which access. Answers from memory; the driver resolves hosts and netgroups beforehand or in the background.

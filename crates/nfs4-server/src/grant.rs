@@ -13,9 +13,12 @@ use crate::{ClientAccess, Connection, ExportId, Flavour, Identity, Principal};
 pub(crate) struct Grant {
     pub(crate) site: Arc<Site>,
     pub(crate) access: Arc<ClientAccess>,
+    /// With whose rights; the anonymous user's where the flavour doesn't fit.
     pub(crate) caller: Arc<Caller>,
     /// Whether the export takes the flavour of the call; if not, all but a few operations answer WRONGSEC.
     pub(crate) flavour_fits: bool,
+    /// Whether the flavour may change nothing.
+    read_only: bool,
 }
 
 /// How long a grant is believed before exports and identities are asked again, milliseconds: a client that was shut out or a group that was left takes effect so soon.
@@ -80,16 +83,23 @@ impl Grant {
         let site = tree.site(export).ok_or(Status::STALE)?.clone();
         let peer = asker.connection.peer();
         let access = site.export.clients.access_for(peer).ok_or(Status::STALE)?;
-        if access.secure_port && peer.port() >= 1024 {
+        if access.secure_port && peer.port() >= 1024 && !asker.flavour.is_proven() {
             return Err(Status::ACCESS.into());
         }
-        let caller = identity.caller(asker.principal, &access.squash, asker.patience)?.ok_or(Status::ACCESS)?;
-        let flavour_fits = access.flavours.contains(&asker.flavour);
-        Ok(Grant { site, access, caller, flavour_fits })
+        let Some(under) = access.under(asker.flavour).copied() else {
+            // Who it is does not matter: WRONGSEC must be told also to a caller who has no account here, so that the client looks for another flavour.
+            let squash = access.flavours.first().ok_or(Status::STALE)?.squash;
+            let caller = Arc::new(Caller::new(squash.anonymous_uid, squash.anonymous_gid, []));
+            // What the machine writes for its users goes where some flavour may write.
+            let read_only = access.flavours.iter().all(|under| under.read_only);
+            return Ok(Grant { site, access, caller, flavour_fits: false, read_only });
+        };
+        let caller = identity.caller(asker.principal, &under.squash, asker.patience)?.ok_or(Status::ACCESS)?;
+        Ok(Grant { site, access, caller, flavour_fits: true, read_only: under.read_only })
     }
 
     /// Whether nothing may be changed.
     pub(crate) fn read_only(&self) -> bool {
-        self.access.read_only || self.site.traits.read_only
+        self.read_only || self.site.traits.read_only
     }
 }

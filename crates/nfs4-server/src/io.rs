@@ -4,12 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use vouch_nfs4::op::Op;
 use vouch_nfs4::{Stateid, Status};
 use vouch_vfs::{Access, Caller, Error, OpenAccess, OpenFile};
 
-use crate::Flavour;
-use crate::state::{Credential, FileKey, Io, IoGrant};
+use crate::state::{FileKey, Io, IoGrant};
 use crate::stop::Stop;
 use crate::walk::{FileRef, Walk};
 
@@ -58,7 +56,7 @@ pub(crate) fn open_for(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, p
         IoGrant::Open(held) => {
             // A stateid is no key: whoever isn't the opener needs the rights himself (RFC 8881, section 8.2.4 and 18.32.3: ACCESS).
             let opener = Arc::ptr_eq(&held.opener, &file.grant.caller) || held.opener == file.grant.caller;
-            if !opener && !machine(walk) {
+            if !opener && !walk.is_machine_for(&file.grant) {
                 rights(file, purpose)?;
             }
             Ok(held)
@@ -78,16 +76,6 @@ pub(crate) fn any_open(walk: &mut Walk<'_>, file: &FileRef) -> Result<OpenHandle
         Err(Stop::Status(Status::ACCESS)) => anonymous(walk, file, Use::Read),
         opened => opened,
     }
-}
-
-/// Whether the caller is the client's machine, which may finish its users' work (RFC 8881, section 2.10.8.3).
-fn machine(walk: &mut Walk<'_>) -> bool {
-    let Ok(turn) = walk.turn() else { return false };
-    if !matches!(walk.flavour, Flavour::Krb5i | Flavour::Krb5p) {
-        return false;
-    }
-    let (op, principal, flavour) = (Op(walk.op), walk.principal.clone(), walk.flavour);
-    walk.state(|state| state.machine_may(turn.client, op, Credential { principal: &principal, flavour }))
 }
 
 fn rights(file: &FileRef, purpose: Use) -> Result<(), Stop> {

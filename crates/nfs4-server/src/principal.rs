@@ -49,6 +49,16 @@ pub enum Flavour {
 }
 
 impl Flavour {
+    /// Whether calls can't be altered on their way, so that the machine's credential counts for state protection (RFC 8881, section 18.35.3).
+    pub fn has_integrity(self) -> bool {
+        matches!(self, Flavour::Krb5i | Flavour::Krb5p)
+    }
+
+    /// Whether who calls is proven.
+    pub fn is_proven(self) -> bool {
+        matches!(self, Flavour::Krb5 | Flavour::Krb5i | Flavour::Krb5p)
+    }
+
     /// Whether file data may go to the network as it is in the page cache.
     pub fn plain_data(self) -> bool {
         !matches!(self, Flavour::Krb5i | Flavour::Krb5p)

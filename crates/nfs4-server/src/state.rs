@@ -24,7 +24,7 @@
 //! | DELEGRETURN, DELEGPURGE, WANT_DELEGATION | [`State::return_delegation`], [`State::purge_delegations`], [`State::want_delegation`] |
 //! | TEST_STATEID, FREE_STATEID | [`State::test_stateid`], [`State::free_stateid`] |
 //! | COPY, OFFLOAD_STATUS, OFFLOAD_CANCEL | [`State::copy_begin`] …, [`State::copy_status`], [`State::copy_cancel`] |
-//! | any operation under SP4_MACH_CRED | [`State::enforce`], [`State::machine_may`] |
+//! | any operation under SP4_MACH_CRED | [`State::enforce`], [`State::machine_operations`] |
 
 mod ask;
 mod backchannel;

@@ -22,6 +22,8 @@ pub(crate) const ROOT: PseudoId = PseudoId(1);
 pub(crate) struct Tree {
     nodes: HashMap<PseudoId, Node>,
     sites: HashMap<ExportId, Arc<Site>>,
+    /// Exports in the order of the configuration.
+    order: Vec<ExportId>,
     junctions: HashMap<(ExportId, FileId), BTreeMap<Vec<u8>, ExportId>>,
     /// The export at the root, if there is one; the root node is never seen then.
     root_export: Option<ExportId>,
@@ -67,8 +69,16 @@ pub(crate) struct Site {
 impl Tree {
     /// The tree of these exports. Asks their file systems for roots and for directories that nested exports hang in, and waits for the answers.
     pub(crate) fn new(exports: &Exports, generation: u64, change: u64, made: vouch_vfs::Time) -> Self {
-        let mut tree =
-            Tree { nodes: HashMap::new(), sites: HashMap::new(), junctions: HashMap::new(), root_export: None, change, made, generation };
+        let mut tree = Tree {
+            nodes: HashMap::new(),
+            sites: HashMap::new(),
+            order: Vec::new(),
+            junctions: HashMap::new(),
+            root_export: None,
+            change,
+            made,
+            generation,
+        };
         tree.nodes.insert(ROOT, Node { id: ROOT, parent: None, children: BTreeMap::new(), below: Vec::new() });
         let mut ordered: Vec<&Arc<Export>> = exports.all().iter().collect();
         // Upper exports first, so that those below find them.
@@ -83,6 +93,7 @@ impl Tree {
             let site = Site { export: Export::clone(export), root, traits, quotas, root_fsid, above, mounted_on };
             tree.sites.insert(export.id, Arc::new(site));
         }
+        tree.order = exports.all().iter().map(|export| export.id).filter(|id| tree.sites.contains_key(id)).collect();
         tree
     }
 
@@ -139,8 +150,9 @@ impl Tree {
         self.sites.get(&id)
     }
 
+    /// All exports, in the order of the configuration.
     pub(crate) fn sites(&self) -> impl Iterator<Item = &Arc<Site>> {
-        self.sites.values()
+        self.order.iter().filter_map(|id| self.site(*id))
     }
 
     /// The export that hangs in a directory of another under this name.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use vouch_nfs4::{ChangeId, ChangeInfo, Stateid, Status};
+use vouch_nfs4::op::Op;
+use vouch_nfs4::{Bitmap, ChangeId, ChangeInfo, Stateid, Status};
 use vouch_vfs::{Attributes, DirectoryChange, FileId, FileSpan, FileSystem, FileType, Patience};
 use vouch_xdr::Writer;
 
@@ -10,6 +11,7 @@ use crate::filehandle::{Named, PseudoId};
 use crate::grant::{Asker, Grant};
 use crate::owner::Owners;
 use crate::replies::ReplyKey;
+use crate::rest::Rest;
 use crate::state::{ClientKey, FileKey, OwnerToken, State};
 use crate::stop::Stop;
 use crate::tree::Tree;
@@ -45,6 +47,8 @@ pub(crate) struct Walk<'s> {
     pub(crate) patience: Patience,
     pub(crate) core: &'s mut Core,
     pub(crate) out: &'s mut Writer,
+    /// What follows the operation.
+    pub(crate) rest: Rest<'s>,
 }
 
 /// What outlives a stop.
@@ -72,8 +76,8 @@ pub(crate) struct Core {
     pub(crate) spans_len: usize,
     pub(crate) effects: Vec<Effect>,
     pub(crate) unsynced: Vec<Unsynced>,
-    /// Number of the operation after this one, if there is one: WRONGSEC depends on it.
-    pub(crate) next_op: Option<u32>,
+    /// What the client's machine may do with a filehandle under whatever flavour: set by the operation that put it.
+    pub(crate) machine_operations: Bitmap,
     /// Operation that is being done, its place among the results, and where its result starts.
     pub(crate) op: u32,
     pub(crate) index: u32,
@@ -145,13 +149,27 @@ impl<'s> Walk<'s> {
 
     /// The current object, for an operation to which the export's flavours apply (RFC 8881, section 2.6.3.1).
     pub(crate) fn current_object(&self) -> Result<Object, Stop> {
-        checked(self.current_any()?)
+        self.checked(self.current_any()?)
     }
 
     /// The saved object, likewise.
     pub(crate) fn saved_object(&self) -> Result<Object, Stop> {
         // RFC 8881, section 15.1.2.5: NOFILEHANDLE for the saved one too.
-        checked(self.saved.as_ref().ok_or(Status::NOFILEHANDLE)?)
+        self.checked(self.saved.as_ref().ok_or(Status::NOFILEHANDLE)?)
+    }
+
+    /// The object, if its export takes the call's flavour, or the client's machine does for a user what it may do under any.
+    fn checked(&self, object: &Object) -> Result<Object, Stop> {
+        match object {
+            Object::File(file) if !file.grant.flavour_fits && !self.machine_does() => Err(Status::WRONGSEC.into()),
+            object => Ok(object.clone()),
+        }
+    }
+
+    /// Linux sends a GETATTR along with what it closes or gives back.
+    fn machine_does(&self) -> bool {
+        let allowed = self.machine_operations;
+        !allowed.is_empty() && (allowed.has(self.op) || self.op == Op::GETATTR.0)
     }
 
     /// The current file of an export; `otherwise` is what a directory of the pseudo file system answers.
@@ -244,13 +262,6 @@ impl<'s> Walk<'s> {
             FileType::Symlink => Err(Status::SYMLINK),
             _ => Err(Status::NOTDIR),
         }
-    }
-}
-
-fn checked(object: &Object) -> Result<Object, Stop> {
-    match object {
-        Object::File(file) if !file.grant.flavour_fits => Err(Status::WRONGSEC.into()),
-        object => Ok(object.clone()),
     }
 }
 

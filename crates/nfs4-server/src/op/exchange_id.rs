@@ -1,8 +1,9 @@
 //! EXCHANGE_ID (RFC 8881, section 18.35).
 
 use vouch_nfs4::op::{ExchangeIdArgs, ExchangeIdFlags, ExchangeIdOk, ImplId, Results};
-use vouch_nfs4::{Bytes, ServerOwner, StateProtectReply, Status, Time};
+use vouch_nfs4::{Bytes, ServerOwner, StateProtect, StateProtectReply, Status, Time};
 
+use crate::machine::WRITES;
 use crate::stop::Outcome;
 use crate::walk::Walk;
 
@@ -11,10 +12,16 @@ pub(crate) fn exchange_id(walk: &mut Walk<'_>, args: &ExchangeIdArgs<'_>) -> Out
     if walk.minor < 2 && args.flags.contains(ExchangeIdFlags::SUPP_FENCE_OPS) {
         return Err(Status::INVAL.into());
     }
+    let mut args = args.clone();
+    if let StateProtect::MachineCred(ops) = &mut args.state_protect
+        && !machine_writes(walk)
+    {
+        ops.must_allow = ops.must_allow.minus(WRITES);
+    }
     let now = walk.now.mono_ms;
     let (principal, flavour) = (walk.principal.clone(), walk.flavour);
     let credential = crate::state::Credential { principal: &principal, flavour };
-    let introduced = walk.state(|state| state.exchange_id(args, credential, now))?;
+    let introduced = walk.state(|state| state.exchange_id(&args, credential, now))?;
     let config = walk.server.config();
     let impl_id = config.implementation.as_ref().map(|(domain, name)| ImplId {
         domain: Bytes(domain.as_bytes()),
@@ -33,4 +40,10 @@ pub(crate) fn exchange_id(walk: &mut Walk<'_>, args: &ExchangeIdArgs<'_>) -> Out
     };
     Results::ExchangeId(Ok(ok)).encode(walk.out);
     Ok(())
+}
+
+/// Whether the machine may write for its users in any export that this client sees; each export is asked again when it does.
+fn machine_writes(walk: &Walk<'_>) -> bool {
+    let peer = walk.connection.peer();
+    walk.tree.sites().any(|site| site.export.clients.access_for(peer).is_some_and(|access| access.machine_writes))
 }

@@ -1,7 +1,7 @@
 //! PUTFH, PUTROOTFH, PUTPUBFH, GETFH, SAVEFH and RESTOREFH (RFC 8881, sections 18.19 to 18.21, 18.8, 18.27, 18.28).
 
-use vouch_nfs4::Status;
-use vouch_nfs4::op::{GetfhOk, Op, PutfhArgs, Results};
+use vouch_nfs4::op::{GetfhOk, PutfhArgs, Results};
+use vouch_nfs4::{Bitmap, Status};
 
 use crate::stop::{Outcome, Stop};
 use crate::walk::{Object, Walk};
@@ -57,26 +57,18 @@ pub(crate) fn restorefh(walk: &mut Walk<'_>) -> Outcome {
     Ok(())
 }
 
-/// RFC 8881, section 2.6.3.1.1: whether a filehandle may be put under a flavour that its export does not take depends on what follows. Where another
-/// filehandle, a SECINFO or a lookup follows, that operation decides; otherwise it is refused here, so that the client knows which one to ask about.
+/// RFC 8881, section 2.6.3.1.1: whether a filehandle may be put under a flavour that its export does not take depends on what follows. Where that decides, it is left to it;
+/// otherwise it is refused here, so that the client knows which one to ask about.
 fn put(walk: &mut Walk<'_>, object: Object) -> Result<(), Stop> {
+    walk.core.machine_operations = Bitmap::EMPTY;
     let wrong = matches!(&object, Object::File(file) if !file.grant.flavour_fits);
-    let decides_later = walk.next_op.is_none_or(|op| {
-        matches!(
-            Op(op),
-            Op::PUTFH
-                | Op::PUTROOTFH
-                | Op::PUTPUBFH
-                | Op::RESTOREFH
-                | Op::SAVEFH
-                | Op::LOOKUP
-                | Op::LOOKUPP
-                | Op::SECINFO
-                | Op::SECINFO_NO_NAME
-        )
-    });
-    if wrong && !decides_later {
-        return Err(Status::WRONGSEC.into());
+    if wrong && !walk.rest.judges_flavour() {
+        // Section 2.10.8.3: what the machine gives back for its users goes under the machine's own flavour, whatever the export takes.
+        let allowed = walk.machine_operations();
+        if !walk.rest.has_one_of(allowed) {
+            return Err(Status::WRONGSEC.into());
+        }
+        walk.core.machine_operations = allowed;
     }
     walk.set_current(object);
     Ok(())

@@ -55,6 +55,10 @@ pub(crate) fn find(walk: &Walk<'_>, name: Name<'_>) -> Result<Object, Stop> {
             {
                 return walk.object(site.handle());
             }
+            // The flavour is judged by what is found, which is of the directory's export: no name is looked up for who may not be told of it.
+            if !directory.grant.flavour_fits {
+                return Ok(Object::File(directory.clone()));
+            }
             let found = directory.files().lookup(&directory.grant.caller, &directory.id, component, walk.patience);
             let (id, _) = found.map_err(|error| directory_error(walk, directory, error))?;
             Ok(Object::File(directory.with(id)))
@@ -71,6 +75,7 @@ pub(crate) fn above(walk: &Walk<'_>) -> Result<Object, Stop> {
             Ok(Object::Pseudo(node.parent().ok_or(Status::NOENT)?))
         }
         Object::File(file) if file.id == file.grant.site.root => walk.object(file.grant.site.above.ok_or(Status::NOENT)?),
+        Object::File(file) if !file.grant.flavour_fits => Ok(Object::File(file.clone())),
         Object::File(file) => {
             let parent = file.files().parent(&file.grant.caller, &file.id);
             let id = parent.map_err(|error| directory_error(walk, file, error))?;

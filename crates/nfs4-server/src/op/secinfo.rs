@@ -1,10 +1,10 @@
 //! SECINFO and SECINFO_NO_NAME (RFC 8881, sections 18.29 and 18.45).
 
-use vouch_nfs4::op::{Results, SecinfoArgs, SecinfoNoNameArgs, SecinfoOk, SecinfoStyle};
-use vouch_nfs4::{Bytes, GssInfo, GssService, List, SecInfo};
+use vouch_nfs4::op::{Op, Results, SecinfoArgs, SecinfoNoNameArgs, SecinfoOk, SecinfoStyle};
+use vouch_nfs4::{Bytes, GssInfo, GssService, List, SecInfo, Status};
 
 use crate::Flavour;
-use crate::stop::Outcome;
+use crate::stop::{Outcome, Stop};
 use crate::walk::{Object, Walk};
 
 /// The mechanism of Kerberos: 1.2.840.113554.1.2.2, without tag and length, as clients compare it.
@@ -13,7 +13,11 @@ const KERBEROS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02];
 pub(crate) fn secinfo(walk: &mut Walk<'_>, args: &SecinfoArgs<'_>) -> Outcome {
     walk.current_any()?;
     // RFC 8881, section 18.29.3: SECINFO is never refused for the flavour.
-    let object = super::lookup::find(walk, args.name)?;
+    let object = match super::lookup::find(walk, args.name) {
+        // The client's machine asks for a user: it is told of the directory's export, and not whether the name is there.
+        Err(Stop::Status(Status::ACCESS)) if walk.machine_operations().has(Op::SECINFO.0) => walk.current_any()?.clone(),
+        found => found?,
+    };
     let flavors = List(flavours(walk, &object));
     Results::Secinfo(Ok(SecinfoOk { flavors })).encode(walk.out);
     consume(walk);
@@ -46,14 +50,14 @@ fn consume(walk: &mut Walk<'_>) {
 
 fn flavours(walk: &Walk<'_>, object: &Object) -> Vec<SecInfo<'static>> {
     let list = match object {
-        Object::File(file) => file.grant.access.flavours.clone(),
-        // The pseudo file system takes what any export does.
+        Object::File(file) => file.grant.access.flavours.iter().map(|access| access.flavour).collect(),
+        // The pseudo file system takes any flavour; what its exports take is told, the first ones' preference first.
         Object::Pseudo(_) => {
             let mut all = Vec::new();
             for site in walk.tree.sites() {
-                for flavour in site.export.clients.access_for(walk.connection.peer()).iter().flat_map(|access| &access.flavours) {
-                    if !all.contains(flavour) {
-                        all.push(*flavour);
+                for under in site.export.clients.access_for(walk.connection.peer()).iter().flat_map(|access| &access.flavours) {
+                    if !all.contains(&under.flavour) {
+                        all.push(under.flavour);
                     }
                 }
             }

@@ -33,7 +33,7 @@ pub(crate) fn create_session(walk: &mut Walk<'_>, args: &CreateSessionArgs<'_>) 
 
 pub(crate) fn destroy_session(walk: &mut Walk<'_>, args: &DestroySessionArgs) -> Outcome {
     // RFC 8881, section 18.37.3: a session that ends itself does so last.
-    if walk.turn().is_ok_and(|turn| turn.ok.session == args.session) && walk.next_op.is_some() {
+    if walk.turn().is_ok_and(|turn| turn.ok.session == args.session) && walk.rest.next().is_some() {
         return Err(Status::NOT_ONLY_OP.into());
     }
     in_state!(walk, |state, connection, credential, _now| state.destroy_session(&args.session, connection, credential))?;

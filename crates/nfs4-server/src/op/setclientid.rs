@@ -12,7 +12,8 @@ use crate::walk::Walk;
 pub(crate) fn setclientid(walk: &mut Walk<'_>, args: &SetclientidArgs<'_>) -> Outcome {
     let location = &args.callback.location;
     let callback = Callback40 {
-        address: address(location, walk.connection.peer().ip()),
+        // RFC 7530, section 3.3.3: callbacks would have to prove this server to the client's own service, which is not done: such a client gets no delegations.
+        address: if walk.flavour.is_proven() { None } else { address(location, walk.connection.peer().ip()) },
         netid: location.netid.0.into(),
         universal_address: location.address.0.into(),
         program: args.callback.program,

@@ -10,7 +10,7 @@ use super::expiry::Timer;
 use super::id::{CallbackKey, ClientKey, SessionKey, StateKey};
 use super::limits::{CALLBACK_RETRY_MS, CALLBACK_TIMEOUT_MS, CALLBACK_TRIES_MAX, CALLBACKS_PER_CLIENT_MAX};
 use super::slab::{Ended, SlabKey};
-use crate::{CallbackId, CallbackTo, ConnectionId};
+use crate::{CallbackId, CallbackTo, ConnectionId, Principal};
 
 /// A slot of a back channel, which this side sends on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,14 +116,17 @@ impl<F: Clone> State<F> {
         match &self.clients[client].dialect {
             Dialect::V40(v40) => {
                 let to = CallbackTo::Address(v40.callback.address.filter(|_| probe || v40.path != Path40::Down)?);
-                Some(OutgoingCallback { to, program: v40.callback.program, ident: v40.callback.ident, ..blank })
+                // RFC 7530, section 3.3.3: the flavour of SETCLIENTID. Linux denies all but CB_NULL under AUTH_NONE.
+                let credential = match self.clients[client].principal {
+                    Principal::Sys { .. } => CallbackCredential::Sys { uid: 0, gid: 0, machine: Default::default() },
+                    Principal::None | Principal::Gss { .. } => CallbackCredential::None,
+                };
+                Some(OutgoingCallback { to, program: v40.callback.program, ident: v40.callback.ident, credential, ..blank })
             }
             Dialect::V41(v41) => {
                 for &key in v41.sessions.iter().rev() {
                     let session = &mut self.sessions[key];
-                    if session.fault {
-                        continue;
-                    }
+                    let Some(credential) = session.back.credential.clone().filter(|_| !session.fault) else { continue };
                     // The connection that was bound last is the likeliest to be alive.
                     let Some(bound) = session.connections.iter().rev().find(|bound| bound.back).copied() else { continue };
                     let Some((slot, seq, highest_slot)) = session.take_back_slot() else { continue };
@@ -132,7 +135,7 @@ impl<F: Clone> State<F> {
                         to: CallbackTo::Connection(bound.connection),
                         minor: session.back.minor,
                         program: session.back.program,
-                        credential: session.back.credential.clone(),
+                        credential,
                         sequence: Some(sequence),
                         ..blank
                     });

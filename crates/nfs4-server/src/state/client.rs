@@ -160,7 +160,8 @@ pub(super) struct BackParms {
     pub(super) minor: u32,
     pub(super) attrs: ChannelAttrs,
     pub(super) program: u32,
-    pub(super) credential: CallbackCredential,
+    /// None if nothing that the client offered can be spoken: then the session has no back channel.
+    pub(super) credential: Option<CallbackCredential>,
 }
 
 impl Client {

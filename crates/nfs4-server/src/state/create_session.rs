@@ -64,8 +64,11 @@ impl<F: Clone> State<F> {
             return Err(Status::INVAL);
         }
         let fore = self.negotiate_fore(&args.fore)?;
-        let wants_back = args.flags.contains(CreateSessionFlags::CONN_BACK_CHAN);
-        let back = negotiate_back(&args.back, wants_back)?;
+        let asked = args.flags.contains(CreateSessionFlags::CONN_BACK_CHAN);
+        let back = negotiate_back(&args.back, asked)?;
+        let credential = callback_credential(&args.sec_parms);
+        // Section 18.36.3: the answer's flag tells whether the connection carries callbacks.
+        let wants_back = asked && credential.is_some();
         let client = &self.clients[key];
         let sessions = client.v41().map_or(0, |v41| v41.sessions.len());
         if sessions >= self.config.limits.sessions_per_client_max || self.reply_cache_len > REPLY_CACHE_LEN_MAX {
@@ -79,7 +82,7 @@ impl<F: Clone> State<F> {
             self.confirm_record(key);
             self.clients[key].lease = Lease::Active;
         }
-        let parms = BackParms { minor: 1, attrs: back, program: args.callback_program, credential: callback_credential(&args.sec_parms) };
+        let parms = BackParms { minor: 1, attrs: back, program: args.callback_program, credential };
         let random = &mut self.random;
         let session = self.sessions.insert_with(|session| Session {
             id: random.session_id(session),
@@ -96,7 +99,7 @@ impl<F: Clone> State<F> {
         });
         self.bind(session, Bound { connection, fore: true, back: wants_back });
         self.clients[key].v41_mut().expect("it was one of 4.1 before").sessions.push(session);
-        let flags = CreateSessionFlags(args.flags.0 & CreateSessionFlags::CONN_BACK_CHAN.0);
+        let flags = if wants_back { CreateSessionFlags::CONN_BACK_CHAN } else { CreateSessionFlags(0) };
         Ok(CreateSessionOk { session: self.sessions[session].id, seq: args.seq, flags, fore, back })
     }
 
@@ -147,14 +150,15 @@ fn negotiate_back(wanted: &ChannelAttrs, wants_back: bool) -> Result<ChannelAttr
     Ok(ChannelAttrs { header_pad_size: 0, requests_max: wanted.requests_max.min(BACK_SLOTS_MAX), rdma_ird: None, ..*wanted })
 }
 
-/// The first of the client's offers that can be met. Section 18.36.3 lets the server choose.
-pub(super) fn callback_credential(offers: &[CallbackSec<'_>]) -> CallbackCredential {
-    offers
-        .iter()
-        .find_map(|offer| match offer {
-            CallbackSec::None => Some(CallbackCredential::None),
-            CallbackSec::Sys(sys) => Some(CallbackCredential::Sys { uid: sys.uid, gid: sys.gid, machine: sys.machine_name.0.into() }),
-            CallbackSec::Gss(_) => None,
-        })
-        .unwrap_or(CallbackCredential::None)
+/// The first of the client's offers that can be met; none if there is none. Section 18.36.3 lets the server choose. Callbacks under RPCSEC_GSS are not spoken: no client
+/// is known that asks for them alone, and Linux does not take them.
+pub(super) fn callback_credential(offers: &[CallbackSec<'_>]) -> Option<CallbackCredential> {
+    if offers.is_empty() {
+        return Some(CallbackCredential::None);
+    }
+    offers.iter().find_map(|offer| match offer {
+        CallbackSec::None => Some(CallbackCredential::None),
+        CallbackSec::Sys(sys) => Some(CallbackCredential::Sys { uid: sys.uid, gid: sys.gid, machine: sys.machine_name.0.into() }),
+        CallbackSec::Gss(_) => None,
+    })
 }

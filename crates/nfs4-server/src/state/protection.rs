@@ -2,22 +2,18 @@
 
 use vouch_nfs4::{Bitmap, StateProtectOps, Status};
 
-use super::client::{Credential, Protection};
+use super::client::{Client, Credential, Protection};
 use super::id::ClientKey;
 use vouch_nfs4::op::Op;
 
 use super::State;
-use crate::Flavour;
 
-/// What only the machine may do, when it wants to be the only one.
-const ENFORCED: Bitmap = Bitmap::of(&[
-    Op::BACKCHANNEL_CTL.0,
-    Op::BIND_CONN_TO_SESSION.0,
-    Op::EXCHANGE_ID.0,
-    Op::CREATE_SESSION.0,
-    Op::DESTROY_SESSION.0,
-    Op::DESTROY_CLIENTID.0,
-]);
+/// What only the machine may do from then on, whether the client asks for it or not. Linux takes no operation beyond these: it gives state protection up where one is named.
+const ENFORCED: Bitmap =
+    Bitmap::of(&[Op::BIND_CONN_TO_SESSION.0, Op::EXCHANGE_ID.0, Op::CREATE_SESSION.0, Op::DESTROY_SESSION.0, Op::DESTROY_CLIENTID.0]);
+
+/// What else only the machine may do if the client asks for it.
+const ENFORCEABLE: Bitmap = ENFORCED.with(Op::BACKCHANNEL_CTL.0);
 
 /// What it may do for its users, whose tickets may have run out: give back what they hold, and write what they have written.
 const ALLOWED: Bitmap = Bitmap::of(&[
@@ -35,14 +31,11 @@ const ALLOWED: Bitmap = Bitmap::of(&[
 
 /// Which part of the wish is granted. Section 18.35.3: SP4_MACH_CRED needs a call with integrity or privacy, otherwise INVAL.
 pub(super) fn negotiate(wanted: &StateProtectOps, credential: Credential<'_>) -> Result<Protection, Status> {
-    if !protected(credential.flavour) {
+    if !credential.flavour.has_integrity() {
         return Err(Status::INVAL);
     }
-    Ok(Protection::Machine(StateProtectOps { must_enforce: ENFORCED, must_allow: wanted.must_allow.and(ALLOWED) }))
-}
-
-fn protected(flavour: Flavour) -> bool {
-    matches!(flavour, Flavour::Krb5i | Flavour::Krb5p)
+    let must_enforce = ENFORCED.or(wanted.must_enforce.and(ENFORCEABLE));
+    Ok(Protection::Machine(StateProtectOps { must_enforce, must_allow: wanted.must_allow.and(ALLOWED) }))
 }
 
 impl<F: Clone> State<F> {
@@ -50,17 +43,22 @@ impl<F: Clone> State<F> {
     pub fn enforce(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
         let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;
         let enforced = client.v41().is_some_and(|v41| v41.protection.enforces(op.0));
-        if enforced && !(protected(credential.flavour) && client.principal.same_user(credential.principal)) {
+        if enforced && !is_machine(client, credential) {
             return Err(Status::WRONG_CRED);
         }
         Ok(())
     }
 
-    /// Whether this is the machine's credential, and it may do operation `op` on state that others made.
-    pub fn machine_may(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> bool {
-        self.clients.get(client).is_some_and(|client| {
-            let allowed = client.v41().is_some_and(|v41| v41.protection.allowed().has(op.0));
-            allowed && protected(credential.flavour) && client.principal.same_user(credential.principal)
-        })
+    /// Operations that this credential may do on state that others made, being the machine's; empty for everybody else.
+    pub fn machine_operations(&self, client: ClientKey, credential: Credential<'_>) -> Bitmap {
+        match self.clients.get(client) {
+            Some(client) if is_machine(client, credential) => client.v41().map_or(Bitmap::EMPTY, |v41| v41.protection.allowed()),
+            _ => Bitmap::EMPTY,
+        }
     }
+}
+
+/// Whether this is the credential that made the record, well enough protected to count.
+fn is_machine(client: &Client, credential: Credential<'_>) -> bool {
+    credential.flavour.has_integrity() && client.principal.same_user(credential.principal)
 }

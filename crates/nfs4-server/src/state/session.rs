@@ -196,8 +196,11 @@ impl<F: Clone> State<F> {
         let key = self.session_by_id(&args.session).ok_or(Status::BADSESSION)?;
         let client = self.sessions[key].client;
         self.enforce(client, Op::BIND_CONN_TO_SESSION, credential)?;
+        let callbacks = self.sessions[key].back.credential.is_some();
         let (fore, back, dir) = match args.dir {
             ChannelDirClient::Fore => (true, false, ChannelDirServer::Fore),
+            ChannelDirClient::Back if !callbacks => return Err(Status::INVAL),
+            ChannelDirClient::ForeOrBoth | ChannelDirClient::BackOrBoth if !callbacks => (true, false, ChannelDirServer::Fore),
             ChannelDirClient::Back => (false, true, ChannelDirServer::Back),
             ChannelDirClient::ForeOrBoth | ChannelDirClient::BackOrBoth => (true, true, ChannelDirServer::Both),
         };
@@ -238,8 +241,10 @@ impl<F: Clone> State<F> {
     pub fn backchannel_ctl(&mut self, turn: &Turn, args: &BackchannelCtlArgs<'_>, credential: Credential<'_>) -> Result<(), Status> {
         self.enforce(turn.client, Op::BACKCHANNEL_CTL, credential)?;
         let session = self.sessions.get_mut(turn.session).ok_or(Status::DEADSESSION)?;
+        // Section 18.33.3: NOENT for a context of RPCSEC_GSS that can't be used. What was agreed before stays.
+        let credential = super::create_session::callback_credential(&args.sec_parms).ok_or(Status::NOENT)?;
         session.back.program = args.program;
-        session.back.credential = super::create_session::callback_credential(&args.sec_parms);
+        session.back.credential = Some(credential);
         Ok(())
     }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use vouch_nfs4::op::{self, Args, Results};
 use vouch_nfs4::{Bytes, ClientId, Cookie, Name, OwnerSeq, StateOwner, Stateid, Status};
-use vouch_nfs4_server::{ClientAccess, Flavour, Squash, SquashWho};
+use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Squash, SquashWho};
 
-use crate::world::{Client, MemoryFs, World, access, attributes, export, getattr, lookup, mode, open_args};
+use crate::world::{Client, MemoryFs, World, access, attributes, export, getattr, lookup, mode, open_args, under};
 
 const FILE: &[&str] = &["export", "f"];
 
@@ -142,10 +142,11 @@ fn locks_of_one_owner_are_in_the_way_of_another() {
 #[test]
 fn what_an_export_does_not_allow_is_refused() {
     let files = Arc::new(MemoryFs::new());
-    let read_only = ClientAccess { read_only: true, ..access() };
+    let only = |under| ClientAccess { flavours: vec![under], ..access() };
+    let read_only = only(FlavourAccess { read_only: true, ..under(Flavour::Sys) });
     let squash = Squash { who: SquashWho::Root, anonymous_uid: 65534, anonymous_gid: 65534 };
-    let squashed = ClientAccess { squash, ..access() };
-    let secure = ClientAccess { flavours: vec![Flavour::Krb5], ..access() };
+    let squashed = only(FlavourAccess { squash, ..under(Flavour::Sys) });
+    let secure = only(under(Flavour::Krb5));
     let exports = vec![
         export(1, &["rw"], &files, access()),
         export(2, &["ro"], &files, read_only),

@@ -2,6 +2,8 @@
 
 mod attributes;
 mod data;
+mod flavours;
 mod garbage;
+mod machine;
 mod namespace;
 mod world;

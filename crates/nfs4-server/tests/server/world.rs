@@ -8,11 +8,11 @@ use bytes::Bytes as Buffer;
 use vouch_nfs4::op::{self, Args, Op, Results};
 use vouch_nfs4::{
     Attributes, Bitmap, Bytes, CallbackSec, ClientId, ClientOwner, CompoundHead, CreateSeq, Fattr, List, Name, OwnerSeq, ReplyHead,
-    SessionId, SlotId, SlotSeq, StateOwner, StateProtect, Stateid, Status, Verifier, Wire as _,
+    SessionId, SlotId, SlotSeq, StateOwner, StateProtect, StateProtectReply, Stateid, Status, Verifier, Wire as _,
 };
 use vouch_nfs4_server::{
-    ClientAccess, ClientMatcher, Config, Connection, Effect, Export, ExportId, Exports, Flavour, Identity, Limits, NoObserver, Now,
-    Principal, Progress, Recovered, Request, Server, Squash, SquashWho, WouldWait,
+    ClientAccess, ClientMatcher, Config, Connection, Effect, Export, ExportId, Exports, Flavour, FlavourAccess, Identity, Limits,
+    NoObserver, Now, Principal, Progress, Recovered, Request, Server, Squash, SquashWho, WouldWait,
 };
 use vouch_vfs::{Caller, Patience, Time};
 use vouch_xdr::{Reader, Writer};
@@ -26,6 +26,9 @@ impl Identity for Names {
     fn caller(&self, principal: &Principal, squash: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, WouldWait> {
         let anonymous = Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
         Ok(Some(Arc::new(match principal {
+            Principal::Gss { name } if &**name == "alice@EXAMPLE.ORG" => Caller::new(1000, 1000, []),
+            // Machines are nobody in particular, everybody else has no account.
+            Principal::Gss { name } if !name.starts_with("nfs/") => return Ok(None),
             Principal::Sys { uid: 0, .. } if squash.who == SquashWho::Root => anonymous,
             Principal::Sys { uid, gid, gids } if squash.who != SquashWho::All => Caller::new(*uid, *gid, gids.iter().copied()),
             _ => anonymous,
@@ -59,12 +62,12 @@ impl ClientMatcher for Everybody {
 }
 
 pub(crate) fn access() -> ClientAccess {
-    ClientAccess {
-        read_only: false,
-        flavours: vec![Flavour::Sys],
-        squash: Squash { who: SquashWho::Nobody, anonymous_uid: 65534, anonymous_gid: 65534 },
-        secure_port: false,
-    }
+    ClientAccess { flavours: vec![under(Flavour::Sys)], secure_port: false, machine_writes: false }
+}
+
+/// Full rights under a flavour.
+pub(crate) fn under(flavour: Flavour) -> FlavourAccess {
+    FlavourAccess { flavour, read_only: false, squash: Squash { who: SquashWho::Nobody, anonymous_uid: 65534, anonymous_gid: 65534 } }
 }
 
 pub(crate) fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAccess) -> Export {
@@ -130,11 +133,21 @@ impl World {
 
     /// Sends the bytes of a call; the reply's bytes, spans filled in with nothing.
     pub(crate) fn call(&self, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> (Vec<u8>, Vec<Effect>) {
+        self.call_under(Flavour::Sys, connection, principal, body)
+    }
+
+    pub(crate) fn call_under(
+        &self,
+        flavour: Flavour,
+        connection: &Arc<Connection>,
+        principal: &Principal,
+        body: Vec<u8>,
+    ) -> (Vec<u8>, Vec<Effect>) {
         let request = Request {
             connection: connection.clone(),
             xid: 1,
             principal: principal.clone(),
-            flavour: Flavour::Sys,
+            flavour,
             body: Buffer::from(body),
             reply: vec![0; 28],
             spans_allowed: false,
@@ -191,6 +204,7 @@ pub(crate) struct Client<'w> {
     pub(crate) world: &'w World,
     pub(crate) connection: Arc<Connection>,
     pub(crate) principal: Principal,
+    pub(crate) flavour: Flavour,
     pub(crate) minor: u32,
     pub(crate) id: ClientId,
     pub(crate) session: SessionId,
@@ -199,10 +213,22 @@ pub(crate) struct Client<'w> {
 
 impl<'w> Client<'w> {
     pub(crate) fn new(world: &'w World, name: &str, uid: u32) -> Self {
+        Self::introduced(world, name, user(uid), Flavour::Sys, StateProtect::None).0
+    }
+
+    /// With the state protection that is granted.
+    pub(crate) fn introduced(
+        world: &'w World,
+        name: &str,
+        principal: Principal,
+        flavour: Flavour,
+        protect: StateProtect<'_>,
+    ) -> (Self, StateProtectReply<'static>) {
         let mut client = Client {
             world,
             connection: world.connect(),
-            principal: user(uid),
+            principal,
+            flavour,
             minor: 2,
             id: ClientId(0),
             session: SessionId([0; 16]),
@@ -211,12 +237,13 @@ impl<'w> Client<'w> {
         let args = op::ExchangeIdArgs {
             owner: ClientOwner { verifier: Verifier([1; 8]), id: Bytes(name.as_bytes()) },
             flags: op::ExchangeIdFlags(0),
-            state_protect: StateProtect::None,
+            state_protect: protect,
             impl_id: None,
         };
         let (_, list) = client.bare(&[Args::ExchangeId(args)]);
         let [Results::ExchangeId(Ok(ok))] = &list[..] else { panic!("{list:?}") };
         client.id = ok.client;
+        let protection = ok.state_protect.clone();
         let attrs = op::ChannelAttrs {
             header_pad_size: 0,
             request_len_max: 1 << 20,
@@ -240,12 +267,12 @@ impl<'w> Client<'w> {
         client.session = ok.session;
         let (status, _) = client.run(&[Args::ReclaimComplete(op::ReclaimCompleteArgs { one_fs: false })]);
         assert_eq!(status, Status::OK);
-        client
+        (client, protection)
     }
 
     /// Without a session.
     pub(crate) fn bare(&self, ops: &[Args<'_>]) -> (Status, Vec<Results<'static>>) {
-        let (reply, _) = self.world.call(&self.connection, &self.principal, compound(self.minor, ops));
+        let (reply, _) = self.world.call_under(self.flavour, &self.connection, &self.principal, compound(self.minor, ops));
         results(reply)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
-use crate::export::{ExportConfig, Groups, Limits, Origin, Server};
+use crate::export::{ExportConfig, Groups, Limits, Origin, Server, Unknown};
 use crate::{interrupt, output, when};
 
 mod reload;
@@ -81,6 +81,12 @@ pub(crate) struct Args {
     /// Where the supplementary groups of sec=sys callers come from.
     #[arg(long, value_name = "WHENCE", default_value = "auto")]
     groups: Groups,
+    /// Map from Kerberos principals to accounts, a line each: PRINCIPAL USER, with * for a component, or !squash, !refuse, !local instead of a user; read anew by reload.
+    #[arg(long, value_name = "FILE")]
+    principal_map: Option<PathBuf>,
+    /// What is done with Kerberos principals that have no account here.
+    #[arg(long, value_name = "HOW", default_value = "refuse")]
+    unknown_principals: Unknown,
     /// Most connections at once.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max)]
     connections_max: usize,
@@ -131,6 +137,8 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         idmap: args.idmap,
         numeric_owners: !args.owner_names,
         groups: args.groups,
+        principal_map: args.principal_map,
+        unknown_principals: args.unknown_principals,
         limits: Limits {
             connections_max: args.connections_max,
             connections_per_address_max: args.connections_per_address_max,

@@ -27,12 +27,14 @@ impl Clients {
         let mut rules: Vec<(Who, Arc<ClientAccess>)> = Vec::new();
         for client in sorted {
             let options = &client.options;
-            let access = ClientAccess {
-                read_only: options.read_only,
-                flavours: options.effective_flavours(),
-                squash: options.squash,
-                secure_port: options.secure,
-            };
+            let access = options.access();
+            // Clients of old syntax name a flavour each: `gss/krb5(ro) gss/krb5p(rw)`.
+            if let Some((_, rule)) = rules.iter_mut().find(|(who, _)| *who == client.who) {
+                let known = Arc::make_mut(rule);
+                known.flavours.extend(access.into_iter().filter(|access| known.under(access.flavour).is_none()).collect::<Vec<_>>());
+                continue;
+            }
+            let access = ClientAccess { flavours: access, secure_port: options.secure, machine_writes: options.machine_writes };
             rules.push((client.who.clone(), Arc::new(access)));
         }
         Clients { rules, hosts }
@@ -59,6 +61,7 @@ mod tests {
     use crate::export::exports::parse;
     use crate::export::resolver::Resolver;
     use std::net::IpAddr;
+    use vouch_nfs4_server::Flavour;
 
     /// A network of three hosts, one of which lies about its name.
     struct Small;
@@ -99,7 +102,7 @@ mod tests {
     #[test]
     fn the_most_particular_kind_decides() {
         let text = "/a *(ro) *.example.org(ro,anonuid=4) @trusted(ro,anonuid=3) 192.0.2.0/24(ro,anonuid=2) 192.0.2.0/25(ro,anonuid=22) one.example.org(ro,anonuid=1)";
-        let anonymous = |from: &str| ask(text, from).unwrap().squash.anonymous_uid;
+        let anonymous = |from: &str| ask(text, from).unwrap().flavours[0].squash.anonymous_uid;
         assert_eq!(anonymous("192.0.2.1"), 1);
         assert_eq!(anonymous("192.0.2.2"), 22);
         assert_eq!(anonymous("192.0.2.200"), 2);
@@ -113,6 +116,13 @@ mod tests {
         assert!(ask("/a @trusted(ro)", "192.0.2.2").is_some());
         assert!(ask("/a @trusted(ro)", "203.0.113.9").is_none());
         assert!(ask("/a @numbers(ro)", "203.0.113.9").is_some());
+    }
+
+    #[test]
+    fn flavours_as_clients_are_joined() {
+        let access = ask("/a gss/krb5(ro) gss/krb5p(rw)\n/a *(rw)", "192.0.2.1").unwrap();
+        let rights: Vec<_> = access.flavours.iter().map(|under| (under.flavour, under.read_only)).collect();
+        assert_eq!(rights, [(Flavour::Krb5, true), (Flavour::Krb5p, false), (Flavour::Sys, false)]);
     }
 
     #[test]

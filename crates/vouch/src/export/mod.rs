@@ -36,6 +36,7 @@ mod pool;
 mod privileges;
 mod receive;
 mod recovery;
+mod reloader;
 pub(crate) mod report;
 mod resolver;
 mod send;
@@ -47,7 +48,7 @@ mod traffic;
 mod trees;
 mod worker;
 
-pub use identity::Groups;
+pub use identity::{Groups, Unknown};
 pub use limits::Limits;
 pub use recovery::RecoveryError;
 pub use sources::{Origin, SourceError};
@@ -61,6 +62,7 @@ use limits::{DESCRIPTORS_RESERVED, WAITING_MAX};
 use metrics::Metrics;
 use pool::Pool;
 use recovery::Recovery;
+use reloader::{Reloader, read_principal_map};
 use report::{ExportStatus, Report};
 use sources::{Loaded, Sources};
 use state_directory::StateDirectory;
@@ -94,6 +96,10 @@ pub struct ExportConfig {
     pub numeric_owners: bool,
     /// Where supplementary groups come from.
     pub groups: Groups,
+    /// Static map from Kerberos principals to accounts.
+    pub principal_map: Option<PathBuf>,
+    /// What is done with principals that have no account.
+    pub unknown_principals: Unknown,
     /// Bounds of connections and threads.
     pub limits: Limits,
 }
@@ -118,13 +124,21 @@ pub enum ExportError {
         /// The system's reason.
         source: io::Error,
     },
-    /// idmapd.conf.
+    /// idmapd.conf or the static map of principals can't be read.
     #[error("{path}: {source}")]
     Idmap {
         /// The file.
         path: PathBuf,
         /// The system's reason.
         source: io::Error,
+    },
+    /// The static map of principals has lines that can't be taken.
+    #[error("{path}: {faults}")]
+    PrincipalMap {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        faults: String,
     },
     /// The system under us.
     #[error("{doing}: {source}")]
@@ -156,16 +170,6 @@ pub struct Server {
     _state: StateDirectory,
 }
 
-/// Reads the exports anew.
-struct Reloader {
-    sources: Sources,
-    driver: Arc<Driver>,
-    metrics: Arc<Metrics>,
-    names: Arc<Names<identity::System>>,
-    /// One at a time.
-    turn: Mutex<()>,
-}
-
 impl Server {
     /// Opens exports, state and sockets, and gives up privileges that are not needed, for the calling thread and all that it starts later: call it early.
     ///
@@ -190,7 +194,8 @@ impl Server {
 
         let idmap = read_idmap(config.idmap.as_ref())?;
         let domain = config.domain.clone().or_else(|| idmap.domain.clone()).unwrap_or_else(host_domain);
-        let names = Arc::new(Names::new(identity::System, idmap, config.groups));
+        let map = read_principal_map(config.principal_map.as_deref())?;
+        let names = Arc::new(Names::new(identity::System, idmap, config.groups, map, config.unknown_principals));
         let hosts = Arc::new(Hosts::new(resolver::System));
         let sources = Sources::new(config.origin.clone(), hosts.clone(), opener);
 
@@ -258,7 +263,14 @@ impl Server {
             limits: config.limits,
         });
         let report = Arc::new(Report { driver: driver.clone(), metrics: metrics.clone() });
-        let reloader = Arc::new(Reloader { sources, driver: driver.clone(), metrics, names, turn: Mutex::new(()) });
+        let reloader = Arc::new(Reloader {
+            sources,
+            driver: driver.clone(),
+            metrics,
+            names,
+            principal_map: config.principal_map,
+            turn: Mutex::new(()),
+        });
         Ok(Server { driver, report, reloader, polls, listeners, addresses, page, control, comments, rights, opener: None, _state: state })
     }
 
@@ -360,32 +372,6 @@ impl Server {
         self.opener.iter().for_each(|opener| opener.flush());
         tracing::info!("stopped");
         if ended { Err(ExportError::ThreadEnded) } else { Ok(()) }
-    }
-}
-
-impl Reloader {
-    /// Puts a new list in force, or says why the old one stays. Connections and what clients have open are not touched.
-    fn reload(&self) -> Result<Vec<String>, String> {
-        let _turn = self.turn.lock();
-        let loaded = self.sources.load();
-        match loaded {
-            Ok(Loaded { exports, comments }) => {
-                *self.driver.exports.lock() = list(&exports);
-                self.metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
-                self.names.forget();
-                let count = exports.all().len();
-                self.driver.engine.replace_exports(exports);
-                self.driver.traffic.reloads.add(1);
-                tracing::info!(count, "exports read anew");
-                comments.iter().for_each(|comment| tracing::warn!("{comment}"));
-                Ok(comments)
-            }
-            Err(error) => {
-                self.driver.traffic.reloads_failed.add(1);
-                tracing::error!(%error, "the new list of exports is faulty; the old one stays in force");
-                Err(format!("{error}; the old list stays in force"))
-            }
-        }
     }
 }
 

@@ -24,7 +24,8 @@ pub(super) fn engine() -> vouch_nfs4_server::Server {
         implementation: None,
         limits: vouch_nfs4_server::Limits::default(),
     };
-    let names = Arc::new(Names::new(identity::System, Idmap::default(), Groups::Client));
+    let names =
+        Arc::new(Names::new(identity::System, Idmap::default(), Groups::Client, identity::PrincipalMap::default(), Unknown::Refuse));
     let recovered = vouch_nfs4_server::Recovered::default();
     vouch_nfs4_server::Server::new(
         config,
@@ -64,6 +65,8 @@ impl Running {
             idmap: None,
             numeric_owners: true,
             groups: Groups::Client,
+            principal_map: None,
+            unknown_principals: Unknown::Refuse,
             limits: Limits::default(),
         };
         change(&mut config);

@@ -96,3 +96,38 @@ fn answers_after_the_client_is_gone_are_no_matter() {
     world.state.callback_done(callback.id, CallbackAnswer::Unreachable, 0);
     assert_eq!(world.state.callbacks.len(), 0);
 }
+
+#[test]
+fn a_client_that_offers_nothing_we_speak_gets_a_session_without_callbacks() {
+    // Section 18.36.3: callback_sec_parms4.
+    use vouch_nfs4::op::{BackchannelCtlArgs, CreateSessionFlags};
+    use vouch_nfs4::{CallbackSec, GssCallbackHandles, GssService, SysCred};
+    let gss =
+        || CallbackSec::Gss(GssCallbackHandles { service: GssService::Integrity, from_server: Bytes(b"s"), from_client: Bytes(b"c") });
+    let unix = || CallbackSec::Sys(SysCred { stamp: 0, machine_name: Bytes(b"m"), uid: 7, gid: 8, gids: List(vec![]) });
+    let mut world = World::new();
+    let introduced = world.introduce("a", 1, 0).unwrap();
+    let connection = world.connection();
+    let args = CreateSessionArgs { sec_parms: List(vec![gss()]), ..session_args(introduced.client, introduced.seq) };
+    let ok = world.state.create_session(&args, connection, sys(&user(0)), 0).unwrap();
+    assert_eq!(ok.flags, CreateSessionFlags(0));
+    let client = world.state.client_by_id(introduced.client).unwrap();
+    let mut peer = Peer { client, id: introduced.client, session: ok.session, connection, seq: SlotSeq(0) };
+    assert!(world.beat(&mut peer).unwrap().contains(SequenceFlags::CB_PATH_DOWN));
+    let mut bind = |dir| world.state.bind_connection(&BindConnArgs { session: ok.session, dir, rdma: false }, connection, sys(&user(0)));
+    assert_eq!(bind(ChannelDirClient::Back), Err(Status::INVAL));
+    assert_eq!(bind(ChannelDirClient::BackOrBoth).unwrap().dir, vouch_nfs4::op::ChannelDirServer::Fore);
+    // Section 18.33: another offer opens it; one that can't be met changes nothing.
+    let Ok(Sequenced::New(turn)) = world.sequence_on(&peer, 1, SlotSeq(1), false) else { panic!("a new call") };
+    let offer = |sec| BackchannelCtlArgs { program: 5, sec_parms: List(vec![sec]) };
+    assert_eq!(world.state.backchannel_ctl(&turn, &offer(gss()), sys(&user(0))), Err(Status::NOENT));
+    assert_eq!(world.state.backchannel_ctl(&turn, &offer(unix()), sys(&user(0))), Ok(()));
+    let args = BindConnArgs { session: ok.session, dir: ChannelDirClient::BackOrBoth, rdma: false };
+    assert_eq!(world.state.bind_connection(&args, connection, sys(&user(0))).unwrap().dir, vouch_nfs4::op::ChannelDirServer::Both);
+    world.state.reclaim_complete(peer.client, false).unwrap();
+    let b = world.peer("b");
+    world.open_as(&peer, "o", 1, share(1, 0), Claim::New, Want::Read).unwrap();
+    assert_eq!(world.open(&b, 1, 2, 0), Err(Status::DELAY));
+    let callback = world.callbacks().remove(0);
+    assert_eq!(callback.credential, CallbackCredential::Sys { uid: 7, gid: 8, machine: (*b"m").into() });
+}

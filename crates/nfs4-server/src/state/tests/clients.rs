@@ -102,8 +102,9 @@ fn under_machine_protection_only_the_machine_may_manage() {
     assert_eq!(world.state.create_session(&create, connection, by(&machine, Flavour::Krb5), 0), Err(Status::WRONG_CRED));
     let ok = world.state.create_session(&create, connection, by(&machine, Flavour::Krb5i), 0).unwrap();
     let client = world.state.client_by_id(introduced.client).unwrap();
-    assert!(world.state.machine_may(client, vouch_nfs4::op::Op::CLOSE, by(&machine, Flavour::Krb5p)));
-    assert!(!world.state.machine_may(client, vouch_nfs4::op::Op::CLOSE, by(&alice, Flavour::Krb5p)));
+    assert_eq!(world.state.machine_operations(client, by(&machine, Flavour::Krb5p)), Bitmap::of(&[4]));
+    assert!(world.state.machine_operations(client, by(&machine, Flavour::Krb5)).is_empty());
+    assert!(world.state.machine_operations(client, by(&alice, Flavour::Krb5p)).is_empty());
     assert_eq!(world.state.destroy_session(&ok.session, connection, by(&alice, Flavour::Krb5p)), Err(Status::WRONG_CRED));
     // Section 2.10.3.1: a connection is not bound by using it.
     let peer = Peer { client, id: introduced.client, session: ok.session, connection: world.connection(), seq: SlotSeq(0) };

@@ -197,3 +197,12 @@ fn owners_that_hold_nothing_make_room() {
     assert!(world.state.owners.len() < 100);
     assert!(world.state.io(None, &kept, &file(1), Io::Read, 0).is_ok());
 }
+
+#[test]
+fn callbacks_have_the_flavour_that_the_client_introduced_itself_under() {
+    // Section 3.3.3; Linux denies CB_COMPOUND under AUTH_NONE.
+    let mut world = World::new();
+    client(&mut world, "a");
+    let probe = world.callbacks().remove(0);
+    assert_eq!(probe.credential, CallbackCredential::Sys { uid: 0, gid: 0, machine: Arc::from([]) });
+}

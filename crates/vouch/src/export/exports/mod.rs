@@ -89,6 +89,7 @@ pub(crate) fn parse(text: &[u8]) -> Result<Parsed, Vec<Fault>> {
 pub(crate) fn parse_options(list: &str) -> Result<(Options, Vec<Comment>), Vec<Fault>> {
     let (mut options, mut objections) = (Options::default(), Vec::new());
     options.take(list, &mut objections);
+    objections.extend(options.differences());
     let (mut comments, mut faults) = (Vec::new(), Vec::new());
     sort_out(1, objections, &mut comments, &mut faults);
     if faults.is_empty() { Ok((options, comments)) } else { Err(faults) }
@@ -150,7 +151,8 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, faults: &mut Vec<Fault>) {
                     options.set_flavour(flavour);
                 }
                 options.take(list, &mut objections);
-                if clients.iter().any(|client| client.who == who && client.options.flavours == options.flavours) {
+                objections.extend(options.differences());
+                if clients.iter().any(|client| client.who == who && client.options.same_flavours(&options)) {
                     faults.push(Fault::new(line.number, format!("{name} is named twice"), "keep one of them"));
                 }
                 clients.push(Client { who, options });

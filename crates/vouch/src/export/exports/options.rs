@@ -1,6 +1,6 @@
 //! The options of exports(5): what each means here, and what is said of each that is not taken.
 
-use vouch_nfs4_server::{Flavour, Squash, SquashWho};
+use vouch_nfs4_server::{Flavour, FlavourAccess, Squash, SquashWho};
 
 /// Number under which an export is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,10 +16,13 @@ pub(crate) enum Fsid {
 /// Options of one client of one export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
+    /// Rights of every flavour that does not have others.
     pub(crate) read_only: bool,
-    /// Flavours in order of preference; empty stands for the default, `sys`.
-    pub(crate) flavours: Vec<Flavour>,
     pub(crate) squash: Squash,
+    /// Flavours in order of preference, with what is said of each alone; empty stands for the default, `sys`.
+    flavours: Vec<Named>,
+    /// The flavours of the last `sec=`: what follows is about them.
+    group: Vec<Flavour>,
     /// Calls from ports below 1024 only.
     pub(crate) secure: bool,
     pub(crate) fsid: Option<Fsid>,
@@ -27,8 +30,22 @@ pub(crate) struct Options {
     pub(crate) cross_mounts: bool,
     /// Exported only while a file system is mounted here (empty: on the path itself).
     pub(crate) mount_point: Option<Vec<u8>>,
-    /// Whether rights were given after a `sec=`: they are that group's alone.
-    after_sec: bool,
+    /// The credential of a client's machine may write what its users have written. An option of ours.
+    pub(crate) machine_writes: bool,
+}
+
+/// A flavour that was named, and rights that were given after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Named {
+    flavour: Flavour,
+    read_only: Option<bool>,
+    squash: Option<SquashWho>,
+}
+
+impl Named {
+    fn new(flavour: Flavour) -> Self {
+        Named { flavour, read_only: None, squash: None }
+    }
 }
 
 /// Why an option is not taken.
@@ -46,19 +63,21 @@ impl Default for Options {
         Options {
             read_only: true,
             flavours: Vec::new(),
+            group: Vec::new(),
             squash: Squash { who: SquashWho::Root, anonymous_uid: NOBODY, anonymous_gid: NOBODY },
             secure: true,
             fsid: None,
             cross_mounts: false,
             mount_point: None,
-            after_sec: false,
+            machine_writes: false,
         }
     }
 }
 
 impl Options {
-    /// Takes a list such as `rw,sec=krb5p:krb5i,anonuid=99`.
+    /// Takes a list such as `rw,sec=krb5p:krb5i,anonuid=99`. What stands before its first `sec=` is about all flavours.
     pub(super) fn take(&mut self, list: &str, objections: &mut Vec<Objection>) {
+        self.group.clear();
         for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
             if let Err(objection) = self.take_one(option) {
                 objections.push(objection);
@@ -70,16 +89,12 @@ impl Options {
         let (name, value) = option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
         let number = || value.and_then(|value| value.parse::<i64>().ok()).ok_or_else(|| fault(option, "is no number", "write a number"));
         match (name, value) {
-            ("rw", None) => self.set_rights(|options| options.read_only = false)?,
-            ("ro", None) => self.set_rights(|options| options.read_only = true)?,
-            ("root_squash", None) => self.set_rights(|options| options.squash.who = SquashWho::Root)?,
-            ("no_root_squash", None) => self.set_rights(|options| options.squash.who = SquashWho::Nobody)?,
-            ("all_squash", None) => self.set_rights(|options| options.squash.who = SquashWho::All)?,
-            ("no_all_squash", None) => self.set_rights(|options| {
-                if options.squash.who == SquashWho::All {
-                    options.squash.who = SquashWho::Root;
-                }
-            })?,
+            ("rw", None) => self.set_read_only(false),
+            ("ro", None) => self.set_read_only(true),
+            ("root_squash", None) => self.set_squash(|_| SquashWho::Root),
+            ("no_root_squash", None) => self.set_squash(|_| SquashWho::Nobody),
+            ("all_squash", None) => self.set_squash(|_| SquashWho::All),
+            ("no_all_squash", None) => self.set_squash(|who| if who == SquashWho::All { SquashWho::Root } else { who }),
             ("anonuid", _) => {
                 self.squash.anonymous_uid = id(number()?).ok_or_else(|| fault(option, "is no user number", "write 0 to 4294967294"))?
             }
@@ -95,6 +110,7 @@ impl Options {
                         .ok_or_else(|| fault(option, "is neither a number, nor root, nor a UUID", "write fsid=7, fsid=root or a UUID"))?,
                 )
             }
+            ("machine_writes", None) => self.machine_writes = true,
             ("crossmnt", None) => self.cross_mounts = true,
             ("hide", None) => {}
             ("mountpoint" | "mp", value) => self.mount_point = Some(value.unwrap_or_default().as_bytes().to_vec()),
@@ -133,21 +149,29 @@ impl Options {
         Ok(())
     }
 
-    /// exports(5): rights after a `sec=` are for that group of flavours. One set of rights for all is what is served here.
-    fn set_rights(&mut self, set: impl FnOnce(&mut Self)) -> Result<(), Objection> {
-        let before = (self.read_only, self.squash);
-        set(self);
-        if self.after_sec && before != (self.read_only, self.squash) {
-            return Err(Objection::Fault(
-                "rights that differ by security flavour are not served".into(),
-                "put rights before the first sec=, and list all flavours that get them: rw,sec=krb5p:krb5i",
-            ));
+    fn set_read_only(&mut self, read_only: bool) {
+        if self.group.is_empty() {
+            self.read_only = read_only;
         }
-        Ok(())
+        self.of_group().for_each(|named| named.read_only = Some(read_only));
+    }
+
+    fn set_squash(&mut self, change: impl Fn(SquashWho) -> SquashWho) {
+        let all = self.squash.who;
+        if self.group.is_empty() {
+            self.squash.who = change(all);
+        }
+        self.of_group().for_each(|named| named.squash = Some(change(named.squash.unwrap_or(all))));
+    }
+
+    /// exports(5): rights after a `sec=` are for its flavours.
+    fn of_group(&mut self) -> impl Iterator<Item = &mut Named> {
+        let group = &self.group;
+        self.flavours.iter_mut().filter(|named| group.contains(&named.flavour))
     }
 
     fn take_flavours(&mut self, list: &str) -> Result<(), Objection> {
-        self.after_sec = true;
+        self.group.clear();
         for name in list.split(':') {
             let flavour = match name {
                 "sys" | "unix" => Flavour::Sys,
@@ -163,21 +187,50 @@ impl Options {
                     ));
                 }
             };
-            if !self.flavours.contains(&flavour) {
-                self.flavours.push(flavour);
+            self.group.push(flavour);
+            if !self.flavours.iter().any(|named| named.flavour == flavour) {
+                self.flavours.push(Named::new(flavour));
             }
         }
         Ok(())
     }
 
-    /// Flavours that are let in, best first.
-    pub(crate) fn effective_flavours(&self) -> Vec<Flavour> {
-        if self.flavours.is_empty() { vec![Flavour::Sys] } else { self.flavours.clone() }
+    /// Flavours that are let in, best first, and what each may do.
+    pub(crate) fn access(&self) -> Vec<FlavourAccess> {
+        let default = [Named::new(Flavour::Sys)];
+        let named = if self.flavours.is_empty() { &default[..] } else { &self.flavours[..] };
+        let access = |named: &Named| FlavourAccess {
+            flavour: named.flavour,
+            read_only: named.read_only.unwrap_or(self.read_only),
+            squash: Squash { who: named.squash.unwrap_or(self.squash.who), ..self.squash },
+        };
+        named.iter().map(access).collect()
+    }
+
+    /// The same flavours, in the same order.
+    pub(super) fn same_flavours(&self, other: &Options) -> bool {
+        self.flavours.iter().map(|named| named.flavour).eq(other.flavours.iter().map(|named| named.flavour))
+    }
+
+    /// What exportfs(8) would do otherwise: it hands the rights of one group on to flavours that are named later. As the manual has it, they get what stands before the first
+    /// `sec=`. Said where that makes a difference.
+    pub(super) fn differences(&self) -> Option<Objection> {
+        let handed_on = |at: usize| {
+            let (named, before) = (&self.flavours[at], &self.flavours[..at]);
+            let read_only = before.iter().filter_map(|other| other.read_only).next_back().unwrap_or(self.read_only);
+            let squash = before.iter().filter_map(|other| other.squash).next_back().unwrap_or(self.squash.who);
+            (named.read_only.is_none() && read_only != self.read_only) || (named.squash.is_none() && squash != self.squash.who)
+        };
+        let at = (1..self.flavours.len()).find(|&at| handed_on(at))?;
+        Some(Objection::Comment(format!(
+            "a flavour after the first sec= has rights from before it ({}), where exportfs gives it those of the flavours named earlier; write its rights after its own sec=",
+            if self.flavours[at].read_only.unwrap_or(self.read_only) { "ro" } else { "rw" },
+        )))
     }
 
     /// Takes the flavours from a client name of old, `gss/krb5i`.
     pub(super) fn set_flavour(&mut self, flavour: Flavour) {
-        self.flavours = vec![flavour];
+        self.flavours = vec![Named::new(flavour)];
     }
 }
 
@@ -220,13 +273,19 @@ mod tests {
         (options, objections)
     }
 
+    fn told(options: &Options) -> String {
+        let one =
+            |access: &FlavourAccess| format!("{:?}:{},{:?}", access.flavour, if access.read_only { "ro" } else { "rw" }, access.squash.who);
+        options.access().iter().map(one).collect::<Vec<_>>().join(" ")
+    }
+
     #[test]
     fn defaults_are_those_of_the_manual() {
         let (options, objections) = read("");
         assert!(objections.is_empty());
         assert!(options.read_only && options.secure && !options.cross_mounts);
         assert_eq!(options.squash, Squash { who: SquashWho::Root, anonymous_uid: 65_534, anonymous_gid: 65_534 });
-        assert_eq!(options.effective_flavours(), [Flavour::Sys]);
+        assert_eq!(told(&options), "Sys:ro,Root");
     }
 
     #[test]
@@ -236,7 +295,7 @@ mod tests {
         assert_eq!(objections, []);
         assert!(!options.read_only && !options.secure && options.cross_mounts);
         assert_eq!(options.squash, Squash { who: SquashWho::All, anonymous_uid: 0xffff_fffe, anonymous_gid: 100 });
-        assert_eq!(options.effective_flavours(), [Flavour::Krb5p, Flavour::Krb5i, Flavour::Sys]);
+        assert_eq!(told(&options), "Krb5p:rw,All Krb5i:rw,All Sys:rw,All");
         assert_eq!((options.fsid, options.mount_point), (Some(Fsid::Number(7)), Some(b"/m".to_vec())));
     }
 
@@ -270,10 +329,44 @@ mod tests {
     }
 
     #[test]
-    fn rights_of_one_flavour_alone_are_refused_rather_than_given_to_all() {
-        assert!(matches!(read("ro,sec=sys,rw").1[..], [Objection::Fault(..)]));
-        assert!(read("sec=krb5,ro").1.is_empty());
-        assert!(read("rw,sec=krb5p,rw").1.is_empty());
+    fn rights_after_a_flavour_are_its_own() {
+        let access = |list: &str| {
+            let (options, objections) = read(list);
+            assert_eq!(objections, [], "{list}");
+            told(&options)
+        };
+        // exports(5), Kerberos: "sec=sys,rw,sec=krb5..." of the manual.
+        assert_eq!(access("sec=krb5p,rw,sec=sys,ro"), "Krb5p:rw,Root Sys:ro,Root");
+        assert_eq!(
+            access("rw,sec=krb5p:krb5i,no_root_squash,sec=sys,ro,all_squash,anonuid=5"),
+            "Krb5p:rw,Nobody Krb5i:rw,Nobody Sys:ro,All"
+        );
+        assert_eq!(access("ro,sec=sys,rw"), "Sys:rw,Root");
+        // A flavour that is named again stays in its place.
+        assert_eq!(access("sec=sys:krb5,ro,sec=sys,rw"), "Sys:rw,Root Krb5:ro,Root");
+        assert_eq!(access("all_squash,sec=sys,no_all_squash,sec=krb5,all_squash"), "Sys:ro,Root Krb5:ro,All");
+    }
+
+    #[test]
+    fn rights_from_before_are_for_all_and_said_where_exportfs_differs() {
+        for (list, access) in
+            [("sec=krb5p,rw,sec=sys", "Krb5p:rw,Root Sys:ro,Root"), ("rw,sec=sys,ro,sec=krb5", "Sys:ro,Root Krb5:rw,Root")]
+        {
+            let (options, _) = read(list);
+            assert_eq!(told(&options), access);
+            assert!(matches!(options.differences(), Some(Objection::Comment(_))), "{list}");
+        }
+        for list in ["sec=krb5p,rw,sec=sys,ro", "rw,sec=krb5p:sys", "sec=sys:krb5,rw", ""] {
+            assert_eq!(read(list).0.differences(), None, "{list}");
+        }
+    }
+
+    #[test]
+    fn defaults_of_a_line_are_completed_by_the_client() {
+        let (mut options, mut objections) = read("sec=krb5p,ro");
+        options.take("rw,sec=sys", &mut objections);
+        // What the client says before a sec= of its own is about all that says nothing itself.
+        assert_eq!((told(&options), objections), ("Krb5p:ro,Root Sys:rw,Root".to_owned(), vec![]));
     }
 
     proptest::proptest! {

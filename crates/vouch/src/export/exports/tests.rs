@@ -47,7 +47,8 @@ fn a_space_before_the_parenthesis_is_commented_on() {
 fn lines_of_one_path_are_one_export() {
     let parsed = parse(b"/a/ x(rw)\n//a/. gss/krb5p(rw)\ntree:/srv/db *(ro)").unwrap();
     assert_eq!(parsed.entries.len(), 2);
-    assert_eq!(parsed.entries[0].clients[1].options.flavours, [Flavour::Krb5p]);
+    let access = parsed.entries[0].clients[1].options.access();
+    assert_eq!(access.iter().map(|access| access.flavour).collect::<Vec<_>>(), [Flavour::Krb5p]);
     assert_eq!(parsed.entries[1].source, Source::Tree(b"/srv/db".to_vec()));
 }
 

@@ -47,6 +47,11 @@ impl Idmap {
         self.accounts.get(principal).map(String::as_str)
     }
 
+    /// Whether `Local-Realms` names a realm.
+    pub(super) fn names_realm(&self, realm: &str) -> bool {
+        self.realms.contains(&realm.to_ascii_uppercase())
+    }
+
     /// Whether users of a realm are this system's. Without `Local-Realms` it is the domain's own, as idmapd has it.
     pub(super) fn is_local_realm(&self, realm: &str) -> bool {
         let realm = realm.to_ascii_uppercase();

@@ -3,15 +3,21 @@
 
 mod cache;
 mod idmap;
+mod kerberos;
+mod principal_map;
 mod service;
 
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use vouch_nfs4_server::{Identity, Principal, Squash, SquashWho, WouldWait};
 use vouch_vfs::{Caller, Patience};
 
 use cache::Cache;
 pub(crate) use idmap::Idmap;
+use kerberos::Rules;
+pub use kerberos::Unknown;
+pub(crate) use principal_map::PrincipalMap;
 pub(crate) use service::System;
 pub(super) use service::{NameService, as_ourselves};
 
@@ -31,6 +37,8 @@ pub(super) struct Names<S> {
     service: S,
     idmap: Idmap,
     groups: Groups,
+    unknown: Unknown,
+    map: RwLock<Arc<PrincipalMap>>,
     callers: Cache<(Principal, Rule), Option<Arc<Caller>>>,
     user_names: Cache<u32, Option<Arc<str>>>,
     group_names: Cache<u32, Option<Arc<str>>>,
@@ -42,17 +50,25 @@ pub(super) struct Names<S> {
 type Rule = (u8, u32, u32);
 
 impl<S: NameService> Names<S> {
-    pub(super) fn new(service: S, idmap: Idmap, groups: Groups) -> Self {
+    pub(super) fn new(service: S, idmap: Idmap, groups: Groups, map: PrincipalMap, unknown: Unknown) -> Self {
         Names {
             service,
             idmap,
             groups,
+            unknown,
+            map: RwLock::new(Arc::new(map)),
             callers: Cache::new(CALLERS_MAX),
             user_names: Cache::new(NAMES_MAX),
             group_names: Cache::new(NAMES_MAX),
             uids: Cache::new(NAMES_MAX),
             gids: Cache::new(NAMES_MAX),
         }
+    }
+
+    /// Takes another map of principals; what was mapped by the one before is forgotten.
+    pub(super) fn replace_map(&self, map: PrincipalMap) {
+        *self.map.write() = Arc::new(map);
+        self.forget();
     }
 
     /// Forgets everything: what the administrator changed counts from now on.
@@ -85,22 +101,9 @@ impl<S: NameService> Names<S> {
         Ok(Caller::new(uid, squashed(gid), groups.into_iter().map(squashed)))
     }
 
-    /// The local rights of a proven principal. One with an instance (`nfs/host`) is a machine and has no account unless the static map gives it one.
-    fn gss(&self, name: &str, squash: &Squash) -> Option<Caller> {
-        let local = match self.idmap.local(name) {
-            Some(local) => local.to_owned(),
-            None => {
-                let (primary, realm) = name.split_once('@')?;
-                (!primary.contains('/') && self.idmap.is_local_realm(realm)).then(|| primary.to_owned())?
-            }
-        };
-        let user = self.service.user_by_name(&local)?;
-        let groups = self.service.groups(&user.name, user.gid);
-        Some(match squash.who {
-            SquashWho::All => Caller::new(squash.anonymous_uid, squash.anonymous_gid, []),
-            SquashWho::Root if user.uid == 0 => Caller::new(squash.anonymous_uid, squash.anonymous_gid, []),
-            _ => Caller::new(user.uid, user.gid, groups),
-        })
+    fn gss(&self, principal: &str, squash: &Squash) -> Option<Caller> {
+        let map = self.map.read().clone();
+        Rules { map: &map, idmap: &self.idmap, unknown: self.unknown }.caller(&self.service, principal, squash)
     }
 }
 

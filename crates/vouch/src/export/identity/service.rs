@@ -12,6 +12,17 @@ pub(in crate::export) struct UserRecord {
     pub(in crate::export) gid: u32,
 }
 
+/// What the Kerberos library's rules say of a principal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::export) enum Local {
+    /// The name of its user on this machine; there may be none of that name.
+    Name(String),
+    /// It has none.
+    NoName,
+    /// There are no rules: no library.
+    NoRules,
+}
+
 /// What is asked of a name service. One that fails knows nothing: the caller is refused or shown as a number, and asks again soon.
 pub(in crate::export) trait NameService: Send + Sync {
     fn user(&self, uid: u32) -> Option<UserRecord>;
@@ -20,6 +31,8 @@ pub(in crate::export) trait NameService: Send + Sync {
     fn group_by_name(&self, name: &str) -> Option<u32>;
     /// Groups of a user, the primary one among them.
     fn groups(&self, user: &str, gid: u32) -> Vec<u32>;
+    /// Name of a principal's user, by the rules of the Kerberos library (`auth_to_local` of krb5.conf).
+    fn local_name(&self, principal: &str) -> Local;
 }
 
 /// getpwuid_r(3) and its kin, by nsswitch.conf.
@@ -56,6 +69,10 @@ impl NameService for System {
                 Vec::new()
             }
         }
+    }
+
+    fn local_name(&self, _: &str) -> Local {
+        Local::NoRules
     }
 }
 

@@ -1,6 +1,6 @@
 //! Mapping of principals, with a small name service.
 
-use super::service::UserRecord;
+use super::service::{Local, UserRecord};
 use super::*;
 
 struct Small;
@@ -21,10 +21,24 @@ impl NameService for Small {
     fn groups(&self, _: &str, gid: u32) -> Vec<u32> {
         (0..40).map(|i| 500 + i).chain([gid, 0]).collect()
     }
+    fn local_name(&self, principal: &str) -> Local {
+        match principal {
+            // What auth_to_local can do: another realm's user, and a name that is nobody's.
+            "al@PARTNER.ORG" => Local::Name("alice".into()),
+            "ghost@PARTNER.ORG" => Local::Name("ghost".into()),
+            _ if principal.ends_with("@PARTNER.ORG") => Local::NoName,
+            _ => Local::NoRules,
+        }
+    }
 }
 
 fn names(groups: Groups) -> Names<Small> {
-    Names::new(Small, Idmap::parse("[General]\nDomain = example.org\n[Static]\nnfs/h@EXAMPLE.ORG = alice\n"), groups)
+    names_with(groups, "", Unknown::Refuse)
+}
+
+fn names_with(groups: Groups, map: &str, unknown: Unknown) -> Names<Small> {
+    let idmap = "[General]\nDomain = example.org\n[Static]\nnfs/h@EXAMPLE.ORG = alice\n";
+    Names::new(Small, Idmap::parse(idmap), groups, PrincipalMap::parse(map.as_bytes()).unwrap(), unknown)
 }
 
 fn squash(who: SquashWho) -> Squash {
@@ -75,13 +89,63 @@ fn impatience_is_answered_from_memory_only() {
     assert_eq!(names.user_name(1000, Patience::None), Err(WouldWait));
 }
 
+/// The user number of a principal; none if it is refused.
+fn uid(names: &Names<Small>, principal: &str, who: SquashWho) -> Option<u32> {
+    map(names, &Principal::Gss { name: principal.into() }, who).map(|caller| caller.uid)
+}
+
 #[test]
 fn principals_are_mapped_by_realm_or_by_the_static_map() {
     let names = names(Groups::Auto);
-    let gss = |name: &str| map(&names, &Principal::Gss { name: name.into() }, SquashWho::Root).map(|caller| caller.uid);
+    let gss = |name: &str| uid(&names, name, SquashWho::Root);
     assert_eq!(gss("alice@EXAMPLE.ORG"), Some(1000));
     assert_eq!(gss("nfs/h@EXAMPLE.ORG"), Some(1000));
-    assert_eq!((gss("alice@ELSEWHERE.ORG"), gss("nfs/other@EXAMPLE.ORG"), gss("bob@EXAMPLE.ORG"), gss("alice")), (None, None, None, None));
+    assert_eq!((gss("alice@ELSEWHERE.ORG"), gss("bob@EXAMPLE.ORG"), gss("alice"), gss("")), (None, None, None, None));
+    // By the library's rules, which have the last word where they know a name.
+    assert_eq!((gss("al@PARTNER.ORG"), gss("ghost@PARTNER.ORG"), gss("alice@PARTNER.ORG")), (Some(1000), None, None));
+}
+
+#[test]
+fn machines_are_nobody_in_particular() {
+    let names = names(Groups::Auto);
+    for machine in ["host/n7.example.org@EXAMPLE.ORG", "nfs/other@EXAMPLE.ORG", "root/n7@ELSEWHERE.ORG", "N7$@EXAMPLE.ORG"] {
+        for who in [SquashWho::Root, SquashWho::Nobody, SquashWho::All] {
+            assert_eq!(uid(&names, machine, who), Some(7), "{machine}");
+        }
+    }
+    assert_eq!(uid(&names, "alice/admin@EXAMPLE.ORG", SquashWho::Nobody), None);
+}
+
+#[test]
+fn the_principal_map_decides_before_everything_else() {
+    let text = "host/backup@EXAMPLE.ORG alice\nalice@EXAMPLE.ORG !refuse\nnfs/h@EXAMPLE.ORG !squash\nnfs/*@EXAMPLE.ORG !local\n*@PARTNER.ORG alice\n";
+    let names = names_with(Groups::Auto, text, Unknown::Refuse);
+    let gss = |name: &str| uid(&names, name, SquashWho::Root);
+    assert_eq!((gss("host/backup@EXAMPLE.ORG"), gss("alice@EXAMPLE.ORG"), gss("nfs/h@EXAMPLE.ORG")), (Some(1000), None, Some(7)));
+    assert_eq!((gss("nfs/x@EXAMPLE.ORG"), gss("host/x@EXAMPLE.ORG"), gss("ghost@PARTNER.ORG")), (None, Some(7), Some(1000)));
+    // Where all are squashed, nobody is refused.
+    assert_eq!(uid(&names, "alice@EXAMPLE.ORG", SquashWho::All), Some(7));
+    names.replace_map(PrincipalMap::default());
+    assert_eq!((gss("alice@EXAMPLE.ORG"), gss("ghost@PARTNER.ORG")), (Some(1000), None), "nothing of the map before is remembered");
+}
+
+#[test]
+fn principals_without_account_are_refused_or_squashed() {
+    let names = names_with(Groups::Auto, "mallory@EXAMPLE.ORG !refuse\n", Unknown::Squash);
+    assert_eq!((uid(&names, "bob@EXAMPLE.ORG", SquashWho::Root), uid(&names, "ghost@PARTNER.ORG", SquashWho::Nobody)), (Some(7), Some(7)));
+    assert_eq!(uid(&names, "mallory@EXAMPLE.ORG", SquashWho::Root), None);
+}
+
+#[test]
+fn proven_users_have_all_their_groups() {
+    let names = names(Groups::Client);
+    let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
+    let caller = map(&names, &alice, SquashWho::Nobody).unwrap();
+    assert_eq!((caller.uid, caller.gid), (1000, 100));
+    assert!((500..540).all(|gid| caller.is_in(gid)) && caller.is_in(0));
+    // As the kernel's server does: group 0 is squashed with user 0.
+    let caller = map(&names, &alice, SquashWho::Root).unwrap();
+    assert!(caller.is_in(539) && !caller.is_in(0) && caller.is_in(8));
 }
 
 #[test]

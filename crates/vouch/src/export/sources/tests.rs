@@ -47,7 +47,7 @@ fn exports_hang_at_their_paths() {
     let all = loaded.exports.all();
     assert_eq!((all[1].id, all[1].fsid), (ExportId(7), Some((7, 0))));
     assert!(all[0].id.0 >> 31 == 1 && all[2].id.0 >> 31 == 1 && all[0].id != all[2].id);
-    assert!(all[0].clients.access_for(SocketAddr::from(([192, 0, 2, 1], 1))).is_some_and(|access| !access.read_only));
+    assert!(all[0].clients.access_for(SocketAddr::from(([192, 0, 2, 1], 1))).is_some_and(|access| !access.flavours[0].read_only));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn directories_stand_for_their_files() {
     }
     let loaded = sources(Origin::Files(vec![directory.path().to_owned()])).load().unwrap();
     assert_eq!(places(&loaded), ["/a", "/b"]);
-    let writable = |from: [u8; 4]| !loaded.exports.all()[1].clients.access_for(SocketAddr::from((from, 1))).unwrap().read_only;
+    let writable = |from: [u8; 4]| !loaded.exports.all()[1].clients.access_for(SocketAddr::from((from, 1))).unwrap().flavours[0].read_only;
     assert!(writable([192, 0, 2, 1]) && !writable([192, 0, 2, 2]));
 }
 

@@ -1,0 +1,212 @@
+//! Security flavours: what SECINFO offers, which rights each has, and where a wrong one is told (RFC 8881, section 2.6.3.1).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use vouch_nfs4::op::{self, Args, OpenClaim, OpenHow, Results};
+use vouch_nfs4::{Bytes, ClientId, Filehandle, GssInfo, GssService, Name, OwnerSeq, SecInfo, StateOwner, StateProtect, Status};
+use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Principal};
+
+use crate::world::{
+    Client, MemoryFs, World, access, attributes, compound, export, getattr, lookup, mode, name_of, open_args, results, under, user,
+};
+
+pub(crate) fn proven(name: &str) -> Principal {
+    Principal::Gss { name: name.into() }
+}
+
+pub(crate) fn takes(flavours: &[Flavour]) -> ClientAccess {
+    ClientAccess { flavours: flavours.iter().map(|&flavour| under(flavour)).collect(), ..access() }
+}
+
+fn kerberos(service: GssService) -> SecInfo<'static> {
+    // RFC 4121: 1.2.840.113554.1.2.2.
+    SecInfo::Gss(GssInfo { oid: Bytes(&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 0x01, 0x02, 0x02]), qop: 0, service })
+}
+
+fn handle_of(client: &mut Client<'_>, path: &[&str]) -> Filehandle {
+    let (_, list) = client.at(path, &[Args::Getfh]);
+    match &list[0] {
+        Results::Getfh(Ok(ok)) => ok.handle,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn offered(result: &Results<'static>) -> Vec<SecInfo<'static>> {
+    match result {
+        Results::Secinfo(Ok(ok)) | Results::SecinfoNoName(Ok(ok)) => ok.flavors.to_vec(),
+        other => panic!("{other:?}"),
+    }
+}
+
+// RFC 8881, sections 18.29 and 18.45.
+#[test]
+fn secinfo_offers_what_the_export_takes_in_its_order() {
+    let files = Arc::new(MemoryFs::new());
+    let first = takes(&[Flavour::Krb5p, Flavour::Krb5i, Flavour::Sys]);
+    let second = takes(&[Flavour::Krb5, Flavour::Krb5p]);
+    let world = World::with(files.clone(), vec![export(9, &["first"], &files, first), export(2, &["second"], &files, second)]);
+    let mut client = Client::new(&world, "one", 0);
+    let privacy_first = vec![kerberos(GssService::Privacy), kerberos(GssService::Integrity), SecInfo::Flavor(1)];
+    let (_, list) = client.at(&[], &[Args::Secinfo(op::SecinfoArgs { name: Name(b"first") })]);
+    assert_eq!(offered(&list[0]), privacy_first);
+    let this = |style| Args::SecinfoNoName(op::SecinfoNoNameArgs { style });
+    let (_, list) = client.at(&["first"], &[this(op::SecinfoStyle::CurrentFh)]);
+    assert_eq!(offered(&list[0]), privacy_first);
+    // Where exports join, what any of them takes: in the order of the list of exports.
+    let all = [&privacy_first[..], &[kerberos(GssService::None)]].concat();
+    let (_, list) = client.at(&["first"], &[this(op::SecinfoStyle::Parent)]);
+    assert_eq!(offered(&list[0]), all);
+    // Section 18.29.3: asked under a flavour that the export does not take; what is in it has its flavours, there or not.
+    let handle = handle_of(&mut client, &["first"]);
+    client.flavour = Flavour::Krb5;
+    let put = Args::Putfh(op::PutfhArgs { handle });
+    let (status, list) = client.run(&[put, Args::Secinfo(op::SecinfoArgs { name: Name(b"nothing") }), getattr(&[1])]);
+    assert_eq!((offered(&list[1]), status), (privacy_first, Status::NOFILEHANDLE));
+}
+
+// exports(5): `sec=krb5p,rw,sec=sys,ro`.
+#[test]
+fn rights_differ_by_flavour() {
+    let files = Arc::new(MemoryFs::new());
+    let flavours = vec![under(Flavour::Krb5p), FlavourAccess { read_only: true, ..under(Flavour::Sys) }];
+    let world = World::with(files.clone(), vec![export(1, &["e"], &files, ClientAccess { flavours, ..access() })]);
+    let mut client = Client::new(&world, "one", 0);
+    let attrs = mode(0o666);
+    assert_eq!(client.status(&["e"], &[open_args("f", Some(&attrs))]), Status::ROFS);
+    client.flavour = Flavour::Krb5p;
+    client.principal = proven("alice@EXAMPLE.ORG");
+    // MemoryFs's root is root's.
+    assert_eq!(client.status(&["e"], &[open_args("f", Some(&attrs))]), Status::ACCESS);
+    client.flavour = Flavour::Krb5i;
+    assert_eq!(client.status(&[], &[lookup("e")]), Status::WRONGSEC);
+    client.flavour = Flavour::Sys;
+    client.principal = user(0);
+    let asked = op::Access(0x1f);
+    let (_, list) = client.at(&["e"], &[Args::Access(op::AccessArgs { access: asked })]);
+    assert!(matches!(&list[0], Results::Access(Ok(ok)) if ok.access.0 & 0x1c == 0), "{list:?}");
+}
+
+/// OPEN of what the current filehandle is.
+fn open_current() -> Args<'static> {
+    Args::Open(op::OpenArgs {
+        seq: OwnerSeq(0),
+        access: op::ShareAccess::READ,
+        deny: op::ShareDeny(0),
+        owner: StateOwner { client: ClientId(0), owner: Bytes(b"owner") },
+        how: OpenHow::NoCreate,
+        claim: OpenClaim::Fh,
+    })
+}
+
+// RFC 8881, section 2.6.3.1.1: each of its cases, by which result carries the failure.
+#[test]
+fn a_filehandle_under_a_wrong_flavour_is_judged_by_what_follows() {
+    let files = Arc::new(MemoryFs::new());
+    let exports = vec![export(1, &["e"], &files, takes(&[Flavour::Krb5])), export(2, &["open"], &files, access())];
+    let world = World::with(files, exports);
+    let mut client = Client::new(&world, "one", 0);
+    client.flavour = Flavour::Krb5;
+    let handle = handle_of(&mut client, &["e"]);
+    client.flavour = Flavour::Sys;
+    let right = handle_of(&mut client, &["open"]);
+    let put = || Args::Putfh(op::PutfhArgs { handle });
+    let no_name = || Args::SecinfoNoName(op::SecinfoNoNameArgs { style: op::SecinfoStyle::CurrentFh });
+    let secinfo = || Args::Secinfo(op::SecinfoArgs { name: Name(b"f") });
+    let cases = [
+        // 2.6.3.1.1.1: another filehandle follows.
+        (vec![put(), Args::Putfh(op::PutfhArgs { handle: right }), getattr(&[1])], None),
+        (vec![put(), Args::Putrootfh, getattr(&[1])], None),
+        // 2.6.3.1.1.2: SAVEFH is looked through.
+        (vec![put(), Args::Savefh, Args::Putrootfh], None),
+        (vec![put(), Args::Savefh, getattr(&[1])], Some(0)),
+        (vec![put(), Args::Savefh], None),
+        // 2.6.3.1.1.3: a lookup or an OPEN by name.
+        (vec![put(), lookup("f")], Some(1)),
+        (vec![put(), open_args("f", None)], Some(1)),
+        (vec![put(), open_current()], Some(0)),
+        // 2.6.3.1.1.4: the directory above takes any flavour.
+        (vec![put(), Args::Lookupp, getattr(&[1])], None),
+        // 2.6.3.1.1.5.
+        (vec![put(), secinfo()], None),
+        (vec![put(), no_name()], None),
+        // 2.6.3.1.1.6: nothing follows.
+        (vec![put()], None),
+        // 2.6.3.1.1.7: anything else.
+        (vec![put(), getattr(&[1])], Some(0)),
+        (vec![put(), Args::Access(op::AccessArgs { access: op::Access(1) })], Some(0)),
+        (vec![put(), Args::Getfh], Some(0)),
+        // RESTOREFH puts one as well.
+        (vec![put(), Args::Savefh, Args::Putrootfh, Args::Restorefh, getattr(&[1])], Some(3)),
+        // Section 2.6.3.1.2: of two filehandles the saved one may be refused too.
+        (vec![put(), Args::Savefh, Args::Putfh(op::PutfhArgs { handle: right }), Args::Link(op::LinkArgs { name: Name(b"l") })], Some(3)),
+    ];
+    for (ops, wrong) in cases {
+        let names: Vec<_> = ops.iter().map(|one| name_of(one.op())).collect();
+        let (status, list) = client.run(&ops);
+        let found = (status == Status::WRONGSEC).then(|| list.len() - 1);
+        assert_eq!(found, wrong, "{names:?}: {list:?}");
+        assert!(found.is_some() || status.is_ok(), "{names:?}: {list:?}");
+    }
+    // The same in 4.0 (RFC 7530, section 3.3.3.1), where SECINFO leaves the filehandle.
+    client.minor = 0;
+    let (status, list) = client.bare(&[put(), secinfo(), getattr(&[1])]);
+    assert_eq!((list.len(), status), (3, Status::WRONGSEC), "{list:?}");
+    let (status, list) = client.bare(&[put(), getattr(&[1])]);
+    assert_eq!((list.len(), status), (1, Status::WRONGSEC), "{list:?}");
+}
+
+// Or a client would never learn that it must use another flavour.
+#[test]
+fn a_wrong_flavour_is_told_before_a_missing_account() {
+    let files = Arc::new(MemoryFs::new());
+    let world = World::with(files.clone(), vec![export(1, &["e"], &files, takes(&[Flavour::Sys, Flavour::Krb5p]))]);
+    let mut client = Client::new(&world, "one", 0);
+    client.principal = proven("mallory@EXAMPLE.ORG");
+    client.flavour = Flavour::Krb5;
+    assert_eq!(client.status(&[], &[lookup("e")]), Status::WRONGSEC);
+    client.flavour = Flavour::Krb5p;
+    assert_eq!(client.status(&[], &[lookup("e")]), Status::ACCESS);
+}
+
+// exports(5): `secure` is about claims, not about proofs.
+#[test]
+fn proven_callers_may_call_from_any_port() {
+    let files = Arc::new(MemoryFs::new());
+    let secure = ClientAccess { secure_port: true, ..takes(&[Flavour::Sys, Flavour::Krb5]) };
+    let world = World::with(files.clone(), vec![export(1, &["e"], &files, secure)]);
+    let mut client = Client::new(&world, "one", 0);
+    assert_eq!(client.status(&["e"], &[getattr(&[1])]), Status::OK);
+    client.connection = world.server.connection_opened(SocketAddr::from(([127, 0, 0, 1], 50_000)));
+    assert_eq!(client.status(&["e"], &[getattr(&[1])]), Status::ACCESS);
+    (client.flavour, client.principal) = (Flavour::Krb5, proven("nfs/client.example.org@EXAMPLE.ORG"));
+    assert_eq!(client.status(&["e"], &[getattr(&[1])]), Status::OK);
+}
+
+// RFC 8881, section 18.35.4: a client that comes back under another context, flavour and connection is who its principal says.
+#[test]
+fn clients_are_told_apart_by_principals_and_not_by_contexts() {
+    let files = Arc::new(MemoryFs::new());
+    let world = World::with(files.clone(), vec![export(1, &["e"], &files, takes(&[Flavour::Krb5, Flavour::Krb5p]))]);
+    let machine = || proven("nfs/client.example.org@EXAMPLE.ORG");
+    let (mut first, _) = Client::introduced(&world, "one", machine(), Flavour::Krb5, StateProtect::None);
+    let id = |principal: Principal, flavour: Flavour| {
+        let args = op::ExchangeIdArgs {
+            owner: vouch_nfs4::ClientOwner { verifier: vouch_nfs4::Verifier([1; 8]), id: Bytes(b"one") },
+            flags: op::ExchangeIdFlags(0),
+            state_protect: StateProtect::None,
+            impl_id: None,
+        };
+        let (reply, _) = world.call_under(flavour, &world.connect(), &principal, compound(2, &[Args::ExchangeId(args)]));
+        match &results(reply).1[0] {
+            Results::ExchangeId(result) => result.as_ref().map(|ok| ok.client).map_err(|status| *status),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(id(machine(), Flavour::Krb5p), Ok(first.id));
+    assert_eq!(id(machine(), Flavour::Krb5i), Ok(first.id));
+    assert_eq!(id(proven("nfs/thief.example.org@EXAMPLE.ORG"), Flavour::Krb5p), Err(Status::CLID_INUSE));
+    assert_eq!(id(user(0), Flavour::Sys), Err(Status::CLID_INUSE));
+    let (_, list) = first.at(&["e"], &[getattr(&[1])]);
+    assert!(attributes(&list[0]).file_type.is_some());
+}

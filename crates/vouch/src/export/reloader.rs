@@ -1,0 +1,60 @@
+//! Reads the exports and the map of principals anew, at SIGHUP and when the control socket asks. A fault in either changes nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::ExportError;
+use super::driver::Driver;
+use super::identity::{Names, PrincipalMap, System};
+use super::metrics::Metrics;
+use super::sources::{Loaded, Sources};
+
+/// Reads the exports anew.
+pub(super) struct Reloader {
+    pub(super) sources: Sources,
+    pub(super) driver: Arc<Driver>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) names: Arc<Names<System>>,
+    pub(super) principal_map: Option<PathBuf>,
+    /// One at a time.
+    pub(super) turn: Mutex<()>,
+}
+
+impl Reloader {
+    /// Puts a new list in force, or says why the old one stays. Connections and what clients have open are not touched.
+    pub(super) fn reload(&self) -> Result<Vec<String>, String> {
+        let _turn = self.turn.lock();
+        let map = read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
+        let loaded = map.and_then(|map| Ok((map, self.sources.load().map_err(|error| error.to_string())?)));
+        match loaded {
+            Ok((map, Loaded { exports, comments })) => {
+                *self.driver.exports.lock() = super::list(&exports);
+                self.metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
+                self.names.replace_map(map);
+                let count = exports.all().len();
+                self.driver.engine.replace_exports(exports);
+                self.driver.traffic.reloads.add(1);
+                tracing::info!(count, "exports read anew");
+                comments.iter().for_each(|comment| tracing::warn!("{comment}"));
+                Ok(comments)
+            }
+            Err(error) => {
+                self.driver.traffic.reloads_failed.add(1);
+                tracing::error!(%error, "the new list of exports or map of principals is faulty; the old ones stay in force");
+                Err(format!("{error}; the old list stays in force"))
+            }
+        }
+    }
+}
+
+/// The static map of principals; none is an empty one.
+pub(super) fn read_principal_map(path: Option<&Path>) -> Result<PrincipalMap, ExportError> {
+    let Some(path) = path else { return Ok(PrincipalMap::default()) };
+    let text = std::fs::read(path).map_err(|source| ExportError::Idmap { path: path.to_owned(), source })?;
+    PrincipalMap::parse(&text).map_err(|faults| {
+        let faults = faults.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ");
+        ExportError::PrincipalMap { path: path.to_owned(), faults }
+    })
+}
