@@ -91,8 +91,8 @@ impl Client {
         let Results::Open(Ok(ok)) = results.next_ok()? else { return Err(Error::Mismatch("not OPEN's result")) };
         let Results::Getfh(Ok(got)) = results.next_ok()? else { return Err(Error::Mismatch("not GETFH's result")) };
         let delegation = match ok.delegation {
-            Delegation::Read(delegation) => Some(delegation.stateid),
-            Delegation::Write(delegation) => Some(delegation.stateid),
+            Delegation::Read(delegation) | Delegation::ReadAttrs(delegation) => Some(delegation.stateid),
+            Delegation::Write(delegation) | Delegation::WriteAttrs(delegation) => Some(delegation.stateid),
             Delegation::None | Delegation::NoneExt(_) => None,
         };
         let mut file = OpenFile { handle: got.handle, stateid: ok.stateid, delegation, owner, seq: OwnerSeq(1), access };

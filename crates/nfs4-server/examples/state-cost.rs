@@ -72,7 +72,8 @@ fn file(number: u64) -> FileKey {
 
 fn open(state: &mut State<Arc<()>>, client: ClientKey, file: FileKey) -> Stateid {
     let share = Share::new(ShareAccess::READ, ShareDeny(0)).expect("it exists");
-    let call = OpenCall { client, owner: b"open id:0000000000000000", file, share, claim: Claim::New, want: Want::No };
+    let call =
+        OpenCall { client, owner: b"open id:0000000000000000", file, share, claim: Claim::New, want: Want::No, extra: Extra::default() };
     state.open(&call, Arc::new(()), share, 1).expect("nothing speaks against it").stateid
 }
 

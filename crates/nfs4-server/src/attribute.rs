@@ -3,7 +3,7 @@
 mod encode;
 mod settings;
 
-use vouch_nfs4::attr::Attr;
+use vouch_nfs4::attr::{Attr, OpenArguments};
 use vouch_nfs4::{Bitmap, Filehandle, Fsid};
 use vouch_vfs::{Attributes, Space, Traits};
 
@@ -50,9 +50,26 @@ const MINOR_0: Bitmap = Bitmap::of(&[
 ]);
 /// What minor version 1 adds.
 const MINOR_1: Bitmap = Bitmap::of(&[Attr::DACL.0, Attr::MODE_SET_MASKED.0, Attr::SUPPATTR_EXCLCREAT.0, Attr::FS_CHARSET_CAP.0]);
-/// What minor version 2 adds (RFC 7862, section 12; RFC 8275; RFC 8276).
-const MINOR_2: Bitmap =
-    Bitmap::of(&[Attr::CLONE_BLKSIZE.0, Attr::SPACE_FREED.0, Attr::CHANGE_ATTR_TYPE.0, Attr::MODE_UMASK.0, Attr::XATTR_SUPPORT.0]);
+/// What minor version 2 adds (RFC 7862, section 12; RFC 8275; RFC 8276; RFC 9754).
+const MINOR_2: Bitmap = Bitmap::of(&[
+    Attr::CLONE_BLKSIZE.0,
+    Attr::SPACE_FREED.0,
+    Attr::CHANGE_ATTR_TYPE.0,
+    Attr::MODE_UMASK.0,
+    Attr::XATTR_SUPPORT.0,
+    Attr::TIME_DELEG_ACCESS.0,
+    Attr::TIME_DELEG_MODIFY.0,
+    Attr::OPEN_ARGUMENTS.0,
+]);
+
+/// What OPEN understands in 4.2 (RFC 9754, section 3): all but wishes to be told later and claims to delegations of an earlier life.
+const OPEN_ARGUMENTS: OpenArguments = OpenArguments {
+    share_access: Bitmap::of(&[1, 2, 3]),
+    share_deny: Bitmap::of(&[0, 1, 2, 3]),
+    share_access_want: Bitmap::of(&[3, 4, 5, 20, 21]),
+    open_claim: Bitmap::of(&[0, 1, 2, 4, 5]),
+    create_mode: Bitmap::of(&[0, 1, 2, 3]),
+};
 
 /// Attributes that an exclusive create may set (RFC 8881, section 5.8.1.14). Times are not among them: a file system may keep the verifier there.
 pub(crate) const EXCLUSIVE_CREATE: Bitmap = Bitmap::of(&[

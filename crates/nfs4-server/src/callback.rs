@@ -55,8 +55,11 @@ fn operation(op: &CallbackOp, handles: &HandleCodec, args: &mut Writer) {
         CallbackOp::Recall { stateid, file, truncate } => {
             Args::Recall(CbRecallArgs { stateid: *stateid, truncate: *truncate, handle: handle(file) }).encode(args);
         }
-        CallbackOp::Getattr { file } => {
-            let wanted = Bitmap::of(&[Attr::CHANGE.0, Attr::SIZE.0]);
+        CallbackOp::Getattr { file, times } => {
+            let mut wanted = Bitmap::of(&[Attr::CHANGE.0, Attr::SIZE.0]);
+            if *times {
+                wanted = wanted.with(Attr::TIME_DELEG_ACCESS.0).with(Attr::TIME_DELEG_MODIFY.0);
+            }
             Args::Getattr(CbGetattrArgs { handle: handle(file), wanted }).encode(args);
         }
         CallbackOp::NotifyLock { file, owner } => {
@@ -89,7 +92,12 @@ fn read(record: &[u8]) -> Option<CallbackAnswer> {
                 Results::Sequence(Err(status)) => answered.0 = status,
                 Results::Getattr(Ok(ok)) => {
                     let attributes = ok.attrs.attributes().ok()?;
-                    answered.3 = attributes.size.zip(attributes.change).map(|(size, change)| HolderAttributes { size, change: change.0 });
+                    answered.3 = attributes.size.zip(attributes.change).map(|(size, change)| HolderAttributes {
+                        size,
+                        change: change.0,
+                        accessed: attributes.time_deleg_access.filter(|time| time.is_valid()),
+                        modified: attributes.time_deleg_modify.filter(|time| time.is_valid()),
+                    });
                 }
                 other => answered.2 = other.status(),
             }

@@ -4,14 +4,15 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 use vouch_nfs4::{Status, Verifier};
 
 use crate::filehandle::HandleCodec;
 use crate::io::{Anonymous, OpenHandle};
 use crate::replies::Replies;
-use crate::state::{DelegationPolicy, FileKey, RecoveryRecord, State, StateConfig, StateEffect};
+use crate::state::{ClientKey, DelegationPolicy, FileKey, RecoveryRecord, State, StateConfig, StateEffect};
 use crate::tree::Tree;
 use crate::walk::{Core, Object};
 use crate::{
@@ -27,6 +28,10 @@ pub struct Server {
     observer: Arc<dyn Observer>,
     handles: HandleCodec,
     state: Mutex<State<OpenHandle>>,
+    /// Rung when a callback was answered.
+    answered: Condvar,
+    /// Calls that wait for it.
+    awaiting: AtomicU32,
     replies: Replies,
     anonymous: Anonymous,
     connections: AtomicU64,
@@ -44,6 +49,11 @@ pub struct Tick {
     pub next_due_ms: u64,
 }
 
+/// How long a GETATTR waits for the holder of a write delegation before it answers DELAY, milliseconds: a round trip to a client that is well. No call waits for a
+/// question that is older.
+pub(crate) const HOLDER_WAIT_MS: u64 = 100;
+/// How many may wait so at once: a few of the threads that may sleep.
+const HOLDER_WAITERS_MAX: u32 = 4;
 /// Errors that are kept for the report.
 const ERRORS_MAX: usize = 64;
 
@@ -74,6 +84,8 @@ impl Server {
             observer,
             handles: HandleCodec::new(config.filehandle_key),
             state: Mutex::new(State::new(state, &records, seed, now.mono_ms)),
+            answered: Condvar::new(),
+            awaiting: AtomicU32::new(0),
             replies: Replies::default(),
             anonymous: Anonymous::default(),
             connections: AtomicU64::new(1),
@@ -130,7 +142,18 @@ impl Server {
         };
         let mut effects = Vec::new();
         self.with_state(&mut effects, |state| state.callback_done(id, answer, now.mono_ms));
+        self.answered.notify_all();
         effects
+    }
+
+    /// Waits until the holder of a write delegation that is being asked about `file` has answered, but not long, and not with many others: what waits here
+    /// has a thread. Whoever is not let wait must not ask again soon either, and answers DELAY.
+    pub(crate) fn await_holder(&self, file: &FileKey, by: Option<ClientKey>) {
+        if self.awaiting.fetch_add(1, Ordering::Relaxed) < HOLDER_WAITERS_MAX {
+            let mut state = self.state.lock();
+            self.answered.wait_while_for(&mut state, |state| state.is_asked(file, by), Duration::from_millis(HOLDER_WAIT_MS));
+        }
+        self.awaiting.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// What there is to tell.

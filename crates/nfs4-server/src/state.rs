@@ -66,13 +66,13 @@ use vouch_nfs4::ClientId;
 
 pub use client::{Callback40, Credential, Family};
 pub use copy::CopyProgress;
-pub use delegation::{Granted, Touch, Want};
+pub use delegation::{Granted, Holder, Touch, Want};
 pub use effect::{CallbackAnswer, CallbackCredential, CallbackOp, CallbackSequence, HolderAttributes, OutgoingCallback, StateEffect};
 pub use entry::{OwnerKind, OwnerReply};
 pub use exchange_id::Introduced;
 pub use id::{ClientKey, FileKey, OwnerKey, SessionKey, StateKey};
 pub use lock::{Denied, LockBy, LockCall, LockError};
-pub use open::{Claim, OpenCall, OpenPlan, Opened};
+pub use open::{Claim, Extra, OpenCall, OpenPlan, Opened};
 pub use owner::{OwnerToken, OwnerTurn};
 pub use range::{Mode, Range};
 pub use recovery::RecoveryRecord;

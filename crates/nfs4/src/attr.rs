@@ -7,8 +7,8 @@ mod types;
 pub use fattr::{ATTR_VALUES_LEN_MAX, Fattr};
 pub use table::{Attr, Attributes};
 pub use types::{
-    ChangeAttrType, ChangePolicy, FhExpireType, FileType, FsStatus, FsStatusType, LayoutHint, ModeMasked, ModeUmask, RetentionGet,
-    RetentionSet, SecLabel, SpecData,
+    ChangeAttrType, ChangePolicy, FhExpireType, FileType, FsStatus, FsStatusType, LayoutHint, ModeMasked, ModeUmask, OpenArguments,
+    RetentionGet, RetentionSet, SecLabel, SpecData,
 };
 
 pub use crate::component::{CharsetCap, FsLocation, FsLocations};

@@ -23,6 +23,8 @@ pub(crate) fn encode(view: &View, wanted: Bitmap, error: Status, owners: &Owners
         (Attr::TIME_MODIFY_SET, true),
         (Attr::MODE_SET_MASKED, true),
         (Attr::MODE_UMASK, true),
+        (Attr::TIME_DELEG_ACCESS, true),
+        (Attr::TIME_DELEG_MODIFY, true),
     ];
     for (attr, is_absent) in absent {
         if is_absent {
@@ -90,6 +92,7 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
         Attr::FS_CHARSET_CAP => out.u32(1),
         Attr::CLONE_BLKSIZE => out.u32(view.traits.clone_block_len),
         Attr::CHANGE_ATTR_TYPE => ChangeAttrType::MONOTONIC_INCR.encode(out),
+        Attr::OPEN_ARGUMENTS => super::OPEN_ARGUMENTS.encode(out),
         Attr::XATTR_SUPPORT => out.bool(view.traits.xattrs),
         other => space(view, other, out),
     }

@@ -15,6 +15,8 @@ pub(crate) struct Settings {
     pub(crate) mask: Bitmap,
     /// Those that file systems set together.
     pub(crate) set: SetAttributes,
+    /// Times of access and of change that the holder of a delegation has kept.
+    pub(crate) kept: (Option<vouch_nfs4::Time>, Option<vouch_nfs4::Time>),
     /// The access ACL.
     pub(crate) access_acl: Option<PosixAcl>,
     /// The default ACL of a directory; an empty one is removed.
@@ -54,7 +56,12 @@ pub(crate) fn settings(attrs: &Fattr<'_>, supported: Bitmap, directory: bool, ne
     }
     set.accessed = values.time_access_set.map(time).transpose()?;
     set.modified = values.time_modify_set.map(time).transpose()?;
-    let mut settings = Settings { mask: attrs.mask, set, access_acl: None, default_acl: None };
+    let kept = (values.time_deleg_access, values.time_deleg_modify);
+    // RFC 9754, section 5: they have a meaning only for a file that is there.
+    if [kept.0, kept.1].into_iter().flatten().any(|time| new || !time.is_valid()) {
+        return Err(Status::INVAL.into());
+    }
+    let mut settings = Settings { mask: attrs.mask, set, kept, access_acl: None, default_acl: None };
     if let Some(list) = values.acl.or(values.dacl.map(|dacl| dacl.aces)) {
         let posix = acl::from_nfs(&entries(&list, owners)?, directory)?;
         settings.access_acl = posix.access;

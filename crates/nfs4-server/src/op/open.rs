@@ -10,7 +10,7 @@ use vouch_vfs::{Access, FileType, OpenAccess, OpenFile};
 
 use super::owner_call::in_turn;
 use crate::io::{Held, wrong_type};
-use crate::state::{Claim, ClientKey, Granted, OpenCall, Opened, OwnerKind, Share, Want};
+use crate::state::{Claim, ClientKey, Extra, Granted, OpenCall, Opened, OwnerKind, Share, Want};
 use crate::stop::{Outcome, Stop};
 use crate::walk::{FileRef, Object, Walk};
 
@@ -21,6 +21,7 @@ struct Wish<'a> {
     owner: &'a [u8],
     share: Share,
     want: Want,
+    extra: Extra,
     claim: Claim,
 }
 
@@ -47,7 +48,10 @@ fn execute(walk: &mut Walk<'_>, args: &OpenArgs<'_>, client: ClientKey) -> Outco
     }
     let (share, want) = (Share::new(args.access, args.deny)?, Want::new(args.access)?);
     let (claim, name) = claim(walk, &args.claim)?;
-    let wish = Wish { client, owner: args.owner.owner.0, share, want, claim };
+    // RFC 9754, sections 4 and 5: an extension of 4.2.
+    let asked = |bit: ShareAccess| walk.minor >= 2 && args.access.contains(bit);
+    let extra = Extra { times: asked(ShareAccess::WANT_DELEG_TIMESTAMPS), for_open: asked(ShareAccess::WANT_OPEN_XOR_DELEGATION) };
+    let wish = Wish { client, owner: args.owner.owner.0, share, want, extra, claim };
     let (file, found, opened) = match &args.how {
         // RFC 8881, section 18.16.3: a file is made only by name and without a claim to it.
         OpenHow::Create(how) => match args.claim {
@@ -108,7 +112,7 @@ fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool
     if wish.share.writes() || truncate {
         file.writable()?;
     }
-    let call = wish.call(file);
+    let call = wish.call(file, attributes.uid);
     let now = walk.now.mono_ms;
     let plan = walk.state(|state| state.check_open(&call, now)).map_err(|status| {
         // Who may not open the file at all is told so, and not how others have it open.
@@ -168,8 +172,11 @@ fn check_rights(file: &FileRef, share: Share) -> Result<(), Stop> {
 }
 
 impl<'a> Wish<'a> {
-    fn call(&self, file: &FileRef) -> OpenCall<'a> {
-        OpenCall { client: self.client, owner: self.owner, file: file.key(), share: self.share, claim: self.claim, want: self.want }
+    /// The call for a file of this owner. Times are left to whoever may set them: who holds them sets them in the end.
+    fn call(&self, file: &FileRef, owner: u32) -> OpenCall<'a> {
+        let may_set = !file.grant.read_only() && [0, owner].contains(&file.grant.caller.uid);
+        let extra = Extra { times: self.extra.times && may_set, ..self.extra };
+        OpenCall { client: self.client, owner: self.owner, file: file.key(), share: self.share, claim: self.claim, want: self.want, extra }
     }
 }
 
@@ -182,12 +189,15 @@ fn finish(walk: &mut Walk<'_>, file: FileRef, found: &Found, opened: &Opened) {
     if walk.minor > 0 {
         flags |= OpenResultFlags::MAY_NOTIFY_LOCK;
     }
+    if opened.extra.for_open {
+        flags |= OpenResultFlags::NO_OPEN_STATEID;
+    }
     let ok = OpenOk {
         stateid: opened.stateid,
         change: found.change,
         flags,
         attrs_set: found.attrs_set,
-        delegation: delegation(opened.delegation),
+        delegation: delegation(opened.delegation, opened.extra.times),
     };
     Results::Open(Ok(ok)).encode(walk.out);
     walk.set_current(Object::File(file));
@@ -195,14 +205,18 @@ fn finish(walk: &mut Walk<'_>, file: FileRef, found: &Found, opened: &Opened) {
 }
 
 /// RFC 8881, section 10.4.1: the ACE says who may open without asking. Nobody: the client asks for each user's rights by ACCESS.
-fn delegation(granted: Granted) -> Delegation<'static> {
+fn delegation(granted: Granted, times: bool) -> Delegation<'static> {
     let permissions = Ace { kind: AceType::ALLOW, flags: AceFlags(0), mask: AceMask(0), who: Bytes(b"") };
     match granted {
         Granted::None => Delegation::None,
         Granted::Refused(why) => Delegation::NoneExt(why),
-        Granted::Read(stateid) => Delegation::Read(ReadDelegation { stateid, recall: false, permissions }),
+        Granted::Read(stateid) => {
+            let delegation = ReadDelegation { stateid, recall: false, permissions };
+            if times { Delegation::ReadAttrs(delegation) } else { Delegation::Read(delegation) }
+        }
         Granted::Write(stateid) => {
-            Delegation::Write(WriteDelegation { stateid, recall: false, space_limit: SpaceLimit::Size(u64::MAX), permissions })
+            let delegation = WriteDelegation { stateid, recall: false, space_limit: SpaceLimit::Size(u64::MAX), permissions };
+            if times { Delegation::WriteAttrs(delegation) } else { Delegation::Write(delegation) }
         }
     }
 }

@@ -3,7 +3,7 @@
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::op::{Results, SetattrArgs, SetattrFailure, SetattrOk};
 use vouch_nfs4::{Stateid, Status};
-use vouch_vfs::{FileType, PosixAclKind};
+use vouch_vfs::{Attributes, FileType, PosixAclKind, SetTime};
 
 use super::delegated;
 use crate::OpenHandle;
@@ -29,6 +29,7 @@ pub(crate) fn setattr(walk: &mut Walk<'_>, args: &SetattrArgs<'_>) -> Outcome {
     };
     // RFC 8881, section 10.4: attributes are cached by those who hold delegations.
     delegated::recall_for_setattr(walk, &file, settings.set.size.is_some())?;
+    take_times(walk, &file, &args.stateid, &attributes, &mut settings)?;
     if !settings.set.is_empty() {
         file.files().set_attributes(&file.grant.caller, &file.id, open.as_deref().map(Held::file), &settings.set)?;
     }
@@ -41,6 +42,23 @@ pub(crate) fn setattr(walk: &mut Walk<'_>, args: &SetattrArgs<'_>) -> Outcome {
     }
     walk.must_sync(&file.grant, &[file.id]);
     Results::Setattr(Ok(SetattrOk { attrs_set: settings.mask })).encode(walk.out);
+    Ok(())
+}
+
+/// RFC 9754, section 5: the holder of a delegation tells the times that it kept, by its stateid. Those that are no later than what the file has are passed over.
+fn take_times(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, now: &Attributes, settings: &mut Settings) -> Result<(), Stop> {
+    let (accessed, modified) = settings.kept;
+    if accessed.is_none() && modified.is_none() {
+        return Ok(());
+    }
+    let stateid = walk.substituted(stateid)?;
+    let (client, key, at, wall) = (walk.client_of_session(), file.key(), walk.now.mono_ms, walk.now.wall);
+    walk.state(|state| state.keeps_times(client, &stateid, &key, modified.is_some(), at))?;
+    let later = |known, told: Option<vouch_nfs4::Time>| {
+        told.map(|told| delegated::newest(known, told, wall)).filter(|&time| time > known).map(SetTime::To)
+    };
+    settings.set.accessed = settings.set.accessed.or(later(now.accessed, accessed));
+    settings.set.modified = settings.set.modified.or(later(now.modified, modified));
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use super::effect::{CallbackOp, HolderAttributes, StateEffect};
 use super::entry::{Entry, Kind};
 use super::expiry::Timer;
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
-use super::limits::{HOLDER_ATTRIBUTES_MS, REVOKED_PER_CLIENT_MAX};
+use super::limits::{CALLBACK_TIMEOUT_MS, HOLDER_ATTRIBUTES_MS, REVOKED_PER_CLIENT_MAX};
 use super::open::{Claim, OpenCall};
 use super::share::{READ, Share, WRITE};
 use super::slab::Ended;
@@ -20,12 +20,25 @@ pub(super) struct Delegation<F> {
     /// To write, or only to read.
     pub(super) write: bool,
     pub(super) file: F,
+    /// Whether its holder keeps the file's times of access and of change (RFC 9754, section 5).
+    times: bool,
     /// When the client was asked to return it.
     pub(super) recalled_ms: Option<u64>,
     /// What its holder said last about the file, and when.
     holder: Option<(HolderAttributes, u64)>,
-    /// Whether the holder is being asked.
-    asking: bool,
+    /// Since when the holder is being asked.
+    asked_ms: Option<u64>,
+}
+
+/// What the holder of a write delegation has to say about the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// There is none, or none but the asker.
+    None,
+    /// This.
+    Told(HolderAttributes),
+    /// It was asked then, and has not answered yet.
+    Asked(u64),
 }
 
 /// Which delegation a client would like with an open.
@@ -241,8 +254,8 @@ impl<F: Clone> State<F> {
     pub(super) fn delegate_with_open(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, now: u64) -> Granted {
         let again = self.files.note_open(&call.file, call.client, now);
         let write = match call.claim {
-            Claim::Previous(DelegationType::Read) => return self.grant(call.client, file, open, false),
-            Claim::Previous(DelegationType::Write) => return self.grant(call.client, file, open, true),
+            Claim::Previous(DelegationType::Read | DelegationType::ReadAttrs) => return self.grant(call, file, open, false),
+            Claim::Previous(DelegationType::Write | DelegationType::WriteAttrs) => return self.grant(call, file, open, true),
             Claim::Previous(_) | Claim::Delegated(_) | Claim::DelegatedPrevious => return Granted::None,
             Claim::New => call.share.access == READ | WRITE,
         };
@@ -271,7 +284,7 @@ impl<F: Clone> State<F> {
         if !free || self.files.contended(&call.file, now) {
             return refused(NoDelegation::Contention(false));
         }
-        self.grant(call.client, file, open, write)
+        self.grant(call, file, open, write)
     }
 
     fn may_grant(&self, client: ClientKey) -> bool {
@@ -282,12 +295,14 @@ impl<F: Clone> State<F> {
             && self.callbacks_reach(client)
     }
 
-    fn grant(&mut self, client: ClientKey, file: FileRef, open: StateKey, write: bool) -> Granted {
+    fn grant(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, write: bool) -> Granted {
+        let client = call.client;
         let open_file = match &self.states[open].kind {
             Kind::Open(open) => open.file.clone(),
             _ => unreachable!("a delegation comes with an open"),
         };
-        let delegation = Delegation { write, file: open_file, recalled_ms: None, holder: None, asking: false };
+        let times = call.extra.times;
+        let delegation = Delegation { write, file: open_file, times, recalled_ms: None, holder: None, asked_ms: None };
         let key = self.states.insert(Entry { client, file, seq: StateSeq(1), kind: Kind::Delegation(delegation) });
         self.clients[client].delegations.insert(key);
         self.files[file].delegations.push(key);
@@ -299,38 +314,75 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// What another that holds a write delegation says about size and change of the file, for GETATTR (RFC 8881, section 10.4.3). None if nobody does. DELAY while it
-    /// is being asked, and while the delegation is recalled because it doesn't answer.
-    pub fn delegated_attributes(&mut self, file: &FileKey, by: Option<ClientKey>, now: u64) -> Result<Option<HolderAttributes>, Status> {
-        if self.delegation_count == 0 {
-            return Ok(None);
-        }
-        let Some(state) = self.files.find(file) else { return Ok(None) };
-        let mut others = self.files[state].delegations.iter().copied();
-        let other = others.find(|&key| self.delegation_of(key).write && Some(self.states[key].client) != by);
-        let Some(key) = other else { return Ok(None) };
+    /// What another that holds a write delegation says about size, change and times of the file, for GETATTR (RFC 8881, section 10.4.3; RFC 9754, section 5).
+    /// `times`: only times are asked for, which many a holder does not keep. DELAY while the delegation is recalled because its holder doesn't answer.
+    pub fn delegated_attributes(&mut self, file: &FileKey, by: Option<ClientKey>, times: bool, now: u64) -> Result<Holder, Status> {
+        let Some(key) = self.other_holder(file, by) else { return Ok(Holder::None) };
         let client = self.states[key].client;
         if self.is_courtesy(client) {
             self.expire(client);
-            return Ok(None);
+            return Ok(Holder::None);
         }
         let Kind::Delegation(delegation) = &mut self.states[key].kind else { unreachable!("it has just been seen to be one") };
+        if times && !delegation.times {
+            return Ok(Holder::None);
+        }
         match delegation.holder {
-            Some((attributes, at)) if now < at + HOLDER_ATTRIBUTES_MS => return Ok(Some(attributes)),
+            Some((attributes, at)) if now < at + HOLDER_ATTRIBUTES_MS => return Ok(Holder::Told(attributes)),
             _ => {}
         }
-        if delegation.recalled_ms.is_none() && !delegation.asking {
-            delegation.asking = true;
-            self.queue_callback(client, CallbackOp::Getattr { file: *file }, Subject::Getattr(key));
+        if delegation.recalled_ms.is_some() {
+            return Err(Status::DELAY);
         }
-        Err(Status::DELAY)
+        match delegation.asked_ms {
+            Some(at) if now < at + CALLBACK_TIMEOUT_MS => return Ok(Holder::Asked(at)),
+            Some(_) => {
+                self.recall(key, false, now);
+                return Err(Status::DELAY);
+            }
+            None => {}
+        }
+        delegation.asked_ms = Some(now);
+        let op = CallbackOp::Getattr { file: *file, times: delegation.times };
+        self.queue_callback(client, op, Subject::Getattr(key));
+        Ok(Holder::Asked(now))
+    }
+
+    /// Whether the holder of a write delegation is being asked, other than `by`.
+    pub fn is_asked(&self, file: &FileKey, by: Option<ClientKey>) -> bool {
+        self.other_holder(file, by).is_some_and(|key| self.delegation_of(key).asked_ms.is_some())
+    }
+
+    fn other_holder(&self, file: &FileKey, by: Option<ClientKey>) -> Option<StateKey> {
+        if self.delegation_count == 0 {
+            return None;
+        }
+        let mut others = self.files[self.files.find(file)?].delegations.iter().copied();
+        others.find(|&key| self.delegation_of(key).write && Some(self.states[key].client) != by)
+    }
+
+    /// Whether a stateid is a delegation whose holder keeps the file's times: the time of access, and with `modify` that of change too. BAD_STATEID if not (RFC 9754,
+    /// section 5).
+    pub fn keeps_times(
+        &mut self,
+        client: Option<ClientKey>,
+        stateid: &Stateid,
+        file: &FileKey,
+        modify: bool,
+        now: u64,
+    ) -> Result<(), Status> {
+        let key = self.resolve(client, stateid, file, now)?;
+        match &self.states[key].kind {
+            Kind::Delegation(delegation) if delegation.times && (delegation.write || !modify) => Ok(()),
+            _ => Err(Status::BAD_STATEID),
+        }
     }
 
     /// The holder of a write delegation has answered, or has not.
     pub(super) fn holder_told(&mut self, key: StateKey, attributes: Option<HolderAttributes>, now: u64) {
         let Some(entry) = self.states.get_mut(key) else { return };
         let Kind::Delegation(delegation) = &mut entry.kind else { return };
-        delegation.asking = false;
+        delegation.asked_ms = None;
         match attributes {
             Some(attributes) => delegation.holder = Some((attributes, now)),
             None => self.recall(key, false, now),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vouch_nfs4::cb::OffloadInfo;
-use vouch_nfs4::{SessionId, SlotId, SlotSeq, StateSeq, Stateid, Status};
+use vouch_nfs4::{SessionId, SlotId, SlotSeq, StateSeq, Stateid, Status, Time};
 
 use super::FileKey;
 use crate::{CallbackId, CallbackTo};
@@ -102,6 +102,8 @@ pub enum CallbackOp {
     Getattr {
         /// The file.
         file: FileKey,
+        /// And of the times that the holder keeps.
+        times: bool,
     },
     /// CB_NOTIFY_LOCK: a lock may be free.
     NotifyLock {
@@ -146,6 +148,10 @@ pub struct HolderAttributes {
     pub size: u64,
     /// Change attribute.
     pub change: u64,
+    /// Time of access, if it keeps that.
+    pub accessed: Option<Time>,
+    /// Time of change, likewise.
+    pub modified: Option<Time>,
 }
 
 /// The stateid of a state as it is.

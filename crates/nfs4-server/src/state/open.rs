@@ -40,6 +40,17 @@ pub struct OpenCall<'a> {
     pub claim: Claim,
     /// Which delegation is wanted.
     pub want: Want,
+    /// What it shall be beyond RFC 8881.
+    pub extra: Extra,
+}
+
+/// What a delegation shall be by RFC 9754.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extra {
+    /// It covers the file's times of access and of change (section 5).
+    pub times: bool,
+    /// It stands in the place of an open (section 4).
+    pub for_open: bool,
 }
 
 /// What is to be opened.
@@ -60,6 +71,8 @@ pub struct Opened {
     pub confirm: bool,
     /// The delegation that comes with it.
     pub delegation: Granted,
+    /// What the delegation is beyond RFC 8881. With `for_open` there is no open, and `stateid` is the anonymous one.
+    pub extra: Extra,
 }
 
 impl<F: Clone> State<F> {
@@ -139,7 +152,8 @@ impl<F: Clone> State<F> {
         }
         let owner = self.owner(call.client, OwnerKind::Open, call.owner)?;
         let file = self.files.enter(&call.file);
-        let key = match self.owners[owner].states.get(&file).copied() {
+        let before = self.owners[owner].states.get(&file).copied();
+        let key = match before {
             Some(key) => {
                 self.widen(key, file, call.share, opened);
                 key
@@ -170,7 +184,16 @@ impl<F: Clone> State<F> {
             true => Granted::None,
             false => self.delegate_with_open(call, file, key, now),
         };
-        Ok(Opened { stateid: self.states[key].stateid(self.boot, key), confirm, delegation })
+        let granted = matches!(delegation, Granted::Read(_) | Granted::Write(_));
+        // A denial is known by an open only, and an open that the client has keeps its stateid.
+        let for_open = granted && call.extra.for_open && before.is_none() && call.share.deny == 0;
+        let stateid = self.states[key].stateid(self.boot, key);
+        if for_open {
+            self.drop_open(key, Ended::Freed);
+            self.settle_owner(owner);
+        }
+        let stateid = if for_open { Stateid::ANONYMOUS } else { stateid };
+        Ok(Opened { stateid, confirm, delegation, extra: Extra { times: granted && call.extra.times, for_open } })
     }
 
     /// RFC 7530, section 16.18.5: an owner that is new must confirm; not if it reclaims or holds a delegation.

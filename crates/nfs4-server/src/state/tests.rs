@@ -167,7 +167,8 @@ impl World {
         claim: Claim,
         want: Want,
     ) -> Result<Opened, Status> {
-        let call = OpenCall { client: peer.client, owner: owner.as_bytes(), file: file(number), share, claim, want };
+        let call =
+            OpenCall { client: peer.client, owner: owner.as_bytes(), file: file(number), share, claim, want, extra: Extra::default() };
         let plan = self.state.check_open(&call, self.now)?;
         self.state.open(&call, self.handle.clone(), plan.union, self.now)
     }

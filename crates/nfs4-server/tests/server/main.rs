@@ -2,6 +2,7 @@
 
 mod attributes;
 mod data;
+mod delegated;
 mod flavours;
 mod garbage;
 mod machine;

@@ -143,6 +143,18 @@ impl World {
         principal: &Principal,
         body: Vec<u8>,
     ) -> (Vec<u8>, Vec<Effect>) {
+        self.call_and(flavour, connection, principal, body, |_| ())
+    }
+
+    /// Does something about effects as soon as there are any.
+    pub(crate) fn call_and(
+        &self,
+        flavour: Flavour,
+        connection: &Arc<Connection>,
+        principal: &Principal,
+        body: Vec<u8>,
+        act: impl Fn(&[Effect]),
+    ) -> (Vec<u8>, Vec<Effect>) {
         let request = Request {
             connection: connection.clone(),
             xid: 1,
@@ -157,14 +169,17 @@ impl World {
         let mut patience = Patience::None;
         loop {
             let progress = compound.run(&self.server, patience);
-            effects.extend(compound.take_effects());
+            let new = compound.take_effects();
+            act(&new);
+            let asked = new.iter().any(|effect| matches!(effect, Effect::Callback { .. }));
+            effects.extend(new);
             match progress {
                 Progress::Done(reply) => {
                     let reply = reply.expect("only duplicates go unanswered");
                     return (reply.bytes[28..].to_vec(), effects);
                 }
                 Progress::Blocked => {
-                    assert_eq!(patience, Patience::None, "with patience nothing blocks");
+                    assert!(patience == Patience::None || asked, "with patience nothing blocks but what a client is asked for");
                     patience = Patience::Any;
                 }
             }

@@ -245,17 +245,24 @@ attributes! { 'a;
     81 MODE_UMASK mode_umask: ModeUmask;
     /// Whether the file system has extended attributes.
     82 XATTR_SUPPORT xattr_support: bool;
+    /// The time of access, from the holder of a delegation that covers it; only in CB_GETATTR's answer and in SETATTR.
+    84 TIME_DELEG_ACCESS time_deleg_access: Time;
+    /// The time of change, likewise.
+    85 TIME_DELEG_MODIFY time_deleg_modify: Time;
+    /// What OPEN understands.
+    86 OPEN_ARGUMENTS open_arguments: OpenArguments;
 }
 
 impl Attributes<'_> {
-    /// What a client may ask to be set (RFC 8881, sections 5.8 and 5.12; RFC 7862, section 12.2; RFC 8275).
-    pub const SETTABLE: Bitmap = Bitmap::of(&[4, 12, 14, 25, 32, 33, 36, 37, 46, 48, 49, 50, 54, 58, 59, 63, 70, 72, 73, 74, 80, 81]);
+    /// What a client may ask to be set (RFC 8881, sections 5.8 and 5.12; RFC 7862, section 12.2; RFC 8275; RFC 9754).
+    pub const SETTABLE: Bitmap =
+        Bitmap::of(&[4, 12, 14, 25, 32, 33, 36, 37, 46, 48, 49, 50, 54, 58, 59, 63, 70, 72, 73, 74, 80, 81, 84, 85]);
 
     /// What can only be set, and rdattr_error: nothing to compare with.
-    pub const NOT_COMPARABLE: Bitmap = Bitmap::of(&[11, 48, 54, 70, 72, 74, 81]);
+    pub const NOT_COMPARABLE: Bitmap = Bitmap::of(&[11, 48, 54, 70, 72, 74, 81, 84, 85]);
 
     /// What GETATTR can't answer (RFC 8881, section 5.5: asking for what can only be set is INVAL).
-    pub const WRITE_ONLY: Bitmap = Bitmap::of(&[48, 54, 70, 72, 74, 81]);
+    pub const WRITE_ONLY: Bitmap = Bitmap::of(&[48, 54, 70, 72, 74, 81, 84, 85]);
 
     /// What every server must support (RFC 8881, section 5.6); 4.0 without suppattr_exclcreat.
     pub const REQUIRED: Bitmap = Bitmap::of(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 19, 75]);

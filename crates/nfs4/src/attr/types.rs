@@ -1,7 +1,7 @@
 //! The types of attributes that no other part of the protocol has.
 
 use crate::macros::{wire_bits, wire_enum, wire_newtype, wire_struct};
-use crate::{Bytes, Time};
+use crate::{Bitmap, Bytes, Time};
 
 wire_enum! {
     /// What a file is (`nfs_ftype4`).
@@ -181,5 +181,22 @@ wire_struct! {
         pub enable: bool,
         /// Seconds.
         pub duration_s: Option<u64>,
+    }
+}
+
+wire_struct! {
+    /// What OPEN understands (`open_arguments4`, RFC 9754, section 3): sets of the values and bit numbers of its arguments.
+    #[derive(Copy)]
+    pub struct OpenArguments {
+        /// Values of the access.
+        pub share_access: Bitmap,
+        /// Values of the denial.
+        pub share_deny: Bitmap,
+        /// Wishes: values of the byte that names a delegation, and numbers of the bits above it.
+        pub share_access_want: Bitmap,
+        /// Claims.
+        pub open_claim: Bitmap,
+        /// Ways to make the file.
+        pub create_mode: Bitmap,
     }
 }

@@ -32,6 +32,10 @@ wire_bits! {
         WANT_SIGNAL = 0x1_0000,
         /// Push a delegation when nobody contends.
         WANT_PUSH = 0x2_0000,
+        /// A delegation shall cover the times of access and of change (RFC 9754, section 5).
+        WANT_DELEG_TIMESTAMPS = 0x10_0000,
+        /// Where there is a delegation, no stateid of an open is wanted beside it (RFC 9754, section 4).
+        WANT_OPEN_XOR_DELEGATION = 0x20_0000,
     }
 }
 
@@ -95,6 +99,10 @@ wire_enum! {
         Write = 2,
         /// None, and why (4.1).
         NoneExt = 3,
+        /// To read, and of the time of access (RFC 9754).
+        ReadAttrs = 4,
+        /// To write, and of the times of access and of change (RFC 9754).
+        WriteAttrs = 5,
     }
 }
 
@@ -272,6 +280,10 @@ wire_union! {
         2 => Write(delegation: WriteDelegation<'a>),
         /// None, and why (4.1).
         3 => NoneExt(why: NoDelegation),
+        /// To read, and of the time of access (RFC 9754).
+        4 => ReadAttrs(delegation: ReadDelegation<'a>),
+        /// To write, and of the times of access and of change (RFC 9754).
+        5 => WriteAttrs(delegation: WriteDelegation<'a>),
     }
 }
 
@@ -284,6 +296,8 @@ wire_bits! {
         LOCKTYPE_POSIX = 4,
         /// The file outlives its last name while it is open.
         PRESERVE_UNLINKED = 8,
+        /// There is no stateid of the open: the delegation serves in its place (RFC 9754, section 4).
+        NO_OPEN_STATEID = 0x10,
         /// Locks that become free are notified.
         MAY_NOTIFY_LOCK = 0x20,
     }

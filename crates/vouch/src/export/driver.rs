@@ -52,12 +52,14 @@ impl Driver {
         self.traffic.blocked.add(1);
         let driver = self.clone();
         self.pool.submit(move || {
+            let mut effects = kept;
             let reply = loop {
                 if let Progress::Done(reply) = compound.run(&driver.engine, Patience::Any) {
                     break reply;
                 }
+                // It waits for the answer to a question that has to be asked first.
+                effects.extend(driver.carry_now(compound.take_effects()));
             };
-            let mut effects = kept;
             effects.extend(compound.take_effects());
             if let Some(outgoing) = driver.carry(effects, &connection, reply) {
                 connection.send([outgoing], |_| {});

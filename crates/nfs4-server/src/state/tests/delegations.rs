@@ -140,17 +140,97 @@ fn the_holder_of_a_write_delegation_is_asked_for_size_and_change() {
     let mut world = World::new();
     let (a, b) = (world.peer("a"), world.peer("b"));
     write_delegation(&mut world, &a, 1);
-    assert_eq!(world.state.delegated_attributes(&file(1), Some(a.client), 0), Ok(None));
-    assert_eq!(world.state.delegated_attributes(&file(1), Some(b.client), 0), Err(Status::DELAY));
+    let ask = |world: &mut World, by: &Peer, now| world.state.delegated_attributes(&file(1), Some(by.client), false, now);
+    assert_eq!(ask(&mut world, &a, 0), Ok(Holder::None));
+    assert_eq!(ask(&mut world, &b, 0), Ok(Holder::Asked(0)));
+    assert!(world.state.is_asked(&file(1), Some(b.client)));
+    // Once is enough.
+    assert_eq!(ask(&mut world, &b, 5), Ok(Holder::Asked(0)));
     let callbacks = world.callbacks();
-    assert!(matches!(callbacks[0].op, CallbackOp::Getattr { .. }));
-    let told = HolderAttributes { size: 7, change: 9 };
+    assert!(matches!(callbacks[..], [OutgoingCallback { op: CallbackOp::Getattr { times: false, .. }, .. }]));
+    let told = HolderAttributes { size: 7, change: 9, accessed: None, modified: None };
     let answer = CallbackAnswer::Answered { sequence: Status::OK, highest_slot: None, status: Status::OK, attributes: Some(told) };
     world.state.callback_done(callbacks[0].id, answer, 0);
-    assert_eq!(world.state.delegated_attributes(&file(1), Some(b.client), 10), Ok(Some(told)));
+    assert_eq!(ask(&mut world, &b, 10), Ok(Holder::Told(told)));
+    assert!(!world.state.is_asked(&file(1), Some(b.client)));
+    // It doesn't keep the times.
+    assert_eq!(world.state.delegated_attributes(&file(1), Some(b.client), true, 10), Ok(Holder::None));
     // Later it is asked again; if it does not tell, the delegation is recalled.
-    assert_eq!(world.state.delegated_attributes(&file(1), Some(b.client), 5000), Err(Status::DELAY));
+    assert_eq!(ask(&mut world, &b, 5000), Ok(Holder::Asked(5000)));
     let callbacks = world.callbacks();
     world.answer(&callbacks[0], Status::BADHANDLE);
     assert!(matches!(world.callbacks()[0].op, CallbackOp::Recall { .. }));
+}
+
+fn extended(world: &mut World, peer: &Peer, share: Share, extra: Extra) -> Opened {
+    let call = OpenCall { client: peer.client, owner: b"o", file: file(1), share, claim: Claim::New, want: Want::Any, extra };
+    let plan = world.state.check_open(&call, 0).unwrap();
+    world.state.open(&call, world.handle.clone(), plan.union, 0).unwrap()
+}
+
+#[test]
+fn a_delegation_may_stand_in_the_place_of_an_open() {
+    // RFC 9754, section 4.
+    let extra = Extra { for_open: true, times: false };
+    let mut world = World::new();
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    let opened = extended(&mut world, &a, share(3, 0), extra);
+    let Granted::Write(delegation) = opened.delegation else { panic!("{opened:?}") };
+    assert_eq!((opened.stateid, opened.extra), (Stateid::ANONYMOUS, extra));
+    assert!(world.state.io(Some(a.client), &delegation, &file(1), Io::Write, 0).is_ok());
+    assert_eq!(world.open_files(), 1);
+    // Another waits for it; opens are made under it before it is given back.
+    assert_eq!(world.open(&b, 1, 1, 0), Err(Status::DELAY));
+    let open = world.open_as(&a, "o", 1, share(3, 0), Claim::Delegated(delegation), Want::Unstated).unwrap().stateid;
+    world.state.return_delegation(Some(a.client), &delegation, &file(1), 0).unwrap();
+    assert!(world.state.io(Some(a.client), &open, &file(1), Io::Write, 0).is_ok());
+    assert!(world.open(&b, 1, 1, 0).is_ok());
+    // Without a delegation there is an open.
+    let opened = extended(&mut world, &b, share(1, 0), extra);
+    assert!(matches!(opened.delegation, Granted::Refused(_)) && !opened.extra.for_open && !opened.stateid.is_special());
+}
+
+#[test]
+fn an_open_that_denies_or_is_there_is_kept_beside_the_delegation() {
+    // RFC 9754, section 4; RFC 8881, section 9.7: what is denied has to be known.
+    for (before, deny) in [(false, 2), (true, 0)] {
+        let mut world = World::new();
+        let a = world.peer("a");
+        let known = before.then(|| world.open_as(&a, "o", 1, share(3, 0), Claim::New, Want::No).unwrap().stateid);
+        let opened = extended(&mut world, &a, share(3, deny), Extra { for_open: true, times: false });
+        assert!(matches!(opened.delegation, Granted::Write(_)) && !opened.extra.for_open);
+        assert!(known.is_none_or(|known| known.other == opened.stateid.other) && !opened.stateid.is_special());
+    }
+}
+
+#[test]
+fn times_are_kept_by_whom_they_were_given_to() {
+    // RFC 9754, section 5.
+    let mut world = World::new();
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    let opened = extended(&mut world, &a, share(3, 0), Extra { for_open: false, times: true });
+    let Granted::Write(delegation) = opened.delegation else { panic!("{opened:?}") };
+    assert!(opened.extra.times);
+    let keeps = |world: &mut World, peer: &Peer, stateid| world.state.keeps_times(Some(peer.client), stateid, &file(1), true, 0);
+    assert_eq!(keeps(&mut world, &a, &delegation), Ok(()));
+    assert_eq!(keeps(&mut world, &b, &delegation), Err(Status::BAD_STATEID));
+    assert_eq!(keeps(&mut world, &a, &opened.stateid), Err(Status::BAD_STATEID));
+    assert_eq!(world.state.delegated_attributes(&file(1), Some(b.client), true, 0), Ok(Holder::Asked(0)));
+    assert!(matches!(world.callbacks()[0].op, CallbackOp::Getattr { times: true, .. }));
+    // One without them has nothing to say.
+    let plain = write_delegation(&mut world, &a, 2);
+    assert_eq!(world.state.keeps_times(Some(a.client), &plain, &file(2), true, 0), Err(Status::BAD_STATEID));
+}
+
+#[test]
+fn a_holder_that_can_not_be_asked_loses_the_delegation() {
+    // RFC 8881, section 10.4.3.
+    let mut world = World::new();
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    write_delegation(&mut world, &a, 1);
+    assert_eq!(world.state.delegated_attributes(&file(1), Some(b.client), false, 0), Ok(Holder::Asked(0)));
+    world.callbacks();
+    let late = 60_000;
+    assert_eq!(world.state.delegated_attributes(&file(1), Some(b.client), false, late), Err(Status::DELAY));
+    assert!(world.callbacks().iter().any(|callback| matches!(callback.op, CallbackOp::Recall { .. })));
 }

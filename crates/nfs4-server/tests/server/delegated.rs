@@ -1,0 +1,171 @@
+//! What the holder of a write delegation says about a file, to others and when it gives it back (RFC 8881, section 10.4.3; RFC 9754).
+
+use vouch_nfs4::op::{self, Args, Delegation, OpenResultFlags, Results, ShareAccess};
+use vouch_nfs4::{
+    Attributes, Bytes, CallbackHead, ChangeId, ClientId, Fattr, Name, OwnerSeq, ReplyWriter, StateOwner, Stateid, Status, Time, cb,
+};
+use vouch_nfs4_server::{Effect, Flavour};
+use vouch_oncrpc::{Accepted, Call, Reply};
+use vouch_xdr::{Reader, Writer};
+
+use crate::world::{Client, Packed, World, attributes, compound, getattr, lookup, mode, results};
+
+/// Opens, with a wish, a file that it may make; the stateid, the flags and the delegation.
+fn open(client: &mut Client<'_>, want: ShareAccess, attrs: Option<&Packed>) -> (Stateid, OpenResultFlags, Delegation<'static>) {
+    let args = op::OpenArgs {
+        seq: OwnerSeq(0),
+        access: ShareAccess::BOTH | want,
+        deny: op::ShareDeny(0),
+        owner: StateOwner { client: ClientId(0), owner: Bytes(b"owner") },
+        how: attrs.map_or(op::OpenHow::NoCreate, |attrs| op::OpenHow::Create(op::CreateHow::Unchecked(attrs.fattr()))),
+        claim: op::OpenClaim::Null(Name(b"f")),
+    };
+    let (_, list) = client.at(&["export"], &[Args::Open(args)]);
+    let [Results::Open(Ok(ok))] = &list[..] else { panic!("{list:?}") };
+    (ok.stateid, ok.flags, ok.delegation)
+}
+
+fn bind(client: &Client<'_>) {
+    let args = op::BindConnArgs { session: client.session, dir: op::ChannelDirClient::BackOrBoth, rdma: false };
+    assert_eq!(client.bare(&[Args::BindConnToSession(args)]).0, Status::OK);
+}
+
+/// The reply to a CB_COMPOUND of CB_SEQUENCE and CB_GETATTR.
+fn told(record: &[u8], attrs: Fattr<'_>) -> Vec<u8> {
+    let call = Call::decode(record).expect("a callback is a call");
+    let mut r = Reader::new(call.args);
+    let head = CallbackHead::decode(&mut r).unwrap();
+    let Ok(cb::Args::Sequence(sequence)) = cb::Args::decode(head.minor, &mut r) else { panic!("CB_SEQUENCE comes first") };
+    let Ok(cb::Args::Getattr(_)) = cb::Args::decode(head.minor, &mut r) else { panic!("CB_GETATTR comes next") };
+    let ok = cb::CbSequenceOk {
+        session: sequence.session,
+        seq: sequence.seq,
+        slot: sequence.slot,
+        highest_slot: sequence.highest_slot,
+        target_highest_slot: sequence.highest_slot,
+    };
+    let mut w = Writer::new();
+    Reply::accepted(call.xid, Accepted::Success(&[])).encode(&mut w);
+    let reply = ReplyWriter::begin(&mut w, head.tag);
+    cb::Results::Sequence(Ok(ok)).encode(&mut w);
+    cb::Results::Getattr(Ok(cb::CbGetattrOk { attrs })).encode(&mut w);
+    reply.finish(&mut w, Status::OK, 2);
+    w.into_bytes()
+}
+
+const TIMES: [u32; 2] = [84, 85];
+const LATER: Time = Time { seconds: 1_700_000_000, nanoseconds: 5 };
+
+// RFC 8881, section 10.4.3: what the holder says is what others see; RFC 9754, section 5: times with it.
+#[test]
+fn the_holder_is_asked_and_its_answer_is_the_reply() {
+    let world = World::new();
+    let (mut holder, mut other) = (Client::new(&world, "holder", 0), Client::new(&world, "other", 0));
+    bind(&holder);
+    let (stateid, flags, delegation) = open(
+        &mut holder,
+        ShareAccess::WANT_WRITE_DELEG | ShareAccess::WANT_DELEG_TIMESTAMPS | ShareAccess::WANT_OPEN_XOR_DELEGATION,
+        Some(&mode(0o644)),
+    );
+    assert!(stateid == Stateid::ANONYMOUS && flags.contains(OpenResultFlags::NO_OPEN_STATEID));
+    let Delegation::WriteAttrs(delegation) = delegation else { panic!("{delegation:?}") };
+
+    // Later, so that what the holder says of the times is no word about the future.
+    world.now_ms.store(5_000, std::sync::atomic::Ordering::Relaxed);
+    let before = attributes(&holder.at(&["export", "f"], &[getattr(&[3, 4])]).1[0]);
+    let change = ChangeId(before.change.unwrap().0 + 1);
+    let says = Attributes {
+        change: Some(change),
+        size: Some(77),
+        time_deleg_access: Some(LATER),
+        time_deleg_modify: Some(LATER),
+        ..Attributes::default()
+    };
+    let says = Packed::new(&[3, 4, 84, 85], &says);
+    let mut call = vec![other.sequence(false), Args::Putrootfh, lookup("export"), lookup("f"), getattr(&[3, 4, 47, 53])];
+    let answering = |effects: &[Effect]| {
+        for effect in effects {
+            let Effect::Callback { id, record, .. } = effect else { continue };
+            world.server.callback_reply(*id, Ok(&told(record, says.fattr())), world.now());
+        }
+    };
+    let (reply, _) = world.call_and(Flavour::Sys, &other.connection, &other.principal, compound(2, &call), answering);
+    let (status, list) = results(reply);
+    assert_eq!(status, Status::OK, "{list:?}");
+    let seen = attributes(list.last().unwrap());
+    assert_eq!((seen.change, seen.size), (Some(change), Some(77)));
+    assert_eq!((seen.time_access, seen.time_modify), (Some(LATER), Some(LATER)));
+
+    // One that is silent is waited for, but not for ever.
+    world.now_ms.store(9_000, std::sync::atomic::Ordering::Relaxed);
+    call[0] = other.sequence(false);
+    let (reply, effects) = world.call(&other.connection, &other.principal, compound(2, &call));
+    assert_eq!(results(reply).0, Status::DELAY);
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Callback { .. })));
+
+    // Given back with the times that were kept.
+    let kept = Attributes { time_deleg_access: Some(LATER), time_deleg_modify: Some(LATER), ..Attributes::default() };
+    let kept = Packed::new(&TIMES, &kept);
+    let set = |stateid| Args::Setattr(op::SetattrArgs { stateid, attrs: kept.fattr() });
+    assert_eq!(holder.status(&["export", "f"], &[set(Stateid::ANONYMOUS)]), Status::BAD_STATEID);
+    let back = Args::Delegreturn(op::DelegreturnArgs { stateid: delegation.stateid });
+    let (status, list) = holder.at(&["export", "f"], &[set(delegation.stateid), back, getattr(&[47, 53])]);
+    assert_eq!(status, Status::OK, "{list:?}");
+    let seen = attributes(&list[2]);
+    assert_eq!((seen.time_access, seen.time_modify), (Some(LATER), Some(LATER)));
+}
+
+// RFC 9754, section 5: times are no earlier than those that the file has, and no later than now.
+#[test]
+fn times_that_were_kept_only_move_forward_and_not_beyond_now() {
+    let world = World::new();
+    let mut holder = Client::new(&world, "holder", 0);
+    bind(&holder);
+    let (_, _, delegation) = open(&mut holder, ShareAccess::WANT_WRITE_DELEG | ShareAccess::WANT_DELEG_TIMESTAMPS, Some(&mode(0o644)));
+    let Delegation::WriteAttrs(delegation) = delegation else { panic!("{delegation:?}") };
+    let first =
+        Attributes { time_modify_set: Some(vouch_nfs4::SetTime::Client(Time { seconds: 1_000, nanoseconds: 0 })), ..Attributes::default() };
+    let first = Packed::new(&[54], &first);
+    fn set(stateid: Stateid, attrs: &Packed) -> Args<'_> {
+        Args::Setattr(op::SetattrArgs { stateid, attrs: attrs.fattr() })
+    }
+    assert_eq!(holder.status(&["export", "f"], &[set(delegation.stateid, &first)]), Status::OK);
+    for (told, seen) in [(999, 1_000), (i64::MAX, 1_700_000_001)] {
+        let kept = Attributes { time_deleg_modify: Some(Time { seconds: told, nanoseconds: 0 }), ..Attributes::default() };
+        let kept = Packed::new(&[85], &kept);
+        let (status, list) = holder.at(&["export", "f"], &[set(delegation.stateid, &kept), getattr(&[53])]);
+        assert_eq!(status, Status::OK, "{list:?}");
+        assert_eq!(attributes(&list[1]).time_modify.unwrap().seconds, seen);
+    }
+}
+
+// RFC 9754, section 5: not to one who could not set them in the end; section 3: older versions know nothing of it.
+#[test]
+fn times_are_given_to_the_owner_only_and_in_4_2_only() {
+    let world = World::new();
+    let wish = ShareAccess::WANT_WRITE_DELEG | ShareAccess::WANT_DELEG_TIMESTAMPS;
+    let close = |client: &mut Client<'_>, stateid| {
+        let args = op::CloseArgs { seq: OwnerSeq(0), stateid };
+        assert_eq!(client.status(&["export", "f"], &[Args::Close(args)]), Status::OK);
+    };
+    let mut root = Client::new(&world, "root", 0);
+    let (stateid, ..) = open(&mut root, ShareAccess::WANT_NO_DELEG, Some(&mode(0o666)));
+    close(&mut root, stateid);
+    let mut stranger = Client::new(&world, "stranger", 4321);
+    bind(&stranger);
+    let (stateid, _, delegation) = open(&mut stranger, wish, None);
+    let Delegation::Write(delegation) = delegation else { panic!("{delegation:?}") };
+    let back = Args::Delegreturn(op::DelegreturnArgs { stateid: delegation.stateid });
+    assert_eq!(stranger.status(&["export", "f"], &[back]), Status::OK);
+    close(&mut stranger, stateid);
+    let mut old = Client::new(&world, "old", 0);
+    old.minor = 1;
+    bind(&old);
+    let (_, flags, delegation) = open(&mut old, wish | ShareAccess::WANT_OPEN_XOR_DELEGATION, None);
+    assert!(!flags.contains(OpenResultFlags::NO_OPEN_STATEID));
+    assert!(!matches!(delegation, Delegation::WriteAttrs(_) | Delegation::ReadAttrs(_)), "{delegation:?}");
+    let arguments = |client: &mut Client<'_>| attributes(&client.at(&["export"], &[getattr(&[86])]).1[0]).open_arguments;
+    assert_eq!(arguments(&mut old), None);
+    let arguments = arguments(&mut stranger).expect("4.2 has open_arguments");
+    assert!(arguments.share_access_want.has(20) && arguments.share_access_want.has(21));
+}
