@@ -87,9 +87,12 @@ impl<F: Clone> State<F> {
     /// sends is its beginning. One that is still under way is told by DELAY.
     pub fn owner_turn(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8], seq: OwnerSeq) -> Result<OwnerTurn, Status> {
         let key = self.owner(client, kind, name)?;
-        let sequencer = self.owners[key].sequencer.as_deref().ok_or(Status::SERVERFAULT)?;
-        // RFC 7530, section 16.18.5: an owner that was never confirmed may begin again with any number; what it had opened goes.
-        if sequencer.begun && !sequencer.confirmed && !sequencer.busy && seq != sequencer.last && seq != sequencer.last.next() {
+        let owner = &self.owners[key];
+        let sequencer = owner.sequencer.as_deref().ok_or(Status::SERVERFAULT)?;
+        // RFC 7530, section 16.18.5: an owner that was never confirmed may begin again with any number; what it had opened goes. With the same number too where it has
+        // opened nothing: clients that were refused (SYMLINK) try elsewhere with the number that they began with, and to refuse a true retry anew does no harm.
+        let follows = seq == sequencer.last && !owner.states.is_empty() || seq == sequencer.last.next();
+        if sequencer.begun && !sequencer.confirmed && !sequencer.busy && !follows {
             self.restart_owner(key);
         }
         self.turn(key, seq)

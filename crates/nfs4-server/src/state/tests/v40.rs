@@ -124,6 +124,21 @@ fn an_owner_that_never_confirmed_may_begin_again() {
 }
 
 #[test]
+fn an_owner_whose_first_open_was_refused_may_begin_again_with_the_same_number() {
+    // Section 16.18.5: libnfs does after SYMLINK, and must not hear of the link again.
+    let mut world = World::new();
+    let peer = client(&mut world, "a");
+    let first = turn(&mut world, &peer, 0).unwrap();
+    done(&mut world, first, Status::SYMLINK, 18);
+    let again = turn(&mut world, &peer, 0).unwrap();
+    assert!(matches!(again, OwnerTurn::New(_)));
+    world.open_as(&peer, "owner", 1, share(3, 0), Claim::New, Want::Unstated).unwrap();
+    done(&mut world, again, Status::OK, 18);
+    // What has succeeded is not done twice.
+    assert!(matches!(turn(&mut world, &peer, 0), Ok(OwnerTurn::Replay(_))));
+}
+
+#[test]
 fn lock_owners_have_numbers_of_their_own_and_are_released() {
     // Sections 16.10.5 and 16.37.3.
     let mut world = World::new();
