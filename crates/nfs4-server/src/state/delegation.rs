@@ -254,8 +254,8 @@ impl<F: Clone> State<F> {
     pub(super) fn delegate_with_open(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, now: u64) -> Granted {
         let again = self.files.note_open(&call.file, call.client, now);
         let write = match call.claim {
-            Claim::Previous(DelegationType::Read | DelegationType::ReadAttrs) => return self.grant(call, file, open, false),
-            Claim::Previous(DelegationType::Write | DelegationType::WriteAttrs) => return self.grant(call, file, open, true),
+            Claim::Previous(DelegationType::Read | DelegationType::ReadAttrs) => return self.grant_again(call, file, open, false),
+            Claim::Previous(DelegationType::Write | DelegationType::WriteAttrs) => return self.grant_again(call, file, open, true),
             Claim::Previous(_) | Claim::Delegated(_) | Claim::DelegatedPrevious => return Granted::None,
             Claim::New => call.share.access == READ | WRITE,
         };
@@ -283,6 +283,24 @@ impl<F: Clone> State<F> {
         };
         if !free || self.files.contended(&call.file, now) {
             return refused(NoDelegation::Contention(false));
+        }
+        self.grant(call, file, open, write)
+    }
+
+    /// A delegation is reclaimed with an open (section 10.2.1). One a client and file, and none that conflicts with what others have reclaimed: the client's word is all
+    /// that there is for it.
+    fn grant_again(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, write: bool) -> Granted {
+        let client = call.client;
+        let state = &self.files[file];
+        let others = |key: &StateKey| self.states[*key].client != client;
+        let held = state.delegations.iter().any(|key| !others(key) || write || self.delegation_of(*key).write);
+        let opened = state.opens.iter().any(|key| others(key) && (write || self.open_of(*key).share().writes()));
+        if held
+            || opened
+            || self.config.delegations == DelegationPolicy::Never
+            || self.delegation_count >= self.config.limits.delegations_max
+        {
+            return Granted::None;
         }
         self.grant(call, file, open, write)
     }

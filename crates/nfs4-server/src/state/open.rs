@@ -132,7 +132,7 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    fn open_of(&self, key: StateKey) -> &Open<F> {
+    pub(super) fn open_of(&self, key: StateKey) -> &Open<F> {
         match &self.states[key].kind {
             Kind::Open(open) => open,
             _ => unreachable!("a file's list of opens names opens"),
@@ -176,7 +176,9 @@ impl<F: Clone> State<F> {
                 key
             }
         };
-        if family == Family::V40 && !self.clients[call.client].recorded {
+        // One of 4.1 has its record from RECLAIM_COMPLETE; what it reclaims before must outlive the end of grace as well.
+        let reclaimed = matches!(call.claim, Claim::Previous(_));
+        if (family == Family::V40 || reclaimed) && !self.clients[call.client].recorded {
             self.record(call.client, false);
         }
         let confirm = self.needs_confirmation(owner, call.claim);
