@@ -98,6 +98,7 @@ impl Compound {
             result_at: start,
             end_max: start + server.config().limits.message_len_max as usize,
             end_status: Status::RESOURCE,
+            tells: false,
             bytes_read: 0,
             bytes_written: 0,
         };
@@ -127,6 +128,12 @@ impl Compound {
         if self.body.len() <= len_max {
             self.body = Bytes::copy_from_slice(&self.body);
         }
+    }
+
+    /// Whether the reply must not leave before all records are durable that were to be persisted until now, by whatever call: it tells of something granted that
+    /// another would reclaim after a crash, or tells again what was told with a record (RFC 8881, section 8.4.3).
+    pub fn waits_for_records(&self) -> bool {
+        self.core.tells
     }
 
     /// What is to be done outside, before the reply is sent. To be called after each run.
@@ -199,6 +206,7 @@ impl Compound {
                 session::Duplicate::UnderWay => return Err(Ended::Unanswered),
                 session::Duplicate::Answered(reply) => {
                     out.raw(&reply);
+                    self.core.tells = true;
                     return Err(Ended::Answered);
                 }
             }
@@ -234,6 +242,7 @@ impl Compound {
                         let start = self.start;
                         walk.out.truncate(start);
                         walk.out.raw(&reply);
+                        walk.core.tells = true;
                         return Next::Replayed;
                     }
                     Ok(session::Sequence::Uncached) => {
@@ -250,6 +259,7 @@ impl Compound {
                 }
             }
             (Ok(()), Ok(args)) => {
+                walk.core.tells |= matches!(args.op(), Op::OPEN | Op::LOCK | Op::WANT_DELEGATION);
                 if crate::op::changes(args.op()) {
                     session::begin_change(server, walk.core);
                 }

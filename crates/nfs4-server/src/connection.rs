@@ -1,6 +1,7 @@
 //! What the server remembers of a transport connection. The socket is the driver's.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
@@ -12,11 +13,12 @@ pub struct Connection {
     id: ConnectionId,
     peer: SocketAddr,
     grants: Mutex<GrantCache>,
+    closed: AtomicBool,
 }
 
 impl Connection {
     pub(crate) fn new(id: ConnectionId, peer: SocketAddr) -> Self {
-        Connection { id, peer, grants: Mutex::default() }
+        Connection { id, peer, grants: Mutex::default(), closed: AtomicBool::new(false) }
     }
 
     /// Its identifier.
@@ -27,6 +29,15 @@ impl Connection {
     /// Address of the client.
     pub fn peer(&self) -> SocketAddr {
         self.peer
+    }
+
+    /// The socket is gone.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     pub(crate) fn grants(&self) -> &Mutex<GrantCache> {

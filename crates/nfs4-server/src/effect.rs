@@ -40,7 +40,8 @@ pub enum Effect {
         /// How long to wait for the answer, milliseconds.
         timeout_ms: u64,
     },
-    /// Keep this recovery record: it must be durable before the reply that came with it is sent. Replaces one with the same key.
+    /// Keep this recovery record: it must be durable before the reply that came with it is sent, and before any later one that
+    /// [waits for records](crate::Compound::waits_for_records). Replaces one with the same key.
     Persist {
         /// Key: opaque to the driver.
         key: Vec<u8>,

@@ -57,7 +57,7 @@ pub(crate) fn open_for(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, p
             // A stateid is no key: whoever isn't the opener needs the rights himself (RFC 8881, section 8.2.4 and 18.32.3: ACCESS).
             let opener = Arc::ptr_eq(&held.opener, &file.grant.caller) || held.opener == file.grant.caller;
             if !opener && !walk.is_machine_for(&file.grant) {
-                rights(file, purpose)?;
+                rights(walk, file, purpose)?;
             }
             Ok(held)
         }
@@ -78,13 +78,13 @@ pub(crate) fn any_open(walk: &mut Walk<'_>, file: &FileRef) -> Result<OpenHandle
     }
 }
 
-fn rights(file: &FileRef, purpose: Use) -> Result<(), Stop> {
+fn rights(walk: &Walk<'_>, file: &FileRef, purpose: Use) -> Result<(), Stop> {
     let wanted = match purpose {
         // As Linux does: what may be executed may be read for it.
         Use::Read | Use::Any => Access::READ | Access::EXECUTE,
         Use::Write => Access::MODIFY,
     };
-    let has = file.files().access(&file.grant.caller, &file.id, wanted)?;
+    let has = file.files().access(&file.grant.caller, &file.id, wanted, walk.patience)?;
     if (has & wanted) == Access::default() { Err(Status::ACCESS.into()) } else { Ok(()) }
 }
 

@@ -2,7 +2,7 @@
 
 use vouch_nfs4::Bitmap;
 use vouch_nfs4::attr::Attr;
-use vouch_vfs::{Attributes, FileType, PosixAclKind, Space, Traits};
+use vouch_vfs::{Attributes, FileType, Patience, PosixAclKind, Space, Traits};
 
 use crate::acl;
 use crate::attribute::{ACL, SPACE, View};
@@ -21,6 +21,7 @@ pub(crate) const PSEUDO_TRAITS: Traits = Traits {
     acls: false,
     clone_block_len: 0,
     sparse: false,
+    change_grows: true,
     persistent_ids: true,
 };
 
@@ -42,11 +43,11 @@ impl Walk<'_> {
         let mounted_on = if file.id == site.root { site.mounted_on } else { attributes.file_number };
         let space = match wanted.and(SPACE).is_empty() {
             true => None,
-            false => Some(file.files().space(&file.grant.caller, &file.id)?),
+            false => Some(file.files().space(&file.grant.caller, &file.id, self.patience)?),
         };
         let acl = match wanted.and(ACL).is_empty() || !site.traits.acls {
             true => None,
-            false => Some(entries(file, &attributes)?),
+            false => Some(entries(file, &attributes, self.patience)?),
         };
         Ok(View {
             minor: self.minor,
@@ -106,9 +107,9 @@ impl Walk<'_> {
 }
 
 /// The ACL of a file: what its POSIX ACLs, or its mode where there are none, say in NFSv4's words.
-fn entries(file: &FileRef, attributes: &Attributes) -> Result<Vec<acl::Entry>, Stop> {
+fn entries(file: &FileRef, attributes: &Attributes, patience: Patience) -> Result<Vec<acl::Entry>, Stop> {
     let directory = attributes.file_type == FileType::Directory;
-    let get = |kind| file.files().acl(&file.grant.caller, &file.id, kind);
+    let get = |kind| file.files().acl(&file.grant.caller, &file.id, kind, patience);
     let mut access = get(PosixAclKind::Access)?;
     if access.entries.is_empty() {
         access = acl::from_mode(attributes.mode);

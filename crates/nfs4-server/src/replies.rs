@@ -3,8 +3,11 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+
+use crate::Connection;
 
 /// What makes a call the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,10 +33,24 @@ pub(crate) struct Replies {
 
 #[derive(Default)]
 struct Table {
-    calls: HashMap<ReplyKey, Known>,
+    calls: HashMap<ReplyKey, Call>,
     /// Answered calls, oldest first, with the time of the answer.
     order: VecDeque<(ReplyKey, u64)>,
     len: usize,
+}
+
+struct Call {
+    known: Known,
+    /// Over which connection it came.
+    origin: Weak<Connection>,
+}
+
+impl Call {
+    /// Whether a call that looks the same is this one again. A client calls again over the same connection, or when that is gone (RFC 7530, section 3.1.1); a Linux client
+    /// from the same port, and then we may not know yet that it is gone. As long as it is there, one from elsewhere is another client's that numbers its calls alike.
+    fn is_of(&self, connection: &Arc<Connection>) -> bool {
+        self.origin.upgrade().is_none_or(|origin| origin.peer() == connection.peer() || origin.is_closed())
+    }
 }
 
 /// Calls that are remembered: at ten thousand changes a second, as long as a connection takes to come back.
@@ -46,33 +63,46 @@ const REPLY_LEN_MAX: usize = 4096;
 const AGE_MS_MAX: u64 = 120_000;
 
 impl Replies {
-    /// What is known of this call.
-    pub(crate) fn look(&self, key: &ReplyKey) -> Option<Known> {
-        self.table.lock().calls.get(key).cloned()
+    /// What is known of this call, which has come over `connection`.
+    pub(crate) fn look(&self, key: &ReplyKey, connection: &Arc<Connection>) -> Option<Known> {
+        self.table.lock().calls.get(key).filter(|call| call.is_of(connection)).map(|call| call.known.clone())
     }
 
     /// A call is about to change something.
-    pub(crate) fn begin(&self, key: ReplyKey, now_ms: u64) {
+    pub(crate) fn begin(&self, key: ReplyKey, connection: &Arc<Connection>, now_ms: u64) {
         let mut table = self.table.lock();
         table.clean(now_ms);
-        table.calls.insert(key, Known::UnderWay);
+        table.put(key, Known::UnderWay, connection);
     }
 
     /// A call that began is answered.
-    pub(crate) fn answered(&self, key: ReplyKey, reply: &[u8], now_ms: u64) {
+    pub(crate) fn answered(&self, key: ReplyKey, connection: &Arc<Connection>, reply: &[u8], now_ms: u64) {
         let mut table = self.table.lock();
         if reply.len() > REPLY_LEN_MAX {
-            table.calls.remove(&key);
+            table.take(&key);
             return;
         }
-        table.calls.insert(key, Known::Answered(reply.to_vec()));
+        table.put(key, Known::Answered(reply.to_vec()), connection);
         table.order.push_back((key, now_ms));
-        table.len += reply.len();
         table.clean(now_ms);
     }
 }
 
 impl Table {
+    fn put(&mut self, key: ReplyKey, known: Known, connection: &Arc<Connection>) {
+        self.take(&key);
+        if let Known::Answered(reply) = &known {
+            self.len += reply.len();
+        }
+        self.calls.insert(key, Call { known, origin: Arc::downgrade(connection) });
+    }
+
+    fn take(&mut self, key: &ReplyKey) {
+        if let Some(Call { known: Known::Answered(reply), .. }) = self.calls.remove(key) {
+            self.len -= reply.len();
+        }
+    }
+
     fn clean(&mut self, now_ms: u64) {
         while let Some((key, at)) = self.order.front().copied() {
             let due = at.saturating_add(AGE_MS_MAX) <= now_ms;
@@ -80,8 +110,9 @@ impl Table {
                 return;
             }
             self.order.pop_front();
-            if let Some(Known::Answered(reply)) = self.calls.remove(&key) {
-                self.len -= reply.len();
+            // One that is under way again has its place in the order when it is answered.
+            if self.calls.get(&key).is_some_and(|call| matches!(call.known, Known::Answered(_))) {
+                self.take(&key);
             }
         }
     }
@@ -95,28 +126,45 @@ mod tests {
         ReplyKey { peer: IpAddr::from([127, 0, 0, 1]), xid, digest: 5, len: 9 }
     }
 
+    fn connection(id: u64) -> Arc<Connection> {
+        Arc::new(Connection::new(crate::ConnectionId(id), ([127, 0, 0, 1], 700 + id as u16).into()))
+    }
+
     #[test]
     fn a_repeated_call_is_known() {
-        let replies = Replies::default();
-        assert_eq!(replies.look(&key(1)), None);
-        replies.begin(key(1), 0);
-        assert_eq!(replies.look(&key(1)), Some(Known::UnderWay));
-        replies.answered(key(1), b"done", 0);
-        assert_eq!(replies.look(&key(1)), Some(Known::Answered(b"done".to_vec())));
-        assert_eq!(replies.look(&key(2)), None);
+        let (replies, one) = (Replies::default(), connection(1));
+        assert_eq!(replies.look(&key(1), &one), None);
+        replies.begin(key(1), &one, 0);
+        assert_eq!(replies.look(&key(1), &one), Some(Known::UnderWay));
+        replies.answered(key(1), &one, b"done", 0);
+        assert_eq!(replies.look(&key(1), &one), Some(Known::Answered(b"done".to_vec())));
+        assert_eq!(replies.look(&key(2), &one), None);
+    }
+
+    // RFC 7530, section 3.1.1.
+    #[test]
+    fn the_same_call_over_another_connection_is_a_retry_once_the_first_is_gone() {
+        let (replies, one, two) = (Replies::default(), connection(1), connection(2));
+        replies.begin(key(1), &one, 0);
+        replies.answered(key(1), &one, b"done", 0);
+        assert_eq!(replies.look(&key(1), &two), None);
+        one.close();
+        assert_eq!(replies.look(&key(1), &two), Some(Known::Answered(b"done".to_vec())));
+        drop(one);
+        assert_eq!(replies.look(&key(1), &two), Some(Known::Answered(b"done".to_vec())));
     }
 
     #[test]
     fn the_oldest_go_by_age_and_by_number() {
-        let replies = Replies::default();
+        let (replies, one) = (Replies::default(), connection(1));
         for xid in 0..CALLS_MAX as u32 + 1 {
-            replies.begin(key(xid), 0);
-            replies.answered(key(xid), b"done", 0);
+            replies.begin(key(xid), &one, 0);
+            replies.answered(key(xid), &one, b"done", 0);
         }
-        assert_eq!(replies.look(&key(0)), None);
-        assert!(replies.look(&key(1)).is_some());
-        replies.begin(key(7), AGE_MS_MAX);
-        assert_eq!(replies.look(&key(1)), None);
+        assert_eq!(replies.look(&key(0), &one), None);
+        assert!(replies.look(&key(1), &one).is_some());
+        replies.begin(key(7), &one, AGE_MS_MAX);
+        assert_eq!(replies.look(&key(1), &one), None);
         assert_eq!(replies.table.lock().len, 0);
     }
 }

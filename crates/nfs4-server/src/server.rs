@@ -1,6 +1,6 @@
 //! The server: what a driver holds and calls.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use vouch_nfs4::{Status, Verifier};
 use crate::filehandle::HandleCodec;
 use crate::io::{Anonymous, OpenHandle};
 use crate::replies::Replies;
-use crate::state::{ClientKey, DelegationPolicy, FileKey, RecoveryRecord, State, StateConfig, StateEffect};
+use crate::state::{ClientKey, DelegationPolicy, FileKey, RecoveryRecord, State, StateConfig, StateEffect, Totals};
 use crate::tree::Tree;
 use crate::walk::{Core, Object};
 use crate::{
@@ -35,6 +35,8 @@ pub struct Server {
     replies: Replies,
     anonymous: Anonymous,
     connections: AtomicU64,
+    /// Where each connection leads, for the report.
+    peers: Mutex<HashMap<ConnectionId, SocketAddr>>,
     callback_xids: AtomicU32,
     errors: Mutex<VecDeque<ErrorReport>>,
     /// The last moment that the driver told, for what has no moment of its own.
@@ -89,6 +91,7 @@ impl Server {
             replies: Replies::default(),
             anonymous: Anonymous::default(),
             connections: AtomicU64::new(1),
+            peers: Mutex::default(),
             callback_xids: AtomicU32::new(1),
             errors: Mutex::default(),
             now: Mutex::new(now),
@@ -98,11 +101,15 @@ impl Server {
 
     /// A client has connected.
     pub fn connection_opened(&self, peer: SocketAddr) -> Arc<Connection> {
-        Arc::new(Connection::new(ConnectionId(self.connections.fetch_add(1, Ordering::Relaxed)), peer))
+        let id = ConnectionId(self.connections.fetch_add(1, Ordering::Relaxed));
+        self.peers.lock().insert(id, peer);
+        Arc::new(Connection::new(id, peer))
     }
 
     /// A connection is gone. Its calls that are still running go on; their replies are lost.
     pub fn connection_closed(&self, connection: &Connection, now: Now) -> Vec<Effect> {
+        connection.close();
+        self.peers.lock().remove(&connection.id());
         let mut effects = Vec::new();
         self.with_state(&mut effects, |state| state.connection_closed(connection.id()));
         *self.now.lock() = now;
@@ -156,13 +163,22 @@ impl Server {
         self.awaiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// What there is to tell.
+    /// What there is to tell. O(n) in all state, under its lock: for a person who asks now and then.
     pub fn status(&self, now: Now) -> StatusReport {
         let status = self.state.lock().status(now.mono_ms);
-        let mut report = crate::status_report::of_state(&status);
+        let mut report = {
+            let peers = self.peers.lock();
+            crate::status_report::of_state(&status, |id| peers.get(&id).copied())
+        };
         report.grace_left_ms = status.grace_left_ms;
         report.recent_errors = self.errors.lock().iter().cloned().collect();
         report
+    }
+
+    /// How much there is of each kind, and the milliseconds until the grace period ends. O(1), for those who ask often.
+    pub fn totals(&self, now: Now) -> (Totals, u64) {
+        let state = self.state.lock();
+        (state.totals(), state.grace_left_ms(now.mono_ms))
     }
 
     /// The configuration.

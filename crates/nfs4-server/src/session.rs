@@ -84,7 +84,7 @@ pub(crate) fn finish(server: &Server, core: &mut Core, results: &[u8]) {
         server.with_state(&mut core.effects, |state| state.finish(&running.turn, kept.then_some(results), now));
     }
     if let Some(key) = core.replay.take() {
-        server.replies().answered(key, results, core.now.mono_ms);
+        server.replies().answered(key, &core.connection, results, core.now.mono_ms);
     }
 }
 
@@ -98,7 +98,7 @@ pub(crate) enum Duplicate {
 pub(crate) fn duplicate(server: &Server, core: &mut Core, body: &[u8]) -> Duplicate {
     let key =
         ReplyKey { peer: core.connection.peer().ip(), xid: core.xid, digest: fingerprint::of(&core.principal, 0, body), len: body.len() };
-    match server.replies().look(&key) {
+    match server.replies().look(&key, &core.connection) {
         Some(Known::Answered(reply)) => Duplicate::Answered(reply),
         Some(Known::UnderWay) => Duplicate::UnderWay,
         None => {
@@ -111,7 +111,7 @@ pub(crate) fn duplicate(server: &Server, core: &mut Core, body: &[u8]) -> Duplic
 /// A call of 4.0 is about to change something: a duplicate of it must not do so again.
 pub(crate) fn begin_change(server: &Server, core: &mut Core) {
     if let Some(key) = core.candidate.take() {
-        server.replies().begin(key, core.now.mono_ms);
+        server.replies().begin(key, &core.connection, core.now.mono_ms);
         core.replay = Some(key);
     }
 }

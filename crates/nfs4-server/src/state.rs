@@ -124,11 +124,16 @@ pub struct State<F> {
     client_count: u32,
     sessions: slab::Slab<SessionKey, session::Session>,
     connections: hash::Map<ConnectionId, Vec<SessionKey>>,
-    /// Bytes of replies kept for retries.
+    /// Bytes of slots and of replies kept for retries.
     reply_cache_len: usize,
+    /// Bytes promised to compounds under way, whose replies are to be kept.
+    reply_cache_promised: usize,
     owners: slab::Slab<OwnerKey, entry::Owner>,
     files: file::Files,
     states: slab::Slab<StateKey, entry::Entry<F>>,
+    open_count: usize,
+    lock_count: usize,
+    copy_count: usize,
     delegation_count: usize,
     callbacks: slab::Slab<id::CallbackKey, backchannel::Callback>,
     /// Silent clients, the longest silent first; some may have come back.
@@ -159,9 +164,13 @@ impl<F: Clone> State<F> {
             sessions: slab::Slab::new(),
             connections: hash::Map::with_hasher(hasher),
             reply_cache_len: 0,
+            reply_cache_promised: 0,
             owners: slab::Slab::new(),
             files: file::Files::new(hasher),
             states: slab::Slab::new(),
+            open_count: 0,
+            lock_count: 0,
+            copy_count: 0,
             delegation_count: 0,
             callbacks: slab::Slab::new(),
             courtesy: VecDeque::new(),

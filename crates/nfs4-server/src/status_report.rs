@@ -2,7 +2,8 @@
 
 use std::net::SocketAddr;
 
-use crate::state::{Family, StateStatus};
+use crate::ConnectionId;
+use crate::state::StateStatus;
 
 /// The server at one moment.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +25,7 @@ pub struct ClientReport {
     pub id: u64,
     /// Its own name for itself, as printable text.
     pub owner: String,
-    /// The last address it called from.
+    /// The last address that it is known to have called from, as long as it is connected.
     pub peer: Option<SocketAddr>,
     /// Minor version.
     pub minor: u32,
@@ -64,12 +65,12 @@ pub struct ErrorReport {
 }
 
 /// The report of what state has to tell.
-pub(crate) fn of_state(status: &StateStatus) -> StatusReport {
+pub(crate) fn of_state(status: &StateStatus, peer: impl Fn(ConnectionId) -> Option<SocketAddr>) -> StatusReport {
     let clients = status.clients.iter().map(|client| ClientReport {
         id: client.id.0,
         owner: client.owner.escape_ascii().to_string(),
-        peer: None,
-        minor: if client.family == Family::V40 { 0 } else { 1 },
+        peer: client.connection.and_then(&peer),
+        minor: client.minor,
         implementation: client.implementation.clone(),
         courtesy: client.courtesy,
         silent_ms: client.silent_ms,

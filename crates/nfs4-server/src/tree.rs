@@ -89,7 +89,7 @@ impl Tree {
             let root = export.file_system.root();
             let root_fsid = export.file_system.attributes(&root, Patience::Any).ok().map(|attributes| attributes.fsid);
             let traits = export.file_system.traits();
-            let quotas = export.file_system.space(&Caller::root(), &root).is_ok_and(|space| space.quota.is_some());
+            let quotas = export.file_system.space(&Caller::root(), &root, Patience::Any).is_ok_and(|space| space.quota.is_some());
             let site = Site { export: Export::clone(export), root, traits, quotas, root_fsid, above, mounted_on };
             tree.sites.insert(export.id, Arc::new(site));
         }

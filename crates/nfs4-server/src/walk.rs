@@ -86,6 +86,8 @@ pub(crate) struct Core {
     pub(crate) end_max: usize,
     /// What is answered when they would have more.
     pub(crate) end_status: Status,
+    /// The reply tells of something that a recovery record may be needed for: of what was granted or done, now or when the call came first.
+    pub(crate) tells: bool,
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
 }

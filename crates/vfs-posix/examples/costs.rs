@@ -36,10 +36,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         println!("{what:16} {:9.0} ns", start.elapsed().as_secs_f64() * 1e9 / f64::from(count));
     };
     measure("attributes", 200_000, &mut |_| drop(black_box(fs.attributes(&made.id, Patience::None))));
-    measure("access", 100_000, &mut |_| drop(black_box(fs.access(&caller, &made.id, Access::READ | Access::MODIFY))));
+    measure("access", 100_000, &mut |_| drop(black_box(fs.access(&caller, &made.id, Access::READ | Access::MODIFY, Patience::Any))));
     measure("access-switching", 100_000, &mut |round| {
         let caller = if round % 2 == 0 { &caller } else { &other };
-        drop(black_box(fs.access(caller, &made.id, Access::READ | Access::MODIFY)));
+        drop(black_box(fs.access(caller, &made.id, Access::READ | Access::MODIFY, Patience::Any)));
     });
     measure("lookup", 100_000, &mut |_| drop(black_box(fs.lookup(&caller, &root, name("file"), Patience::None))));
     measure("read-4k", 200_000, &mut |round| {

@@ -127,6 +127,7 @@ impl PosixFs {
             acls: probe::knows_xattr(&mount.fd, "system.posix_acl_access"),
             clone_block_len: probe::clone_block_len(&mount.fd),
             sparse: true,
+            change_grows: false,
             persistent_ids: true,
         };
         let root = Node::new(id, FileType::Directory, mount, fd);

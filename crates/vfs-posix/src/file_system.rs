@@ -40,7 +40,7 @@ impl FileSystem for PosixFs {
         Ok(attributes)
     }
 
-    fn access(&self, caller: &Caller, id: &FileId, wanted: Access) -> Result<Access> {
+    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, _patience: Patience) -> Result<Access> {
         let node = self.inner.node(id)?;
         identity::assume(caller)?;
         let granted = access::granted(&node, wanted)?;
@@ -48,15 +48,21 @@ impl FileSystem for PosixFs {
         Ok(if self.inner.options.read_only { Access(granted.0 & !changes.0) } else { granted })
     }
 
-    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, _patience: Patience) -> Result<(FileId, Attributes)> {
+    fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, patience: Patience) -> Result<(FileId, Attributes)> {
         let directory = self.inner.node(directory)?;
+        let name = CName::new(name);
         identity::assume(caller)?;
-        let (node, stat) = self.inner.child(&directory, &CName::new(name), true)?;
+        if patience == Patience::None && !directory.mount.in_memory {
+            self.inner.known_to_kernel(&directory, &name)?;
+        }
+        let (node, stat) = self.inner.child(&directory, &name, true)?;
         Ok((node.id, node.attributes_of(&stat)?))
     }
 
-    fn parent(&self, caller: &Caller, directory: &FileId) -> Result<FileId> {
+    fn parent(&self, caller: &Caller, directory: &FileId, patience: Patience) -> Result<FileId> {
         let node = self.inner.node(directory)?;
+        // Goes down from the root by names.
+        node.at_hand(patience)?;
         if node.file_type != FileType::Directory {
             return Err(Error::NotDirectory);
         }
@@ -66,7 +72,7 @@ impl FileSystem for PosixFs {
         self.inner.parent(&node)
     }
 
-    fn read_link(&self, _caller: &Caller, id: &FileId) -> Result<Vec<u8>> {
+    fn read_link(&self, _caller: &Caller, id: &FileId, _patience: Patience) -> Result<Vec<u8>> {
         let node = self.inner.node(id)?;
         if node.file_type != FileType::Symlink {
             return Err(Error::Invalid);
@@ -80,9 +86,10 @@ impl FileSystem for PosixFs {
         directory: &FileId,
         cookie: u64,
         with_files: bool,
-        _patience: Patience,
+        patience: Patience,
         each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<bool> {
+        self.inner.node(directory)?.at_hand(patience)?;
         self.inner.list(caller, directory, cookie, with_files, each)
     }
 
@@ -140,13 +147,13 @@ impl FileSystem for PosixFs {
         self.inner.set(caller, &node, open, set)
     }
 
-    fn space(&self, caller: &Caller, id: &FileId) -> Result<Space> {
+    fn space(&self, caller: &Caller, id: &FileId, _patience: Patience) -> Result<Space> {
         let node = self.inner.node(id)?;
         identity::assume(caller)?;
         space::space(caller, &node)
     }
 
-    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind) -> Result<PosixAcl> {
+    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, _patience: Patience) -> Result<PosixAcl> {
         self.inner.node(id)?.acl(kind)
     }
 
@@ -157,8 +164,9 @@ impl FileSystem for PosixFs {
         node.set_acl(kind, acl)
     }
 
-    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8]) -> Result<Vec<u8>> {
+    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], patience: Patience) -> Result<Vec<u8>> {
         let node = self.inner.node(id)?;
+        node.at_hand(patience)?;
         identity::assume(caller)?;
         node.xattr(name)
     }
@@ -177,8 +185,9 @@ impl FileSystem for PosixFs {
         node.remove_xattr(name)
     }
 
-    fn xattrs(&self, caller: &Caller, id: &FileId) -> Result<Vec<Vec<u8>>> {
+    fn xattrs(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<Vec<u8>>> {
         let node = self.inner.node(id)?;
+        node.at_hand(patience)?;
         identity::assume(caller)?;
         // Listing names asks for no right by itself.
         const READ: u8 = 4;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
-use vouch_vfs::{FileId, FileType};
+use vouch_vfs::{Error, FileId, FileType, Patience, Result};
 
 use crate::mount::Mount;
 
@@ -25,6 +25,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// For calls that may read a disk, and can't tell in advance whether they will: `WouldBlock` without patience, unless there is no disk.
+    pub(crate) fn at_hand(&self, patience: Patience) -> Result<()> {
+        if patience == Patience::None && !self.mount.in_memory { Err(Error::WouldBlock) } else { Ok(()) }
+    }
+
     pub(crate) fn new(id: FileId, file_type: FileType, mount: Arc<Mount>, fd: OwnedFd) -> Arc<Self> {
         Arc::new(Node { id, file_type, mount, fd, changes: AtomicU64::new(0) })
     }

@@ -175,6 +175,16 @@ impl Inner {
         }
     }
 
+    /// Whether a name is in the kernel's cache, so that to look it up reads no disk: `WouldBlock` if not. On kernels that can't tell (before Linux 5.12) it is taken to be.
+    pub(crate) fn known_to_kernel(&self, directory: &Node, name: &CStr) -> Result<()> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match fs::openat2(directory, name, flags, Mode::empty(), WITHIN | ResolveFlags::CACHED) {
+            Err(Errno::AGAIN) => Err(Error::WouldBlock),
+            // Whatever else is wrong shows when it is looked up.
+            _ => Ok(()),
+        }
+    }
+
     /// Opens a name in a directory, and tells on which file system it is.
     fn open_name(&self, directory: &Node, name: &CStr) -> Result<(OwnedFd, Arc<Mount>)> {
         let within = if self.options.cross_mounts { WITHIN } else { WITHIN | ResolveFlags::NO_XDEV };

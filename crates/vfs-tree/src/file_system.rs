@@ -32,16 +32,15 @@ impl TreeFs {
         &self.core.tree
     }
 
-    /// For operations that take no patience: they wait.
-    fn node(&self, id: &FileId) -> Result<(Asking<'_>, Arc<Node>)> {
-        let asking = self.core.ask(Patience::Any)?;
+    fn node(&self, id: &FileId, patience: Patience) -> Result<(Asking<'_>, Arc<Node>)> {
+        let asking = self.core.ask(patience)?;
         let node = asking.node(id)?;
         Ok((asking, node))
     }
 
     /// Refuses a change in a directory, as POSIX puts it: what is wrong with the request goes before the file system's being read-only.
     fn refuse(&self, caller: &Caller, directory: &FileId) -> Error {
-        let looked = self.node(directory).and_then(|(asking, directory)| match directory.inode.is_directory() {
+        let looked = self.node(directory, Patience::Any).and_then(|(asking, directory)| match directory.inode.is_directory() {
             true => asking.may(caller, &directory, EXECUTE),
             false => Err(Error::NotDirectory),
         });
@@ -97,6 +96,7 @@ impl FileSystem for TreeFs {
             acls: true,
             clone_block_len: 0,
             sparse: true,
+            change_grows: true,
             persistent_ids: true,
         }
     }
@@ -109,8 +109,8 @@ impl FileSystem for TreeFs {
         Ok(self.core.attributes(&*self.core.ask(patience)?.node(id)?))
     }
 
-    fn access(&self, caller: &Caller, id: &FileId, wanted: Access) -> Result<Access> {
-        let (asking, node) = self.node(id)?;
+    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, patience: Patience) -> Result<Access> {
+        let (asking, node) = self.node(id, patience)?;
         Ok(rights::access(caller, &node.inode, &asking.acl(&node, PosixAclKind::Access)?, wanted))
     }
 
@@ -119,8 +119,8 @@ impl FileSystem for TreeFs {
         Ok((node.id, self.core.attributes(&node)))
     }
 
-    fn parent(&self, caller: &Caller, directory: &FileId) -> Result<FileId> {
-        let (asking, node) = self.node(directory)?;
+    fn parent(&self, caller: &Caller, directory: &FileId, patience: Patience) -> Result<FileId> {
+        let (asking, node) = self.node(directory, patience)?;
         if !node.inode.is_directory() {
             return Err(Error::NotDirectory);
         }
@@ -131,8 +131,8 @@ impl FileSystem for TreeFs {
         Ok(self.core.identities.of(split(&node.path).0, vouch_tree::FileType::Directory))
     }
 
-    fn read_link(&self, _caller: &Caller, id: &FileId) -> Result<Vec<u8>> {
-        match &self.node(id)?.1.inode.content {
+    fn read_link(&self, _caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<u8>> {
+        match &self.node(id, patience)?.1.inode.content {
             Content::Symlink(target) => Ok(target.clone()),
             _ => Err(Error::Invalid),
         }
@@ -209,7 +209,7 @@ impl FileSystem for TreeFs {
     }
 
     fn link(&self, caller: &Caller, id: &FileId, directory: &FileId, _name: Name<'_>) -> Result<DirectoryChange> {
-        self.node(id)?;
+        self.node(id, Patience::Any)?;
         Err(self.refuse(caller, directory))
     }
 
@@ -225,45 +225,45 @@ impl FileSystem for TreeFs {
     }
 
     fn set_attributes(&self, _caller: &Caller, id: &FileId, _open: Option<&dyn OpenFile>, _set: &SetAttributes) -> Result<()> {
-        self.node(id)?;
+        self.node(id, Patience::Any)?;
         Err(Error::ReadOnly)
     }
 
-    fn space(&self, _caller: &Caller, _id: &FileId) -> Result<Space> {
-        let counts = self.core.ask(Patience::Any)?.revision.fsinfo.counts;
+    fn space(&self, _caller: &Caller, _id: &FileId, patience: Patience) -> Result<Space> {
+        let counts = self.core.ask(patience)?.revision.fsinfo.counts;
         let files = [counts.files, counts.directories, counts.symlinks, counts.others].into_iter().fold(0, u64::saturating_add);
         Ok(Space { bytes_total: counts.bytes, files_total: files, ..Space::default() })
     }
 
-    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind) -> Result<PosixAcl> {
-        let (asking, node) = self.node(id)?;
+    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, patience: Patience) -> Result<PosixAcl> {
+        let (asking, node) = self.node(id, patience)?;
         asking.acl(&node, kind)
     }
 
     fn set_acl(&self, _caller: &Caller, id: &FileId, _kind: PosixAclKind, _acl: &PosixAcl) -> Result<()> {
-        self.node(id)?;
+        self.node(id, Patience::Any)?;
         Err(Error::ReadOnly)
     }
 
-    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8]) -> Result<Vec<u8>> {
-        let (asking, node) = self.node(id)?;
+    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], patience: Patience) -> Result<Vec<u8>> {
+        let (asking, node) = self.node(id, patience)?;
         asking.may(caller, &node, READ)?;
         let value = asking.xattrs(&node)?.get(&[USER, name].concat()).map(<[u8]>::to_vec);
         value.ok_or(Error::NoXattr)
     }
 
     fn set_xattr(&self, _caller: &Caller, id: &FileId, _name: &[u8], _value: &[u8], _how: XattrHow) -> Result<()> {
-        self.node(id)?;
+        self.node(id, Patience::Any)?;
         Err(Error::ReadOnly)
     }
 
     fn remove_xattr(&self, _caller: &Caller, id: &FileId, _name: &[u8]) -> Result<()> {
-        self.node(id)?;
+        self.node(id, Patience::Any)?;
         Err(Error::ReadOnly)
     }
 
-    fn xattrs(&self, caller: &Caller, id: &FileId) -> Result<Vec<Vec<u8>>> {
-        let (asking, node) = self.node(id)?;
+    fn xattrs(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<Vec<u8>>> {
+        let (asking, node) = self.node(id, patience)?;
         asking.may(caller, &node, READ)?;
         let all = asking.xattrs(&node)?;
         Ok(all.pairs().iter().filter_map(|(name, _)| Some(name.strip_prefix(USER)?.to_vec())).collect())

@@ -24,6 +24,8 @@ pub struct Traits {
     pub clone_block_len: u32,
     /// Records holes.
     pub sparse: bool,
+    /// The change attribute only grows, also where the clock is set back; if not, it is made of times.
+    pub change_grows: bool,
     /// Files keep the handle across rename and restart.
     pub persistent_ids: bool,
 }
@@ -148,16 +150,16 @@ pub trait FileSystem: Send + Sync {
     fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes>;
 
     /// Which of `wanted` the caller has.
-    fn access(&self, caller: &Caller, id: &FileId, wanted: Access) -> Result<Access>;
+    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, patience: Patience) -> Result<Access>;
 
     /// The file of this name, and its attributes. Does not follow symbolic links; crosses mount points below the root only where they are part of the export.
     fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, patience: Patience) -> Result<(FileId, Attributes)>;
 
     /// The directory above; `NotFound` at the root.
-    fn parent(&self, caller: &Caller, directory: &FileId) -> Result<FileId>;
+    fn parent(&self, caller: &Caller, directory: &FileId, patience: Patience) -> Result<FileId>;
 
     /// Target of a symbolic link.
-    fn read_link(&self, caller: &Caller, id: &FileId) -> Result<Vec<u8>>;
+    fn read_link(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<u8>>;
 
     /// Lists entries after `cookie` (0: from the start; `.` and `..` never) until `each` breaks. The one at which it breaks counts as not listed. Returns whether the end
     /// was reached. `with_files` asks for [`DirectoryEntry::file`].
@@ -211,16 +213,16 @@ pub trait FileSystem: Send + Sync {
     fn set_attributes(&self, caller: &Caller, id: &FileId, open: Option<&dyn OpenFile>, set: &SetAttributes) -> Result<()>;
 
     /// Room left.
-    fn space(&self, caller: &Caller, id: &FileId) -> Result<Space>;
+    fn space(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Space>;
 
     /// An ACL; empty if there is none beyond the mode.
-    fn acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind) -> Result<PosixAcl>;
+    fn acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, patience: Patience) -> Result<PosixAcl>;
 
     /// Sets an ACL; an empty one removes it.
     fn set_acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, acl: &PosixAcl) -> Result<()>;
 
     /// Value of an extended attribute; `name` without the `user.` prefix.
-    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8]) -> Result<Vec<u8>>;
+    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], patience: Patience) -> Result<Vec<u8>>;
 
     /// Sets an extended attribute.
     fn set_xattr(&self, caller: &Caller, id: &FileId, name: &[u8], value: &[u8], how: XattrHow) -> Result<()>;
@@ -229,7 +231,7 @@ pub trait FileSystem: Send + Sync {
     fn remove_xattr(&self, caller: &Caller, id: &FileId, name: &[u8]) -> Result<()>;
 
     /// Names of the extended attributes of the `user.` space, without the prefix, sorted.
-    fn xattrs(&self, caller: &Caller, id: &FileId) -> Result<Vec<Vec<u8>>>;
+    fn xattrs(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<Vec<u8>>>;
 
     /// Makes durable what was changed of these files: the names in a directory, the attributes, ACLs and xattrs of any file, a new file's existence (name it and its
     /// directory). Not data: that is [`OpenFile::commit`]'s. One call for several files costs little more than for one, so call it once, after the last change.

@@ -91,7 +91,10 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
         // FSCHARSET_CAP4_CONTAINS_NON_UTF8: names are bytes.
         Attr::FS_CHARSET_CAP => out.u32(1),
         Attr::CLONE_BLKSIZE => out.u32(view.traits.clone_block_len),
-        Attr::CHANGE_ATTR_TYPE => ChangeAttrType::MONOTONIC_INCR.encode(out),
+        Attr::CHANGE_ATTR_TYPE => match view.traits.change_grows {
+            true => ChangeAttrType::MONOTONIC_INCR.encode(out),
+            false => ChangeAttrType::TIME_METADATA.encode(out),
+        },
         Attr::OPEN_ARGUMENTS => super::OPEN_ARGUMENTS.encode(out),
         Attr::XATTR_SUPPORT => out.bool(view.traits.xattrs),
         other => space(view, other, out),

@@ -25,7 +25,7 @@ pub(crate) fn access(walk: &mut Walk<'_>, args: &AccessArgs) -> Outcome {
                 supported |= XATTRS;
             }
             let asked = vouch_vfs::Access((args.access & supported).0);
-            let mut granted = Access(file.files().access(&file.grant.caller, &file.id, asked)?.0);
+            let mut granted = Access(file.files().access(&file.grant.caller, &file.id, asked, walk.patience)?.0);
             if file.grant.read_only() {
                 granted = Access(granted.0 & !CHANGES.0);
             }

@@ -21,7 +21,12 @@ pub(crate) fn exchange_id(walk: &mut Walk<'_>, args: &ExchangeIdArgs<'_>) -> Out
     let now = walk.now.mono_ms;
     let (principal, flavour) = (walk.principal.clone(), walk.flavour);
     let credential = crate::state::Credential { principal: &principal, flavour };
-    let introduced = walk.state(|state| state.exchange_id(&args, credential, now))?;
+    let connection = walk.connection.id();
+    let introduced = walk.state(|state| {
+        let introduced = state.exchange_id(&args, credential, now)?;
+        state.called_over(introduced.client, connection);
+        Ok::<_, Status>(introduced)
+    })?;
     let config = walk.server.config();
     let impl_id = config.implementation.as_ref().map(|(domain, name)| ImplId {
         domain: Bytes(domain.as_bytes()),

@@ -77,7 +77,7 @@ pub(crate) fn above(walk: &Walk<'_>) -> Result<Object, Stop> {
         Object::File(file) if file.id == file.grant.site.root => walk.object(file.grant.site.above.ok_or(Status::NOENT)?),
         Object::File(file) if !file.grant.flavour_fits => Ok(Object::File(file.clone())),
         Object::File(file) => {
-            let parent = file.files().parent(&file.grant.caller, &file.id);
+            let parent = file.files().parent(&file.grant.caller, &file.id, walk.patience);
             let id = parent.map_err(|error| directory_error(walk, file, error))?;
             Ok(Object::File(file.with(id)))
         }

@@ -6,7 +6,7 @@ use vouch_nfs4::op::{
     Delegation, OpenArgs, OpenClaim, OpenHow, OpenOk, OpenResultFlags, ReadDelegation, Results, ShareAccess, SpaceLimit, WriteDelegation,
 };
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Bitmap, Bytes, ChangeInfo, Name, Status};
-use vouch_vfs::{Access, FileType, OpenAccess, OpenFile};
+use vouch_vfs::{Access, FileType, OpenAccess, OpenFile, Patience};
 
 use super::owner_call::in_turn;
 use crate::io::{Held, wrong_type};
@@ -114,16 +114,17 @@ fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool
     }
     let call = wish.call(file, attributes.uid);
     let now = walk.now.mono_ms;
+    let patience = walk.patience;
     let plan = walk.state(|state| state.check_open(&call, now)).map_err(|status| {
         // Who may not open the file at all is told so, and not how others have it open.
-        let rights = if status == Status::SHARE_DENIED { check_rights(file, wish.share) } else { Ok(()) };
+        let rights = if status == Status::SHARE_DENIED { check_rights(file, wish.share, patience) } else { Ok(()) };
         rights.err().unwrap_or(status.into())
     })?;
     let wanted = OpenAccess { read: plan.union.reads(), write: plan.union.writes() };
     let open = match plan.existing {
         Some(open) if covers(open.file().access(), wanted) => {
             // The owner's name is the client's word; whoever calls now must have the right himself.
-            check_rights(file, wish.share)?;
+            check_rights(file, wish.share, walk.patience)?;
             open
         }
         _ => {
@@ -156,7 +157,7 @@ fn covers(has: OpenAccess, wanted: OpenAccess) -> bool {
     (has.read || !wanted.read) && (has.write || !wanted.write)
 }
 
-fn check_rights(file: &FileRef, share: Share) -> Result<(), Stop> {
+fn check_rights(file: &FileRef, share: Share, patience: Patience) -> Result<(), Stop> {
     let mut wanted = Access::default();
     if share.reads() {
         wanted = wanted | Access::READ;
@@ -164,7 +165,7 @@ fn check_rights(file: &FileRef, share: Share) -> Result<(), Stop> {
     if share.writes() {
         wanted = wanted | Access::MODIFY;
     }
-    let has = file.files().access(&file.grant.caller, &file.id, wanted | Access::EXECUTE)?;
+    let has = file.files().access(&file.grant.caller, &file.id, wanted | Access::EXECUTE, patience)?;
     // As Linux does: what may be executed may be read for it.
     let readable = !share.reads() || has.has(Access::READ) || has.has(Access::EXECUTE);
     let writable = !share.writes() || has.has(Access::MODIFY);

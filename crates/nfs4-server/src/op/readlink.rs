@@ -14,7 +14,7 @@ pub(crate) fn readlink(walk: &mut Walk<'_>) -> Outcome {
     if file.files().attributes(&file.id, walk.patience)?.file_type != FileType::Symlink {
         return Err(wrong.into());
     }
-    let text = file.files().read_link(&file.grant.caller, &file.id)?;
+    let text = file.files().read_link(&file.grant.caller, &file.id, walk.patience)?;
     if text.len() > LINK_TEXT_LEN_MAX {
         return Err(Status::NAMETOOLONG.into());
     }

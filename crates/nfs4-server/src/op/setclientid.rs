@@ -40,14 +40,22 @@ pub(crate) fn confirm(walk: &mut Walk<'_>, args: &SetclientidConfirmArgs) -> Out
     let now = walk.now.mono_ms;
     let (principal, flavour) = (walk.principal.clone(), walk.flavour);
     let credential = Credential { principal: &principal, flavour };
-    walk.state(|state| state.confirm_client(args.client, args.confirm, credential, now))?;
+    let connection = walk.connection.id();
+    walk.state(|state| {
+        state.confirm_client(args.client, args.confirm, credential, now)?;
+        state.called_over(args.client, connection);
+        Ok::<_, Status>(())
+    })?;
     Results::SetclientidConfirm(Ok(())).encode(walk.out);
     Ok(())
 }
 
 pub(crate) fn renew(walk: &mut Walk<'_>, args: &RenewArgs) -> Outcome {
-    let now = walk.now.mono_ms;
-    walk.state(|state| state.renew(args.client, now))?;
+    let (connection, now) = (walk.connection.id(), walk.now.mono_ms);
+    walk.state(|state| {
+        state.called_over(args.client, connection);
+        state.renew(args.client, now)
+    })?;
     Results::Renew(Ok(())).encode(walk.out);
     Ok(())
 }

@@ -16,7 +16,7 @@ const NAME_LEN_MAX: usize = 255 - 5;
 
 pub(crate) fn getxattr(walk: &mut Walk<'_>, args: &GetxattrArgs<'_>) -> Outcome {
     let file = supporting(walk)?;
-    let value = file.files().xattr(&file.grant.caller, &file.id, name(args.name)?)?;
+    let value = file.files().xattr(&file.grant.caller, &file.id, name(args.name)?, walk.patience)?;
     Results::Getxattr(Ok(GetxattrOk { value: Bytes(&value) })).encode(walk.out);
     Ok(())
 }
@@ -55,7 +55,7 @@ pub(crate) fn removexattr(walk: &mut Walk<'_>, args: &RemovexattrArgs<'_>) -> Ou
 
 pub(crate) fn listxattrs(walk: &mut Walk<'_>, args: &ListxattrsArgs) -> Outcome {
     let file = supporting(walk)?;
-    let names = file.files().xattrs(&file.grant.caller, &file.id)?;
+    let names = file.files().xattrs(&file.grant.caller, &file.id, walk.patience)?;
     // RFC 8276, section 8.4.3.3: the cookie is where to go on; here, how many names have been told.
     let start = usize::try_from(args.cookie.0).unwrap_or(usize::MAX);
     let rest = names.get(start..).ok_or(Status::BAD_COOKIE)?;

@@ -12,7 +12,7 @@ use super::effect::{CallbackCredential, StateEffect};
 use super::hash::{Map, Set};
 use super::id::{CallbackKey, ClientKey, OwnerKey, SessionKey, StateKey};
 use super::{OwnerKind, State};
-use crate::{Flavour, Principal};
+use crate::{ConnectionId, Flavour, Principal};
 
 /// Who sends a call.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +57,8 @@ pub(super) struct Client {
     pub(super) confirmed: bool,
     pub(super) lease: Lease,
     pub(super) renewed_ms: u64,
+    /// Where it introduced itself or, in 4.0, renewed its lease.
+    pub(super) connection: Option<ConnectionId>,
     /// Compounds under way: while there are any, the lease does not end.
     pub(super) running: u32,
     /// Flags for SEQUENCE that are the client's, not a session's.
@@ -253,6 +255,7 @@ impl<F: Clone> State<F> {
             confirmed: false,
             lease: Lease::Active,
             renewed_ms: now,
+            connection: None,
             running: 0,
             flags: SequenceFlags(0),
             open_owners: Map::with_hasher(hasher),
@@ -294,6 +297,13 @@ impl<F: Clone> State<F> {
     /// The client with this id, whatever its state.
     pub(super) fn client_by_id(&self, id: ClientId) -> Option<ClientKey> {
         self.client_ids.get(&id).copied()
+    }
+
+    /// The client with this id called over this connection.
+    pub fn called_over(&mut self, id: ClientId, connection: ConnectionId) {
+        if let Some(key) = self.client_by_id(id) {
+            self.clients[key].connection = Some(connection);
+        }
     }
 
     /// A client by its key; DEADSESSION or EXPIRED if it went while its compound ran.

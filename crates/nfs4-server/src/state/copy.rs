@@ -45,6 +45,7 @@ impl<F: Clone> State<F> {
         self.files[file].copies += 1;
         let key = self.states.insert(Entry { client, file, seq: StateSeq(1), kind: Kind::Copy(Copy::default()) });
         self.clients[client].copies.push(key);
+        self.copy_count += 1;
         Ok((key, self.states[key].stateid(self.boot, key)))
     }
 
@@ -113,6 +114,7 @@ impl<F: Clone> State<F> {
         let Some(entry) = self.states.remove(key, ended) else { return };
         debug_assert!(matches!(entry.kind, Kind::Copy(_)), "what is dropped as a copy is one");
         self.files[entry.file].copies -= 1;
+        self.copy_count -= 1;
         if let Some(client) = self.clients.get_mut(entry.client) {
             client.copies.retain(|&other| other != key);
         }

@@ -6,7 +6,9 @@ use vouch_nfs4::{CallbackSec, SessionId, Status};
 use super::client::{BackParms, Credential, Lease, Named};
 use super::effect::CallbackCredential;
 use super::id::ClientKey;
-use super::limits::{BACK_SLOTS_MAX, CALLBACK_LEN_MIN, MESSAGE_LEN_MIN, REPLY_CACHE_LEN_MAX, SLOTS_UNDER_PRESSURE};
+use super::limits::{
+    BACK_SLOTS_MAX, CALLBACK_LEN_MIN, MESSAGE_LEN_MIN, REPLY_CACHE_LEN_MAX, SESSIONS_MAX, SESSIONS_PER_CONNECTION_MAX, SLOTS_UNDER_PRESSURE,
+};
 use super::session::{Bound, Session};
 use super::slots::SlotTable;
 use vouch_nfs4::op::Op;
@@ -71,7 +73,9 @@ impl<F: Clone> State<F> {
         let wants_back = asked && credential.is_some();
         let client = &self.clients[key];
         let sessions = client.v41().map_or(0, |v41| v41.sessions.len());
-        if sessions >= self.config.limits.sessions_per_client_max || self.reply_cache_len > REPLY_CACHE_LEN_MAX {
+        let bound = self.connections.get(&connection).map_or(0, Vec::len);
+        let crowded = self.reply_cache_len > REPLY_CACHE_LEN_MAX / 8 * 7 || self.sessions.len() >= SESSIONS_MAX;
+        if sessions >= self.config.limits.sessions_per_client_max || bound >= SESSIONS_PER_CONNECTION_MAX || crowded {
             return Err(Status::NOSPC);
         }
         if !client.confirmed {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::State;
-use super::hash::Map;
+use super::hash::{Map, Set};
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
 use super::limits::{CONFLICT_MEMORY_MS, RECENT_FILES_MAX, REUSE_MEMORY_MS};
 use super::share::ShareCounts;
@@ -13,7 +13,7 @@ use super::wait::Waiter;
 /// A file with state.
 pub(super) struct FileState {
     pub(super) key: FileKey,
-    pub(super) opens: Vec<StateKey>,
+    pub(super) opens: Set<StateKey>,
     pub(super) shares: ShareCounts,
     pub(super) locks: Vec<StateKey>,
     /// Delegations held or recalled.
@@ -34,6 +34,7 @@ impl FileState {
 pub(super) struct Files {
     pub(super) table: Slab<FileRef, FileState>,
     names: Map<FileKey, FileRef>,
+    hasher: super::hash::Seed,
     recent: Recent,
 }
 
@@ -58,6 +59,7 @@ impl Files {
         Files {
             table: Slab::new(),
             names: Map::with_hasher(hasher),
+            hasher,
             recent: Recent { files: Map::with_hasher(hasher), order: VecDeque::new() },
         }
     }
@@ -74,7 +76,7 @@ impl Files {
         }
         let file = self.table.insert(FileState {
             key: *key,
-            opens: Vec::new(),
+            opens: Set::with_hasher(self.hasher),
             shares: ShareCounts::default(),
             locks: Vec::new(),
             delegations: Vec::new(),

@@ -8,13 +8,21 @@ pub(super) const WAITERS_PER_CLIENT_MAX: usize = 4096;
 pub(super) const WAITERS_PER_FILE_MAX: usize = 1024;
 /// Connections bound to a session. Linux's `nconnect` ends at 16.
 pub(super) const CONNECTIONS_PER_SESSION_MAX: usize = 64;
+/// Sessions bound to one connection: each is looked at when one ends. Clients make one or two.
+pub(super) const SESSIONS_PER_CONNECTION_MAX: usize = 1024;
+/// Sessions in all: two a client, where there are as many clients as may be.
+pub(super) const SESSIONS_MAX: usize = 131_072;
+/// Opens of one file: an OPEN that conflicts looks at all of them. More than a cluster's nodes have of one library.
+pub(super) const OPENS_PER_FILE_MAX: usize = 32_768;
+/// Lock owners with locks of one file: each LOCK looks at all of them.
+pub(super) const LOCK_OWNERS_PER_FILE_MAX: usize = 4096;
 /// Slots of a back channel that are used: each costs nothing until it is. Linux offers 16.
 pub(super) const BACK_SLOTS_MAX: u32 = 16;
 /// Callbacks of a client that are queued or under way. Recalls beyond it are not sent, and end by their time.
 pub(super) const CALLBACKS_PER_CLIENT_MAX: u32 = 1024;
 /// How long a callback may take before it counts as lost, milliseconds.
 pub(super) const CALLBACK_TIMEOUT_MS: u64 = 20_000;
-/// Cached replies in all, bytes. Beyond it there are no new sessions, and none gets more slots.
+/// Slots and cached replies in all, bytes: never more. Near it there are no new sessions, none gets more slots, and a call whose reply would have to be kept waits.
 pub(super) const REPLY_CACHE_LEN_MAX: usize = 512 << 20;
 /// Slots that a session gets when the cache of replies is more than half full.
 pub(super) const SLOTS_UNDER_PRESSURE: u32 = 8;

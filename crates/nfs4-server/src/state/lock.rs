@@ -9,6 +9,7 @@ use super::State;
 use super::client::Family;
 use super::entry::{Entry, Kind, Lock, OwnerKind};
 use super::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
+use super::limits::LOCK_OWNERS_PER_FILE_MAX;
 use super::range::{Mode, Range, Ranges};
 use super::share::{READ, WRITE};
 use super::slab::Ended;
@@ -192,6 +193,9 @@ impl<F: Clone> State<F> {
         open: StateKey,
         name: &[u8],
     ) -> Result<StateKey, Status> {
+        if self.files[file].locks.len() >= LOCK_OWNERS_PER_FILE_MAX {
+            return Err(no_more(self.clients[client].family()));
+        }
         let owner = self.owner(client, OwnerKind::Lock, name)?;
         if let (Some(sequencer), LockBy::New { seq, .. }) = (self.owners[owner].sequencer.as_deref_mut(), call.by) {
             // RFC 7530, section 16.10.5: the lock owner's numbers begin with this call, which is answered under the open owner's.
@@ -215,6 +219,7 @@ impl<F: Clone> State<F> {
         lock.ranges.set(range, mode);
         let locks = &mut self.clients[entry.client].locks;
         *locks = *locks - before + lock.ranges.len();
+        self.lock_count = self.lock_count - before + lock.ranges.len();
     }
 
     /// LOCKU.
@@ -285,6 +290,7 @@ impl<F: Clone> State<F> {
             open.locks.retain(|&other| other != key);
         }
         self.clients[entry.client].locks -= lock.ranges.len();
+        self.lock_count -= lock.ranges.len();
         if !lock.ranges.is_empty() {
             self.wake(entry.file);
         }

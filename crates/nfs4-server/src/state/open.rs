@@ -9,6 +9,7 @@ use super::delegation::{Granted, Want};
 use super::effect::StateEffect;
 use super::entry::{Entry, Kind, Open, OwnerKind};
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
+use super::limits::OPENS_PER_FILE_MAX;
 use super::share::{Share, reachable};
 use super::slab::Ended;
 
@@ -118,17 +119,18 @@ impl<F: Clone> State<F> {
         if !self.files[file].shares.conflicts(wanted) {
             return Ok(());
         }
-        let in_the_way: Vec<ClientKey> = (self.files[file].opens.iter())
-            .filter(|&&key| {
-                let other = self.open_of(key).share();
-                wanted.access & other.deny != 0 || wanted.deny & other.access != 0
-            })
-            .map(|&key| self.states[key].client)
-            .collect();
-        if in_the_way.iter().any(|&client| client == call.client || !self.is_courtesy(client)) {
-            return Err(Status::SHARE_DENIED);
+        let mut silent = Vec::new();
+        for &key in &self.files[file].opens {
+            let other = self.open_of(key).share();
+            if wanted.access & other.deny != 0 || wanted.deny & other.access != 0 {
+                let client = self.states[key].client;
+                if client == call.client || !self.is_courtesy(client) {
+                    return Err(Status::SHARE_DENIED);
+                }
+                silent.push(client);
+            }
         }
-        in_the_way.into_iter().for_each(|client| self.expire(client));
+        silent.into_iter().for_each(|client| self.expire(client));
         Ok(())
     }
 
@@ -147,7 +149,8 @@ impl<F: Clone> State<F> {
             return Err(Status::DELAY);
         }
         let family = self.client(call.client)?.family();
-        if self.clients[call.client].opens >= self.config.limits.opens_per_client_max {
+        let of_file = self.files.find(&call.file).map_or(0, |file| self.files[file].opens.len());
+        if self.clients[call.client].opens >= self.config.limits.opens_per_client_max || of_file >= OPENS_PER_FILE_MAX {
             return Err(if family == Family::V40 { Status::RESOURCE } else { Status::NOSPC });
         }
         let owner = self.owner(call.client, OwnerKind::Open, call.owner)?;
@@ -170,9 +173,10 @@ impl<F: Clone> State<F> {
                 let key = self.states.insert(Entry { client: call.client, file, seq: StateSeq(1), kind: Kind::Open(open) });
                 self.owners[owner].states.insert(file, key);
                 let state = &mut self.files[file];
-                state.opens.push(key);
+                state.opens.insert(key);
                 state.shares.add(call.share);
                 self.clients[call.client].opens += 1;
+                self.open_count += 1;
                 key
             }
         };
@@ -300,10 +304,11 @@ impl<F: Clone> State<F> {
         let Kind::Open(open) = entry.kind else { unreachable!("it has just been seen to be an open") };
         let share = open.share();
         let file = &mut self.files[entry.file];
-        file.opens.retain(|&other| other != key);
+        file.opens.remove(&key);
         file.shares.remove(share);
         self.owners[open.owner].states.remove(&entry.file);
         self.clients[entry.client].opens -= 1;
+        self.open_count -= 1;
         self.effects.push_back(StateEffect::Release(open.file));
         self.settle(entry.file);
     }

@@ -31,8 +31,10 @@ pub struct ClientStatus {
     pub silent_ms: u64,
     /// Sessions.
     pub sessions: usize,
-    /// A connection of its, if it has a session with one.
+    /// The last connection of its that is known of.
     pub connection: Option<ConnectionId>,
+    /// Minor version that it speaks.
+    pub minor: u32,
     /// Opens.
     pub opens: usize,
     /// Byte ranges locked.
@@ -141,29 +143,33 @@ pub struct Totals {
     pub delegations: usize,
     /// Copies under way or just ended.
     pub copies: usize,
-    /// Bytes of replies kept for retries.
+    /// Bytes of slots and of replies kept for retries.
     pub reply_cache_len: usize,
 }
 
 impl<F: Clone> State<F> {
-    /// The totals alone. O(n) in clients.
+    /// The totals alone. O(1).
     pub fn totals(&self) -> Totals {
-        let clients = || self.clients.iter().map(|(_, client)| client);
         Totals {
             clients: self.clients.len(),
             sessions: self.sessions.len(),
-            opens: clients().map(|client| client.opens).sum(),
-            locks: clients().map(|client| client.locks).sum(),
+            opens: self.open_count,
+            locks: self.lock_count,
             delegations: self.delegation_count,
-            copies: clients().map(|client| client.copies.len()).sum(),
+            copies: self.copy_count,
             reply_cache_len: self.reply_cache_len,
         }
+    }
+
+    /// Milliseconds until the grace period ends; 0 if it has.
+    pub fn grace_left_ms(&self, now: u64) -> u64 {
+        self.grace.until_ms().map_or(0, |until| until.saturating_sub(now))
     }
 
     /// All that there is to tell. O(n) in all state: for a person that asks now and then.
     pub fn status(&self, now: u64) -> StateStatus {
         let mut status = StateStatus {
-            grace_left_ms: self.grace.until_ms().map_or(0, |until| until.saturating_sub(now)),
+            grace_left_ms: self.grace_left_ms(now),
             grace_waiting: self.grace.waiting(),
             totals: self.totals(),
             ..StateStatus::default()
@@ -213,7 +219,12 @@ impl<F: Clone> State<F> {
             Dialect::V40(_) => (None, &[][..]),
             Dialect::V41(v41) => (v41.implementation.as_deref().map(str::to_owned), v41.sessions.as_slice()),
         };
-        let connection = sessions.iter().find_map(|&session| self.sessions[session].connections.last()).map(|bound| bound.connection);
+        let bound = sessions.iter().rev().find_map(|&session| self.sessions[session].connections.last());
+        // In 4.1 any compound may speak another minor version; the last session's is the best guess.
+        let minor = match &client.dialect {
+            Dialect::V40(_) => 0,
+            Dialect::V41(_) => sessions.last().map_or(1, |&session| self.sessions[session].back.minor),
+        };
         ClientStatus {
             id: client.id,
             owner: client.owner.to_vec(),
@@ -224,7 +235,8 @@ impl<F: Clone> State<F> {
             courtesy: client.lease != Lease::Active,
             silent_ms: now.saturating_sub(client.renewed_ms),
             sessions: sessions.len(),
-            connection,
+            connection: bound.map_or(client.connection, |bound| Some(bound.connection)),
+            minor,
             opens: client.opens,
             locks: client.locks,
             delegations: client.delegations.len(),

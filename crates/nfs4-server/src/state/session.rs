@@ -7,7 +7,7 @@ use vouch_nfs4::{SessionId, SlotId, SlotSeq, Status};
 use super::backchannel::BackSlot;
 use super::client::{BackParms, Credential, Protection};
 use super::id::{ClientKey, SessionKey, session_index};
-use super::limits::{CONNECTIONS_PER_SESSION_MAX, REPLY_CACHE_LEN_MAX, SLOTS_UNDER_PRESSURE};
+use super::limits::{CONNECTIONS_PER_SESSION_MAX, REPLY_CACHE_LEN_MAX, SESSIONS_PER_CONNECTION_MAX, SLOTS_UNDER_PRESSURE};
 use super::slots::{Begun, SlotTable};
 use vouch_nfs4::op::Op;
 
@@ -113,6 +113,9 @@ impl<F: Clone> State<F> {
                 None if client.v41().is_some_and(|v41| v41.protection != Protection::None) => {
                     return Err(Status::CONN_NOT_BOUND_TO_SESSION);
                 }
+                None if self.connections.get(&call.connection).is_some_and(|bound| bound.len() >= SESSIONS_PER_CONNECTION_MAX) => {
+                    // Served, but not remembered: it carries no callbacks anyway.
+                }
                 None => {
                     if session.connections.len() >= CONNECTIONS_PER_SESSION_MAX {
                         // The oldest makes way, rather one that carries no callbacks.
@@ -135,7 +138,17 @@ impl<F: Clone> State<F> {
         if call.request_len > session.fore.request_len_max as usize {
             return Err(Status::REQ_TOO_BIG);
         }
-        let begun = session.slots.begin(args.slot, args.seq, args.highest_slot, call.fingerprint)?;
+        // What is promised now can be kept later, whatever else comes: more than the bound is never held.
+        let room = REPLY_CACHE_LEN_MAX.saturating_sub(self.reply_cache_len + self.reply_cache_promised);
+        let promised = if args.cache_this { session.fore.response_cached_len_max as usize } else { 0 };
+        if promised + session.slots.growth(args.slot) > room && !session.slots.is_retry(args.slot, args.seq) {
+            // Section 15.1.1.3: the slot's number stays, and the client sends the same again.
+            return Err(Status::DELAY);
+        }
+        let before = session.slots.held_len();
+        let begun = session.slots.begin(args.slot, args.seq, args.highest_slot, call.fingerprint);
+        self.reply_cache_len = self.reply_cache_len + session.slots.held_len() - before;
+        let begun = begun?;
         client.renew(now);
         let limits = &self.config.limits;
         if args.highest_slot == session.slots.highest() && args.highest_slot.0 + 1 < limits.slots_per_session_max {
@@ -158,6 +171,7 @@ impl<F: Clone> State<F> {
         Ok(match begun {
             Begun::New => {
                 client.running += 1;
+                self.reply_cache_promised += promised;
                 Sequenced::New(Turn {
                     client: client_key,
                     session: key,
@@ -179,10 +193,16 @@ impl<F: Clone> State<F> {
             client.running = client.running.saturating_sub(1);
             client.renewed_ms = client.renewed_ms.max(now);
         }
+        if turn.cache_this {
+            self.reply_cache_promised -= turn.response_cached_len_max as usize;
+        }
         if let Some(session) = self.sessions.get_mut(turn.session) {
-            let reply = reply.filter(|reply| reply.len() <= session.fore.response_cached_len_max as usize);
-            let grown = session.slots.finish(turn.ok.slot, turn.ok.seq, reply);
-            self.reply_cache_len = self.reply_cache_len.saturating_add_signed(grown);
+            let room = REPLY_CACHE_LEN_MAX.saturating_sub(self.reply_cache_len + self.reply_cache_promised);
+            let len_max = session.fore.response_cached_len_max as usize;
+            let reply = reply.filter(|reply| reply.len() <= len_max && (turn.cache_this || reply.len() <= room));
+            let before = session.slots.held_len();
+            session.slots.finish(turn.ok.slot, turn.ok.seq, reply);
+            self.reply_cache_len = self.reply_cache_len + session.slots.held_len() - before;
         }
     }
 
@@ -196,6 +216,9 @@ impl<F: Clone> State<F> {
         let key = self.session_by_id(&args.session).ok_or(Status::BADSESSION)?;
         let client = self.sessions[key].client;
         self.enforce(client, Op::BIND_CONN_TO_SESSION, credential)?;
+        if self.connections.get(&connection).is_some_and(|bound| bound.len() >= SESSIONS_PER_CONNECTION_MAX && !bound.contains(&key)) {
+            return Err(Status::DELAY);
+        }
         let callbacks = self.sessions[key].back.credential.is_some();
         let (fore, back, dir) = match args.dir {
             ChannelDirClient::Fore => (true, false, ChannelDirServer::Fore),
@@ -280,7 +303,7 @@ impl<F: Clone> State<F> {
     /// Takes a session out; its callbacks under way go back into their client's queue when they are answered.
     pub(super) fn remove_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(key, super::slab::Ended::Freed) else { return };
-        self.reply_cache_len = self.reply_cache_len.saturating_sub(session.slots.cached_len());
+        self.reply_cache_len -= session.slots.held_len();
         for bound in session.connections {
             self.forget_binding(bound.connection, key);
         }

@@ -27,6 +27,9 @@ impl Slot {
     }
 }
 
+/// A slot's buffer up to this length is used again as it is, bytes.
+const REPLY_LEN_KEPT: usize = 256;
+
 /// What a request is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Begun {
@@ -45,11 +48,13 @@ pub(super) struct SlotTable {
     granted: u32,
     /// How many it should use.
     target: u32,
+    /// Bytes of slots and of the replies in them.
+    held_len: usize,
 }
 
 impl SlotTable {
     pub(super) fn new(granted: u32) -> Self {
-        SlotTable { slots: Vec::new(), granted, target: granted }
+        SlotTable { slots: Vec::new(), granted, target: granted, held_len: 0 }
     }
 
     pub(super) fn highest(&self) -> SlotId {
@@ -70,6 +75,9 @@ impl SlotTable {
         if highest.0 >= self.granted {
             return Err(Status::BAD_HIGH_SLOT);
         }
+        let grown = self.growth(slot);
+        self.held_len += grown;
+        self.slots.reserve_exact(grown / size_of::<Slot>());
         while self.slots.len() <= slot.0 as usize {
             self.slots.push(Slot::new());
         }
@@ -102,22 +110,25 @@ impl SlotTable {
         Ok(begun)
     }
 
-    /// The request is done; its reply is kept if it is given. Returns by how many bytes the table has grown.
+    /// The request is done; its reply is kept if it is given.
     #[inline]
-    pub(super) fn finish(&mut self, slot: SlotId, seq: SlotSeq, reply: Option<&[u8]>) -> isize {
+    pub(super) fn finish(&mut self, slot: SlotId, seq: SlotSeq, reply: Option<&[u8]>) {
         let Some(place) = self.slots.get_mut(slot.0 as usize).filter(|place| place.seq == seq && place.phase == Phase::Busy) else {
-            return 0;
+            return;
         };
         let before = place.reply.capacity();
         place.reply.clear();
         place.phase = match reply {
             Some(reply) => {
+                // To the byte: what is held is counted.
+                place.reply.shrink_to(reply.len().max(REPLY_LEN_KEPT));
+                place.reply.reserve_exact(reply.len());
                 place.reply.extend_from_slice(reply);
                 Phase::Cached
             }
             None => Phase::Uncached,
         };
-        place.reply.capacity() as isize - before as isize
+        self.held_len = self.held_len + place.reply.capacity() - before;
     }
 
     /// More slots may be used.
@@ -136,11 +147,27 @@ impl SlotTable {
         let target = self.target as usize;
         if highest.0 < self.target && !self.slots.iter().skip(target).any(|slot| slot.phase == Phase::Busy) {
             self.granted = self.target;
-            for slot in self.slots.iter_mut().skip(target) {
-                *slot = Slot::new();
-            }
             self.slots.truncate(target);
+            self.slots.shrink_to_fit();
+            self.held_len = self.cached_len() + self.slots.len() * size_of::<Slot>();
         }
+    }
+
+    /// By how many bytes the table grows when this slot is used.
+    #[inline]
+    pub(super) fn growth(&self, slot: SlotId) -> usize {
+        let wanted = if slot.0 < self.granted { slot.0 as usize + 1 } else { 0 };
+        wanted.saturating_sub(self.slots.len()) * size_of::<Slot>()
+    }
+
+    /// Whether a request is the last of its slot again.
+    pub(super) fn is_retry(&self, slot: SlotId, seq: SlotSeq) -> bool {
+        self.slots.get(slot.0 as usize).is_some_and(|place| place.seq == seq && place.phase != Phase::Unused)
+    }
+
+    /// Bytes held: slots, and replies for retries.
+    pub(super) fn held_len(&self) -> usize {
+        self.held_len
     }
 
     /// Bytes held for retries. O(n) in slots.

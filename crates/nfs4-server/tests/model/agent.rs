@@ -80,7 +80,8 @@ impl Agent {
             session: None,
             slots: [SlotSeq(0); SLOTS],
             last: Default::default(),
-            xid: 0,
+            // Clients of one machine must not be taken for one another.
+            xid: u32::from(number) << 24,
             seqs: HashMap::new(),
             back: HashMap::new(),
         }

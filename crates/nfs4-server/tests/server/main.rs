@@ -7,4 +7,5 @@ mod flavours;
 mod garbage;
 mod machine;
 mod namespace;
+mod patience;
 mod world;

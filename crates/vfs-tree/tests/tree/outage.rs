@@ -73,7 +73,7 @@ fn an_expired_tree_serves_nothing() {
     site.now.store(NOW + i64::from(DURATION_S) + 1, Ordering::SeqCst);
     assert!(matches!(world.fs.attributes(&id, Patience::Any), Err(Error::Io(_))));
     assert!(matches!(world.fs.attributes(&id, Patience::None), Err(Error::Io(_) | Error::WouldBlock)));
-    assert!(matches!(world.fs.space(&Caller::root(), &id), Err(Error::Io(_))));
+    assert!(matches!(world.fs.space(&Caller::root(), &id, Patience::Any), Err(Error::Io(_))));
     // Nor does a clock that is set back revive it.
     site.now.store(NOW, Ordering::SeqCst);
     assert!(world.content(&id).is_err());

@@ -33,7 +33,7 @@ fn compare(world: &World, site: &Site, path: &str, id: &FileId) {
         }
         FileType::Symlink => {
             let target = fs::read_link(site.source(path)).unwrap();
-            assert_eq!(world.fs.read_link(&Caller::root(), id).unwrap(), target.as_os_str().as_encoded_bytes());
+            assert_eq!(world.fs.read_link(&Caller::root(), id, Patience::Any).unwrap(), target.as_os_str().as_encoded_bytes());
         }
         FileType::Directory => {
             let mut names: Vec<_> =
@@ -52,7 +52,7 @@ fn compare(world: &World, site: &Site, path: &str, id: &FileId) {
                 let found = world.fs.lookup(&Caller::root(), id, Name::new(name.as_bytes()).unwrap(), Patience::Any).unwrap();
                 assert_eq!(found, (child, attributes));
                 if attributes.file_type == FileType::Directory {
-                    assert_eq!(world.fs.parent(&Caller::root(), &child).unwrap(), *id);
+                    assert_eq!(world.fs.parent(&Caller::root(), &child, Patience::Any).unwrap(), *id);
                 }
                 compare(world, site, Path::new(path).join(name).to_str().unwrap(), &child);
             }
@@ -80,9 +80,9 @@ fn all_that_was_published_is_shown() {
     let number = |path| world.find(path).unwrap().1.file_number;
     assert_eq!(number("files/900"), number("second name"));
     assert_ne!(number("files/900"), number("files/1"));
-    let space = world.fs.space(&Caller::root(), &world.fs.root()).unwrap();
+    let space = world.fs.space(&Caller::root(), &world.fs.root(), Patience::Any).unwrap();
     assert!(space.bytes_total > 2_000_000 && space.bytes_free == 0 && space.files_total > 10);
-    assert!(matches!(world.fs.parent(&Caller::root(), &world.fs.root()), Err(Error::NotFound)));
+    assert!(matches!(world.fs.parent(&Caller::root(), &world.fs.root(), Patience::Any), Err(Error::NotFound)));
     assert!(matches!(world.find("files/none"), Err(Error::NotFound)));
     assert!(matches!(world.find("second name/x"), Err(Error::NotDirectory)));
 }
@@ -134,26 +134,26 @@ fn rights_are_those_of_mode_and_acl_for_each_caller() {
     let (id, closed, all) = (world.id("file"), world.id("closed"), Access(0x1ff));
     let stranger = Caller::new(owner + 99, group + 99, []);
     let reads = Access::READ | Access::XATTR_READ | Access::XATTR_LIST;
-    assert_eq!(world.fs.access(&Caller::new(owner, group, []), &id, all).unwrap(), reads);
-    assert_eq!(world.fs.access(&stranger, &id, all).unwrap(), Access::default());
+    assert_eq!(world.fs.access(&Caller::new(owner, group, []), &id, all, Patience::Any).unwrap(), reads);
+    assert_eq!(world.fs.access(&stranger, &id, all, Patience::Any).unwrap(), Access::default());
     let open = |caller: &Caller| world.fs.open(caller, &id, OpenAccess { read: true, write: false }, false, Patience::Any);
     assert!(matches!(open(&stranger), Err(Error::Access)) && open(&Caller::root()).is_ok());
     let executed = |over| world.fs.open(&stranger, &world.id("run"), OpenAccess { read: true, write: false }, over, Patience::Any).is_ok();
     assert!(executed(true) && !executed(false));
     if has_acls {
         let named = Caller::new(4242, group + 99, []);
-        assert_eq!(world.fs.access(&named, &id, all).unwrap(), reads);
+        assert_eq!(world.fs.access(&named, &id, all, Patience::Any).unwrap(), reads);
         assert!(open(&named).is_ok());
-        let acl = world.fs.acl(&stranger, &id, PosixAclKind::Access).unwrap();
+        let acl = world.fs.acl(&stranger, &id, PosixAclKind::Access, Patience::Any).unwrap();
         assert_eq!((acl.entries.len(), acl.entries[1].tag, acl.entries[1].permissions), (5, PosixAclTag::User(4242), 4));
     }
-    assert!(world.fs.acl(&stranger, &closed, PosixAclKind::Default).unwrap().entries.is_empty());
+    assert!(world.fs.acl(&stranger, &closed, PosixAclKind::Default, Patience::Any).unwrap().entries.is_empty());
     if has_xattrs {
-        assert_eq!(world.fs.xattrs(&Caller::root(), &id).unwrap(), [b"colour"]);
-        assert_eq!(world.fs.xattr(&Caller::root(), &id, b"colour").unwrap(), b"blue");
-        assert!(matches!(world.fs.xattr(&stranger, &id, b"colour"), Err(Error::Access)));
+        assert_eq!(world.fs.xattrs(&Caller::root(), &id, Patience::Any).unwrap(), [b"colour"]);
+        assert_eq!(world.fs.xattr(&Caller::root(), &id, b"colour", Patience::Any).unwrap(), b"blue");
+        assert!(matches!(world.fs.xattr(&stranger, &id, b"colour", Patience::Any), Err(Error::Access)));
     }
-    assert!(matches!(world.fs.xattr(&Caller::root(), &id, b"none"), Err(Error::NoXattr)));
+    assert!(matches!(world.fs.xattr(&Caller::root(), &id, b"none", Patience::Any), Err(Error::NoXattr)));
     // Listed, not entered.
     let mut seen = 0;
     let each = &mut |entry: vouch_vfs::DirectoryEntry<'_>| {

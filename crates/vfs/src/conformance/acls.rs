@@ -39,7 +39,7 @@ fn acls_are_kept_and_decide(fixture: &Fixture) {
     }
     let (fs, owner, root) = (&fixture.fs, &fixture.owner, fixture.root());
     let file = fixture.file(&root, "file", b"content");
-    let get = |id| fs.acl(owner, id, PosixAclKind::Access).expect("it can be read");
+    let get = |id| fs.acl(owner, id, PosixAclKind::Access, Patience::Any).expect("it can be read");
     assert!(get(&file).entries.is_empty(), "none beyond the mode");
     let set = acl(&[(UserObject, 6), (User(1001), 6), (User(1002), 4), (GroupObject, 0), (Group(3002), 2), (Mask, 6), (Other, 0)]);
     fs.set_acl(owner, &file, PosixAclKind::Access, &set).expect("the owner may");
@@ -77,11 +77,14 @@ fn default_acls_are_inherited(fixture: &Fixture) {
     let file = fixture.create_as(owner, &directory, "file", CreateHow::Guarded, &masked).expect("it is made");
     assert_eq!(file.attributes.mode, 0o660, "the ACL takes the place of the umask");
     let inherited = acl(&[(UserObject, 6), (User(1001), 7), (GroupObject, 5), (Mask, 6), (Other, 0)]);
-    assert_eq!(fs.acl(owner, &file.id, PosixAclKind::Access).expect("it can be read"), inherited, "bounded by the mode");
+    assert_eq!(fs.acl(owner, &file.id, PosixAclKind::Access, Patience::Any).expect("it can be read"), inherited, "bounded by the mode");
     let below = fs.make(owner, &directory, name("d"), NewNode::Directory, &mode(0o777)).expect("it is made").0;
-    assert_eq!(fs.acl(owner, &below, PosixAclKind::Default).expect("it can be read"), default, "directories hand it on");
+    assert_eq!(fs.acl(owner, &below, PosixAclKind::Default, Patience::Any).expect("it can be read"), default, "directories hand it on");
     let link = fs.make(owner, &directory, name("l"), NewNode::Symlink(b"x"), &SetAttributes::default()).expect("it is made").0;
-    assert!(fs.acl(owner, &link, PosixAclKind::Access).expect("it can be read").entries.is_empty(), "symbolic links have none");
+    assert!(
+        fs.acl(owner, &link, PosixAclKind::Access, Patience::Any).expect("it can be read").entries.is_empty(),
+        "symbolic links have none"
+    );
     fs.set_acl(owner, &directory, PosixAclKind::Default, &PosixAcl::default()).expect("it can be removed");
     let file = fixture.create_as(owner, &directory, "plain", CreateHow::Guarded, &masked).expect("it is made");
     assert_eq!(file.attributes.mode, 0o600, "then the umask counts again");
@@ -96,6 +99,6 @@ fn minimal_acls_are_modes(fixture: &Fixture) {
     let minimal = acl(&[(UserObject, 7), (GroupObject, 5), (Other, 1)]);
     fixture.fs.set_acl(&fixture.owner, &file, PosixAclKind::Access, &minimal).expect("the owner may");
     assert_eq!(fixture.attributes(&file).mode, 0o751, "it sets the mode");
-    let kept = fixture.fs.acl(&fixture.owner, &file, PosixAclKind::Access).expect("it can be read");
+    let kept = fixture.fs.acl(&fixture.owner, &file, PosixAclKind::Access, Patience::Any).expect("it can be read");
     assert!(kept.entries.is_empty(), "and is not kept beside it");
 }

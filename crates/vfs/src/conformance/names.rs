@@ -50,7 +50,11 @@ fn identities_outlive_renames(fixture: &Fixture) {
     refused!(fixture.lookup(&a, "old"), Error::NotFound, "the old name");
     fixture.fs.rename(&fixture.owner, &root, name("b"), &a, name("b")).expect("a directory can be renamed");
     assert_eq!(fixture.content(&file), b"content", "also where a directory above was renamed");
-    assert_eq!(fixture.fs.parent(&fixture.owner, &b).expect("below the root"), a, "a directory that moved has another parent");
+    assert_eq!(
+        fixture.fs.parent(&fixture.owner, &b, Patience::Any).expect("below the root"),
+        a,
+        "a directory that moved has another parent"
+    );
 }
 
 fn what_is_no_identity_is_refused(fixture: &Fixture) {
@@ -159,11 +163,11 @@ fn parents_lead_to_the_root(fixture: &Fixture) {
     let root = fixture.root();
     let a = fixture.directory(&root, "a", 0o755);
     let b = fixture.directory(&a, "b", 0o755);
-    assert_eq!(fixture.fs.parent(&fixture.owner, &b).expect("below the root"), a, "parent of b");
-    assert_eq!(fixture.fs.parent(&fixture.owner, &a).expect("below the root"), root, "parent of a");
-    refused!(fixture.fs.parent(&fixture.owner, &root), Error::NotFound, "nothing is above the root");
+    assert_eq!(fixture.fs.parent(&fixture.owner, &b, Patience::Any).expect("below the root"), a, "parent of b");
+    assert_eq!(fixture.fs.parent(&fixture.owner, &a, Patience::Any).expect("below the root"), root, "parent of a");
+    refused!(fixture.fs.parent(&fixture.owner, &root, Patience::Any), Error::NotFound, "nothing is above the root");
     let file = fixture.file(&a, "file", b"");
-    refused!(fixture.fs.parent(&fixture.owner, &file), Error::NotDirectory, "a file has no one parent");
+    refused!(fixture.fs.parent(&fixture.owner, &file, Patience::Any), Error::NotDirectory, "a file has no one parent");
 }
 
 fn symbolic_links_are_read_and_never_followed(fixture: &Fixture) {
@@ -174,7 +178,7 @@ fn symbolic_links_are_read_and_never_followed(fixture: &Fixture) {
     };
     for (new, target) in [("etc", &b"/etc"[..]), ("up", b"../../.."), ("here", b"."), ("self", b"self"), ("bytes", b"\xff/ x")] {
         let id = link(new, target);
-        assert_eq!(fixture.fs.read_link(&fixture.owner, &id).expect("a link can be read"), target, "{new}");
+        assert_eq!(fixture.fs.read_link(&fixture.owner, &id, Patience::Any).expect("a link can be read"), target, "{new}");
         assert_eq!(fixture.lookup(&root, new).expect("it is there"), id, "lookup finds the link itself");
         assert_eq!(fixture.attributes(&id).file_type, FileType::Symlink, "{new}");
         refused!(fixture.lookup(&id, "passwd"), Error::NotDirectory | Error::IsSymlink, "lookup through {new}");
@@ -185,7 +189,7 @@ fn symbolic_links_are_read_and_never_followed(fixture: &Fixture) {
     let unchecked = fixture.create_as(&fixture.owner, &root, "etc", crate::CreateHow::Unchecked, &mode(0o644));
     refused!(unchecked, Error::IsSymlink, "creation does not follow");
     let file = fixture.file(&root, "file", b"");
-    refused!(fixture.fs.read_link(&fixture.owner, &file), Error::Invalid, "a file is no link");
+    refused!(fixture.fs.read_link(&fixture.owner, &file, Patience::Any), Error::Invalid, "a file is no link");
 }
 
 fn special_files_are_made_and_not_opened(fixture: &Fixture) {
@@ -258,12 +262,12 @@ fn lookups_that_race_with_renames_never_leave_the_root(fixture: &Fixture) {
             stop.store(true, Ordering::Relaxed);
         });
         while !stop.load(Ordering::Relaxed) {
-            match fs.parent(owner, &moved) {
+            match fs.parent(owner, &moved, Patience::Any) {
                 Ok(parent) => assert!(parent == a || parent == b, "a parent is where the directory is or was"),
                 Err(Error::Busy | Error::Stale) => {}
                 Err(error) => panic!("parent fails with {error:?}"),
             }
-            match fs.parent(owner, &below) {
+            match fs.parent(owner, &below, Patience::Any) {
                 Ok(parent) => assert_eq!(parent, moved, "a parent that moves is still the parent"),
                 Err(Error::Busy | Error::Stale) => {}
                 Err(error) => panic!("parent fails with {error:?}"),

@@ -17,7 +17,7 @@ pub fn check_read_only(fs: &dyn FileSystem, caller: &Caller) {
     let root = fs.root();
     let at_root = fs.attributes(&root, Patience::Any).expect("the root exists");
     assert_eq!(at_root.file_type, FileType::Directory, "the root is a directory");
-    refused!(fs.parent(caller, &root), Error::NotFound, "nothing is above the root");
+    refused!(fs.parent(caller, &root, Patience::Any), Error::NotFound, "nothing is above the root");
     let bad = fs.attributes(&FileId::new(b"no identity").expect("short"), Patience::Any);
     refused!(bad, Error::BadId | Error::Stale, "bytes without meaning");
     let mut waiting = vec![root];
@@ -29,12 +29,12 @@ pub fn check_read_only(fs: &dyn FileSystem, caller: &Caller) {
             assert_eq!(fs.attributes(&id, Patience::Any).expect("what is found exists"), attributes, "{name:?}");
             match attributes.file_type {
                 FileType::Directory => {
-                    assert_eq!(fs.parent(caller, &id).expect("below the root"), directory, "{name:?}: its parent");
+                    assert_eq!(fs.parent(caller, &id, Patience::Any).expect("below the root"), directory, "{name:?}: its parent");
                     waiting.push(id);
                 }
                 FileType::Regular => file(fs, caller, &id, &attributes),
                 FileType::Symlink => {
-                    let target = fs.read_link(caller, &id).expect("a link can be read");
+                    let target = fs.read_link(caller, &id, Patience::Any).expect("a link can be read");
                     assert_eq!(target.len() as u64, attributes.size, "{name:?}: its size is its target's");
                 }
                 _ => refused!(fs.open(caller, &id, READ, false, Patience::Any), Error::WrongType, "{name:?}: opening"),
@@ -101,8 +101,8 @@ fn file(fs: &dyn FileSystem, caller: &Caller, id: &FileId, attributes: &Attribut
     refused!(set, Error::ReadOnly | Error::Access | Error::Permission, "cutting");
     let set = fs.set_xattr(caller, id, b"x", b"y", XattrHow::Either);
     refused!(set, Error::ReadOnly | Error::Access | Error::Permission | Error::NotSupported, "an xattr");
-    for name in fs.xattrs(caller, id).expect("they can be listed") {
-        fs.xattr(caller, id, &name).expect("what is listed is there");
+    for name in fs.xattrs(caller, id, Patience::Any).expect("they can be listed") {
+        fs.xattr(caller, id, &name, Patience::Any).expect("what is listed is there");
     }
 }
 

@@ -38,11 +38,11 @@ fn has(fixture: &Fixture, caller: &Caller, file: &FileId, rights: u8, why: &str)
     assert_eq!(opens(fixture, caller, file, WRITE), rights & 2 != 0, "{why}: writing");
     assert_eq!(opens(fixture, caller, file, BOTH), rights & 6 == 6, "{why}: both");
     let wanted = Access::READ | Access::MODIFY | Access::EXTEND | Access::EXECUTE;
-    let told = fixture.fs.access(caller, file, wanted).expect("anybody may ask");
+    let told = fixture.fs.access(caller, file, wanted, Patience::Any).expect("anybody may ask");
     assert_eq!(told.has(Access::READ), rights & 4 != 0, "{why}: reading is told");
     assert_eq!(told.has(Access::MODIFY), rights & 2 != 0, "{why}: writing is told");
     assert_eq!(told.has(Access::EXECUTE), rights & 1 != 0, "{why}: executing is told");
-    let one = fixture.fs.access(caller, file, Access::READ).expect("anybody may ask");
+    let one = fixture.fs.access(caller, file, Access::READ, Patience::Any).expect("anybody may ask");
     assert_eq!(one.0 & !Access::READ.0, 0, "{why}: nothing is told that was not asked");
 }
 
@@ -145,8 +145,8 @@ fn only_owners_set_attributes(fixture: &Fixture) {
     if fixture.fs.traits().xattrs {
         refused!(fixture.fs.set_xattr(&bob(), &file, b"x", b"y", crate::XattrHow::Either), Error::Access, "an xattr of another's");
         fixture.set(&file, mode(0o600));
-        refused!(fixture.fs.xattrs(&bob(), &file), Error::Access, "listing another's xattrs");
-        refused!(fixture.fs.xattr(&bob(), &file, b"x"), Error::Access, "reading another's xattr");
+        refused!(fixture.fs.xattrs(&bob(), &file, Patience::Any), Error::Access, "listing another's xattrs");
+        refused!(fixture.fs.xattr(&bob(), &file, b"x", Patience::Any), Error::Access, "reading another's xattr");
     }
 }
 
@@ -208,7 +208,7 @@ fn search_is_needed_on_the_way(fixture: &Fixture) {
     fs.lookup(&bob, &directory, name("file"), Patience::Any).expect("search is enough to find a name");
     let listed = fs.read_directory(&bob, &directory, 0, false, Patience::Any, &mut |_| std::ops::ControlFlow::Continue(()));
     refused!(listed, Error::Access, "listing without reading");
-    let told = fs.access(&bob, &directory, Access::READ | Access::LOOKUP | Access::MODIFY | Access::EXTEND | Access::DELETE);
+    let told = fs.access(&bob, &directory, Access::READ | Access::LOOKUP | Access::MODIFY | Access::EXTEND | Access::DELETE, Patience::Any);
     assert_eq!(told.expect("anybody may ask"), Access::LOOKUP, "what is told of a directory");
     refused!(fs.rename(&bob, &directory, name("file"), &root, name("x")), Error::Access, "moving out");
 }

@@ -77,6 +77,7 @@ impl FileSystem for MemoryFs {
             acls: true,
             clone_block_len: super::data::PAGE_LEN as u32,
             sparse: true,
+            change_grows: true,
             persistent_ids: true,
         }
     }
@@ -85,12 +86,14 @@ impl FileSystem for MemoryFs {
         self.inner.id(ROOT)
     }
 
-    fn attributes(&self, id: &FileId, _patience: Patience) -> Result<Attributes> {
+    fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes> {
+        self.inner.hesitate(patience)?;
         let (state, number) = self.begin(Call::Attributes, id)?;
         Ok(state.get(number)?.attributes())
     }
 
-    fn access(&self, caller: &Caller, id: &FileId, wanted: Access) -> Result<Access> {
+    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, patience: Patience) -> Result<Access> {
+        self.inner.hesitate(patience)?;
         let (state, number) = self.begin(Call::Access, id)?;
         let inode = state.get(number)?;
         let is_directory = inode.file_type() == FileType::Directory;
@@ -127,6 +130,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, patience: Patience) -> Result<(FileId, Attributes)> {
+        self.inner.hesitate(patience)?;
         let (mut state, number) = self.begin(Call::Lookup, directory)?;
         let inode = state.get_mut(number)?;
         if inode.cold && patience == Patience::None {
@@ -139,7 +143,8 @@ impl FileSystem for MemoryFs {
         self.find(&state, found)
     }
 
-    fn parent(&self, caller: &Caller, directory: &FileId) -> Result<FileId> {
+    fn parent(&self, caller: &Caller, directory: &FileId, patience: Patience) -> Result<FileId> {
+        self.inner.hesitate(patience)?;
         let (state, number) = self.begin(Call::Parent, directory)?;
         let inode = state.get(number)?;
         let parent = inode.directory()?.parent;
@@ -147,7 +152,8 @@ impl FileSystem for MemoryFs {
         if number == ROOT { Err(Error::NotFound) } else { Ok(self.inner.id(parent)) }
     }
 
-    fn read_link(&self, _caller: &Caller, id: &FileId) -> Result<Vec<u8>> {
+    fn read_link(&self, _caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<u8>> {
+        self.inner.hesitate(patience)?;
         let (state, number) = self.begin(Call::ReadLink, id)?;
         if let Node::Symlink(target) = &state.get(number)?.node { Ok(target.clone()) } else { Err(Error::Invalid) }
     }
@@ -161,6 +167,7 @@ impl FileSystem for MemoryFs {
         patience: Patience,
         each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<bool> {
+        self.inner.hesitate(patience)?;
         let (mut state, number) = self.begin(Call::ReadDirectory, directory)?;
         let inode = state.get_mut(number)?;
         if inode.cold && patience == Patience::None {
@@ -190,8 +197,9 @@ impl FileSystem for MemoryFs {
         id: &FileId,
         access: OpenAccess,
         owner_override: bool,
-        _patience: Patience,
+        patience: Patience,
     ) -> Result<Arc<dyn OpenFile>> {
+        self.inner.hesitate(patience)?;
         let (mut state, number) = self.begin(Call::Open, id)?;
         let inode = state.get(number)?;
         inode.data()?;
@@ -310,7 +318,8 @@ impl FileSystem for MemoryFs {
         state.set(caller, number, open, set)
     }
 
-    fn space(&self, _caller: &Caller, id: &FileId) -> Result<Space> {
+    fn space(&self, _caller: &Caller, id: &FileId, patience: Patience) -> Result<Space> {
+        self.inner.hesitate(patience)?;
         let (state, _) = self.begin(Call::Space, id)?;
         let free = state.capacity.saturating_sub(state.used);
         let files = u64::from(u32::MAX);
@@ -326,7 +335,8 @@ impl FileSystem for MemoryFs {
         })
     }
 
-    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind) -> Result<PosixAcl> {
+    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, patience: Patience) -> Result<PosixAcl> {
+        self.inner.hesitate(patience)?;
         let (state, number) = self.begin(Call::Acl, id)?;
         let inode = state.get(number)?;
         Ok(if kind == PosixAclKind::Access { inode.acl.clone() } else { inode.default_acl.clone() })
@@ -362,7 +372,8 @@ impl FileSystem for MemoryFs {
         Ok(())
     }
 
-    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8]) -> Result<Vec<u8>> {
+    fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], patience: Patience) -> Result<Vec<u8>> {
+        self.inner.hesitate(patience)?;
         let (state, number) = self.begin(Call::Xattr, id)?;
         self.xattrs_of(&state, caller, number, READ)?.xattrs.get(name).cloned().ok_or(Error::NoXattr)
     }
@@ -391,12 +402,14 @@ impl FileSystem for MemoryFs {
         Ok(())
     }
 
-    fn xattrs(&self, caller: &Caller, id: &FileId) -> Result<Vec<Vec<u8>>> {
+    fn xattrs(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<Vec<u8>>> {
+        self.inner.hesitate(patience)?;
         let (state, number) = self.begin(Call::Xattr, id)?;
         Ok(self.xattrs_of(&state, caller, number, READ)?.xattrs.keys().cloned().collect())
     }
 
     fn sync_metadata(&self, ids: &[FileId], patience: Patience) -> Result<()> {
+        self.inner.hesitate(patience)?;
         for id in ids {
             self.inner.ask_fault(Call::SyncMetadata, id)?;
         }

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::{Error, FileId, Time};
+use crate::{Error, FileId, Patience, Time};
 use state::State;
 
 /// What is being asked, for a fault to choose by.
@@ -81,6 +81,8 @@ struct Inner {
     number: u64,
     state: Mutex<State>,
     fault: Mutex<Option<Fault>>,
+    /// State of the sequence by which calls block at random; 0 if none does.
+    reluctance: AtomicU64,
 }
 
 impl Default for MemoryFs {
@@ -94,7 +96,9 @@ impl MemoryFs {
     pub fn new() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        MemoryFs { inner: Arc::new(Inner { number, state: Mutex::new(State::new()), fault: Mutex::new(None) }) }
+        MemoryFs {
+            inner: Arc::new(Inner { number, state: Mutex::new(State::new()), fault: Mutex::new(None), reluctance: AtomicU64::new(0) }),
+        }
     }
 
     /// From now on each call asks `fault` first, and fails with what it returns. It must not call the file system.
@@ -135,6 +139,11 @@ impl MemoryFs {
         self.inner.state.lock().atomic = atomic;
     }
 
+    /// From now on every other call without patience would block, by a sequence that `seed` begins; 0 ends it.
+    pub fn set_reluctance(&self, seed: u64) {
+        self.inner.reluctance.store(seed, Ordering::Relaxed);
+    }
+
     /// Sets the clock.
     pub fn set_time(&self, now: Time) {
         self.inner.state.lock().now = now;
@@ -167,6 +176,20 @@ impl Inner {
             return Err(Error::BadId);
         }
         Ok(u64::from_be_bytes(number.try_into().map_err(|_| Error::BadId)?))
+    }
+
+    fn hesitate(&self, patience: Patience) -> crate::Result<()> {
+        let before = self.reluctance.load(Ordering::Relaxed);
+        if before == 0 || patience == Patience::Any {
+            return Ok(());
+        }
+        // Marsaglia's xorshift: any sequence will do.
+        let mut word = before;
+        word ^= word << 13;
+        word ^= word >> 7;
+        word ^= word << 17;
+        self.reluctance.store(word, Ordering::Relaxed);
+        if word.count_ones() % 2 == 0 { Err(Error::WouldBlock) } else { Ok(()) }
     }
 
     fn ask_fault(&self, call: Call, id: &FileId) -> crate::Result<()> {

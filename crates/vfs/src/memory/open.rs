@@ -79,6 +79,7 @@ impl OpenFile for MemoryOpen {
     }
 
     fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, patience: Patience) -> Result<Content> {
+        self.inner.hesitate(patience)?;
         self.inner.ask_fault(Call::Read, &self.id())?;
         if !self.access.read {
             return Err(Error::Access);
@@ -95,6 +96,7 @@ impl OpenFile for MemoryOpen {
     }
 
     fn write(&self, offset: u64, data: &[u8], stability: Stability, patience: Patience) -> Result<Written> {
+        self.inner.hesitate(patience)?;
         self.inner.ask_fault(Call::Write, &self.id())?;
         let mut state = self.inner.state.lock();
         self.writing(&state)?;
@@ -108,6 +110,7 @@ impl OpenFile for MemoryOpen {
     }
 
     fn commit(&self, _offset: u64, _len: u64, patience: Patience) -> Result<()> {
+        self.inner.hesitate(patience)?;
         self.inner.ask_fault(Call::Commit, &self.id())?;
         let blocks = self.inner.state.lock().slow_sync && patience == Patience::None;
         if blocks { Err(Error::WouldBlock) } else { Ok(()) }

@@ -61,21 +61,29 @@ impl Driver {
                 effects.extend(driver.carry_now(compound.take_effects()));
             };
             effects.extend(compound.take_effects());
-            if let Some(outgoing) = driver.carry(effects, &connection, reply) {
+            if let Some(outgoing) = driver.carry(effects, &connection, reply, compound.waits_for_records()) {
                 connection.send([outgoing], |_| {});
             }
             connection.end_waiting();
         });
     }
 
-    /// Carries out the effects of a finished call. The reply is given back if it may leave now; else it leaves when what it depends on is durable.
-    pub(super) fn carry(self: &Arc<Self>, effects: Vec<Effect>, connection: &Arc<Connection>, reply: Option<Reply>) -> Option<Outgoing> {
+    /// Carries out the effects of a finished call. The reply is given back if it may leave now; else it leaves when what it depends on is durable. `waits`: it depends
+    /// on all records that are on their way, whoever's call they came with.
+    pub(super) fn carry(
+        self: &Arc<Self>,
+        effects: Vec<Effect>,
+        connection: &Arc<Connection>,
+        reply: Option<Reply>,
+        waits: bool,
+    ) -> Option<Outgoing> {
         let outgoing = reply.map(Outgoing::reply);
-        if effects.is_empty() {
+        let waits = waits && self.recovery.is_behind();
+        if effects.is_empty() && !waits {
             return outgoing;
         }
         let changes = self.carry_but_changes(effects);
-        if changes.iter().any(|change| matches!(change, Change::Put { .. })) {
+        if waits || changes.iter().any(|change| matches!(change, Change::Put { .. })) {
             let connection = connection.clone();
             let after = outgoing.map(|outgoing| Box::new(move || connection.send([outgoing], |_| {})) as Box<dyn FnOnce() + Send>);
             self.recovery.change(changes, after);

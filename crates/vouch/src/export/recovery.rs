@@ -6,6 +6,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ struct Shared {
     boot: u64,
     queue: Mutex<Queue>,
     news: Condvar,
+    /// Records that were handed in and are not durable yet. Asked for every call, so not behind the lock.
+    behind: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -59,7 +62,7 @@ impl Recovery {
     pub(super) fn open(path: &Path, clock_nanos: u64) -> Result<(Self, u64, Recovered), RecoveryError> {
         let database = Database::create(path).map_err(redb::Error::from)?;
         let (boot, records) = begin(&database, clock_nanos)?;
-        let shared = Arc::new(Shared { database, boot, queue: Mutex::default(), news: Condvar::new() });
+        let shared = Arc::new(Shared { database, boot, queue: Mutex::default(), news: Condvar::new(), behind: AtomicUsize::new(0) });
         Ok((Recovery { shared, thread: Mutex::new(None) }, boot, Recovered { records }))
     }
 
@@ -72,11 +75,18 @@ impl Recovery {
 
     /// Makes changes, and does `after` when they are durable.
     pub(super) fn change(&self, changes: Vec<Change>, after: Option<After>) {
+        let puts = puts(&changes);
         let mut queue = self.shared.queue.lock();
+        self.shared.behind.fetch_add(puts, Ordering::SeqCst);
         queue.changes.extend(changes);
         queue.after.extend(after);
         drop(queue);
         self.shared.news.notify_one();
+    }
+
+    /// Whether records are on their way that are not durable yet.
+    pub(super) fn is_behind(&self) -> bool {
+        self.shared.behind.load(Ordering::SeqCst) > 0
     }
 
     /// Times that the disk refused.
@@ -113,6 +123,7 @@ impl Shared {
             queue = self.queue.lock();
             match written {
                 Ok(()) => {
+                    self.behind.fetch_sub(puts(&changes), Ordering::SeqCst);
                     drop(queue);
                     after.into_iter().for_each(|then| then());
                     queue = self.queue.lock();
@@ -134,6 +145,9 @@ impl Shared {
     }
 
     fn write(&self, changes: &[Change]) -> Result<(), redb::Error> {
+        if changes.is_empty() {
+            return Ok(());
+        }
         let transaction = self.database.begin_write()?;
         {
             let mut table = transaction.open_table(RECORDS)?;
@@ -151,6 +165,10 @@ impl Shared {
         }
         Ok(transaction.commit()?)
     }
+}
+
+fn puts(changes: &[Change]) -> usize {
+    changes.iter().filter(|change| matches!(change, Change::Put { .. })).count()
 }
 
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
@@ -219,5 +237,22 @@ mod tests {
         store.stop();
         drop(store);
         assert_eq!(open().2, [(b"b".to_vec(), b"4".to_vec())]);
+    }
+
+    #[test]
+    fn what_waits_for_records_waits_for_those_of_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, _, _) = Recovery::open(&directory.path().join("r"), 5).unwrap();
+        assert!(!store.is_behind());
+        let (done, wait) = mpsc::channel();
+        let (first, second) = (done.clone(), done);
+        store.change(vec![put(b"a", b"1")], Some(Box::new(move || first.send(1).unwrap())));
+        assert!(store.is_behind());
+        // A reply that brings no record of its own, but tells of what depends on one.
+        store.change(Vec::new(), Some(Box::new(move || second.send(2).unwrap())));
+        store.start().unwrap();
+        assert_eq!([1, 2].map(|_| wait.recv_timeout(Duration::from_secs(30)).unwrap()), [1, 2]);
+        assert!(!store.is_behind());
+        store.stop();
     }
 }

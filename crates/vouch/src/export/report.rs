@@ -127,19 +127,19 @@ fn clone_of(export: &ExportStatus) -> ExportStatus {
 impl PageSource for Report {
     fn metrics(&self) -> String {
         let mut out = String::with_capacity(16 * 1024);
-        let status = self.driver.engine.status(clock::now());
+        let (totals, grace_left_ms) = self.driver.engine.totals(clock::now());
         let (waiting, threads) = self.driver.pool.load();
-        let sum = |pick: fn(&vouch_nfs4_server::ClientReport) -> usize| status.clients.iter().map(pick).sum::<usize>();
-        let gauges: [(&str, &str, usize); 9] = [
+        let gauges: [(&str, &str, usize); 10] = [
             ("vouch_export_connections", "Connections open now.", self.open()),
-            ("vouch_export_clients", "Clients with state.", status.clients.len()),
-            ("vouch_export_sessions", "Sessions.", sum(|client| client.sessions)),
-            ("vouch_export_opens", "Opens.", sum(|client| client.opens)),
-            ("vouch_export_locks", "Byte-range locks.", sum(|client| client.locks)),
-            ("vouch_export_delegations", "Delegations.", sum(|client| client.delegations)),
+            ("vouch_export_clients", "Clients with state.", totals.clients),
+            ("vouch_export_sessions", "Sessions.", totals.sessions),
+            ("vouch_export_kept_replies_bytes", "Bytes of session slots and of replies kept for retries.", totals.reply_cache_len),
+            ("vouch_export_opens", "Opens.", totals.opens),
+            ("vouch_export_locks", "Byte-range locks.", totals.locks),
+            ("vouch_export_delegations", "Delegations.", totals.delegations),
             ("vouch_export_waiting_calls", "Calls that wait for a thread that may sleep.", waiting),
             ("vouch_export_waiting_threads", "Threads that may sleep.", threads),
-            ("vouch_export_grace", "Whether the grace period lasts.", usize::from(status.grace_left_ms > 0)),
+            ("vouch_export_grace", "Whether the grace period lasts.", usize::from(grace_left_ms > 0)),
         ];
         for (metric, help, value) in gauges {
             line(&mut out, metric, help, "gauge");

@@ -379,7 +379,7 @@ impl Peer {
                 let mut compound = driver.engine.begin(request, now);
                 match compound.run(&driver.engine, Patience::None) {
                     Progress::Done(reply) => {
-                        if let Some(outgoing) = driver.carry(compound.take_effects(), connection, reply) {
+                        if let Some(outgoing) = driver.carry(compound.take_effects(), connection, reply, compound.waits_for_records()) {
                             tools.push(outgoing);
                         }
                     }

@@ -14,7 +14,7 @@ fn a_retry_is_answered_from_the_cache_over_any_connection() {
     world.state.finish(&turn, Some(b"reply"), world.now);
     peer.connection = world.connection();
     assert!(matches!(world.sequence_on(&peer, 3, SlotSeq(1), true), Ok(Sequenced::Replay(reply)) if reply == b"reply"));
-    assert!((5..64).contains(&world.state.totals().reply_cache_len));
+    assert!((5..1024).contains(&world.state.totals().reply_cache_len));
     let Ok(Sequenced::New(turn)) = world.sequence_on(&peer, 3, SlotSeq(2), false) else { panic!("it is new") };
     world.state.finish(&turn, None, world.now);
     assert!(matches!(world.sequence_on(&peer, 3, SlotSeq(2), false), Ok(Sequenced::Uncached(_))));
@@ -100,4 +100,50 @@ fn a_flood_of_connections_and_sessions_stays_bounded() {
         introduced.seq = introduced.seq.next();
     }
     assert_eq!(made, Limits::default().sessions_per_client_max);
+}
+
+#[test]
+fn replies_are_kept_within_the_bound_and_none_that_was_promised_is_lost() {
+    // Section 2.10.6.1.3: a reply that was to be kept is kept.
+    let mut world = World::new();
+    let peer = world.peer("a");
+    world.state.reply_cache_len = super::super::limits::REPLY_CACHE_LEN_MAX - 20_000;
+    let mut turns = Vec::new();
+    let refused = loop {
+        match world.sequence_on(&peer, turns.len() as u32, SlotSeq(1), true) {
+            Ok(Sequenced::New(turn)) => turns.push(turn),
+            other => break other,
+        }
+    };
+    assert!(matches!(refused, Err(Status::DELAY)) && !turns.is_empty(), "{refused:?}");
+    let Ok(Sequenced::New(plain)) =
+        world.sequence_on(&peer, 0, SlotSeq(2), false).or_else(|_| world.sequence_on(&peer, 7, SlotSeq(1), false))
+    else {
+        panic!("what needs not be kept goes on")
+    };
+    world.state.finish(&plain, Some(&[0; 200]), 0);
+    for turn in &turns {
+        world.state.finish(turn, Some(&[7; 4096]), 0);
+        assert!(world.state.totals().reply_cache_len <= super::super::limits::REPLY_CACHE_LEN_MAX);
+    }
+    for at in 0..turns.len() {
+        assert!(matches!(world.sequence_on(&peer, at as u32, SlotSeq(1), true), Ok(Sequenced::Replay(reply)) if reply == [7; 4096]));
+    }
+    assert_eq!(world.state.reply_cache_promised, 0);
+}
+
+#[test]
+fn sessions_of_one_connection_are_bounded() {
+    let mut world = World::new();
+    let connection = world.connection();
+    let names: Vec<&'static str> = (0..40).map(|at| &*format!("client {at}").leak()).collect();
+    let mut made = 0;
+    for name in names {
+        let mut introduced = world.introduce(name, 1, 0).unwrap();
+        while world.state.create_session(&session_args(introduced.client, introduced.seq), connection, sys(&user(0)), 0).is_ok() {
+            made += 1;
+            introduced.seq = introduced.seq.next();
+        }
+    }
+    assert_eq!(made, super::super::limits::SESSIONS_PER_CONNECTION_MAX);
 }

@@ -298,6 +298,12 @@ impl World {
             let counts = by_id.get(&agent.id.0).map(|client| (client.opens, client.locks, client.delegations));
             assert_eq!(counts, Some(self.held.counts(at)), "{}: opens, locks, delegations", NAMES[at].0);
         }
+        let (totals, _) = self.net.server.totals(self.net.now());
+        let sum = |pick: fn(&vouch_nfs4_server::ClientReport) -> usize| report.clients.iter().map(pick).sum::<usize>();
+        assert_eq!(totals.opens, sum(|client| client.opens));
+        assert_eq!(totals.locks, sum(|client| client.locks));
+        assert_eq!(totals.delegations, sum(|client| client.delegations));
+        assert_eq!(totals.sessions, sum(|client| client.sessions));
         // Each agent has one client, and at most one that is to replace it.
         assert!(report.clients.len() <= 2 * self.agents.len());
         assert!(self.net.records() <= self.agents.len());

@@ -1,0 +1,362 @@
+//! The whole server: the input is a script of what several peers send, of what goes wrong around the server, and of time. What a peer sends are RPC records, given
+//! whole, made of the fuzzer's bytes, or built from operations with what the server has given out put into them.
+#![no_main]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes as Buffer;
+use libfuzzer_sys::fuzz_target;
+use vouch_nfs4::op::{self, Args, Results};
+use vouch_nfs4::{
+    Bytes, CallbackSec, ClientId, ClientOwner, CompoundHead, List, Name, ReplyHead, SessionId, SlotId, SlotSeq, StateProtect, Stateid,
+    Verifier,
+};
+use vouch_nfs4_server::{
+    CallbackId, ClientAccess, ClientMatcher, Config, Connection, Effect, Export, ExportId, Exports, Flavour, Identity, JobProgress, Limits,
+    NoObserver, Now, Principal, Progress, Recovered, Request, Server, Squash, SquashWho, Unreachable, WouldWait,
+};
+use vouch_oncrpc::{AuthSys, Call, RecordReader};
+use vouch_vfs::memory::MemoryFs;
+use vouch_vfs::{Caller, Patience, Time};
+use vouch_xdr::{Reader, Writer, Xdr as _};
+
+struct Numbers;
+
+impl Identity for Numbers {
+    fn caller(&self, principal: &Principal, _: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, WouldWait> {
+        Ok(match principal {
+            Principal::Sys { uid, gid, gids } => Some(Arc::new(Caller::new(*uid, *gid, gids.iter().copied()))),
+            _ => None,
+        })
+    }
+
+    fn user_name(&self, _: u32, _: Patience) -> Result<Option<Arc<str>>, WouldWait> {
+        Ok(None)
+    }
+
+    fn group_name(&self, _: u32, _: Patience) -> Result<Option<Arc<str>>, WouldWait> {
+        Ok(None)
+    }
+
+    fn uid(&self, _: &str, _: Patience) -> Result<Option<u32>, WouldWait> {
+        Ok(None)
+    }
+
+    fn gid(&self, _: &str, _: Patience) -> Result<Option<u32>, WouldWait> {
+        Ok(None)
+    }
+}
+
+struct Everybody;
+
+impl ClientMatcher for Everybody {
+    fn access_for(&self, _: SocketAddr) -> Option<Arc<ClientAccess>> {
+        let squash = Squash { who: SquashWho::Nobody, anonymous_uid: 65_534, anonymous_gid: 65_534 };
+        Some(Arc::new(ClientAccess { read_only: false, flavours: vec![Flavour::Sys], squash, secure_port: false }))
+    }
+}
+
+const PEERS: usize = 3;
+const LEASE_MS: u64 = 10_000;
+const HEAD_LEN: usize = 28;
+
+/// What a peer has been given, to be used in what it sends next.
+#[derive(Clone, Copy, Default)]
+struct Given {
+    client: ClientId,
+    session: SessionId,
+    seq: SlotSeq,
+    create_seq: vouch_nfs4::CreateSeq,
+    confirm: Verifier,
+    stateid: Stateid,
+}
+
+struct World {
+    server: Server,
+    files: Arc<MemoryFs>,
+    now_ms: u64,
+    boot: u64,
+    records: Vec<(Vec<u8>, Vec<u8>)>,
+    callbacks: Vec<CallbackId>,
+    peers: Vec<(Arc<Connection>, RecordReader, Given)>,
+    calls: u32,
+}
+
+fn at(ms: u64) -> Now {
+    Now { mono_ms: ms, wall: Time { seconds: 1_700_000_000 + (ms / 1000) as i64, nanos: 0 } }
+}
+
+fn start(files: &Arc<MemoryFs>, boot: u64, now: Now, records: Vec<(Vec<u8>, Vec<u8>)>) -> Server {
+    let limits =
+        Limits { clients_max: 6, sessions_per_client_max: 3, opens_per_client_max: 8, locks_per_client_max: 8, ..Limits::default() };
+    let config = Config {
+        lease_ms: LEASE_MS,
+        grace_ms: LEASE_MS,
+        minor_versions: 0..=2,
+        delegations: true,
+        domain: "example.org".into(),
+        numeric_owners: true,
+        server_owner: b"server".to_vec(),
+        boot,
+        filehandle_key: [5; 32],
+        implementation: None,
+        limits,
+    };
+    let export = Export {
+        id: ExportId(1),
+        pseudo_path: vec![b"e".to_vec()],
+        fsid: None,
+        source: "memory".into(),
+        file_system: files.clone(),
+        clients: Arc::new(Everybody),
+    };
+    let exports = Exports::new(vec![export]).expect("one export fits itself");
+    Server::new(config, exports, Arc::new(Numbers), Arc::new(NoObserver), Recovered { records }, [boot as u8; 32], now)
+}
+
+impl World {
+    fn new() -> Self {
+        let files = Arc::new(MemoryFs::new());
+        files.set_capacity(1 << 20);
+        let server = start(&files, 7, at(1_000), Vec::new());
+        let peers =
+            (0..PEERS as u16).map(|peer| (server.connection_opened(address(peer)), RecordReader::new(1 << 16), Given::default())).collect();
+        World { server, files, now_ms: 1_000, boot: 7, records: Vec::new(), callbacks: Vec::new(), peers, calls: 0 }
+    }
+
+    fn now(&self) -> Now {
+        at(self.now_ms)
+    }
+
+    /// What a peer sends, as it comes from the socket.
+    fn receive(&mut self, peer: usize, bytes: &[u8]) {
+        let mut records = Vec::new();
+        let mut rest = bytes;
+        let (_, reader, _) = &mut self.peers[peer];
+        loop {
+            match reader.next(&mut rest) {
+                Ok(Some(record)) => records.push(record.to_vec()),
+                Ok(None) => break,
+                Err(_) => {
+                    *reader = RecordReader::new(1 << 16);
+                    break;
+                }
+            }
+        }
+        for record in records {
+            let Ok(call) = Call::decode(&record) else { continue };
+            let mut r = Reader::new(call.cred.body);
+            let principal = match AuthSys::decode(&mut r) {
+                Ok(AuthSys { uid, gid, gids, .. }) => Principal::Sys { uid, gid, gids: gids.into() },
+                Err(_) => Principal::None,
+            };
+            self.call(peer, call.xid, principal, call.args.to_vec());
+        }
+    }
+
+    fn call(&mut self, peer: usize, xid: u32, principal: Principal, body: Vec<u8>) {
+        let flavour = if principal == Principal::None { Flavour::None } else { Flavour::Sys };
+        let request = Request {
+            connection: self.peers[peer].0.clone(),
+            xid,
+            principal,
+            flavour,
+            body: Buffer::from(body),
+            reply: vec![0; HEAD_LEN],
+            spans_allowed: true,
+        };
+        let mut compound = self.server.begin(request, self.now());
+        let mut patience = Patience::None;
+        let reply = loop {
+            let progress = compound.run(&self.server, patience);
+            let effects = compound.take_effects();
+            self.carry(effects);
+            match progress {
+                Progress::Done(reply) => break reply,
+                Progress::Blocked => {
+                    assert_eq!(patience, Patience::None, "with patience nothing blocks");
+                    patience = Patience::Any;
+                }
+            }
+        };
+        if let Some(reply) = reply {
+            self.note(peer, &reply.bytes[HEAD_LEN..]);
+        }
+    }
+
+    /// A reply can be read, and says what the peer has been given.
+    fn note(&mut self, peer: usize, reply: &[u8]) {
+        let mut r = Reader::new(reply);
+        let head = ReplyHead::decode(&mut r).expect("a reply has a head");
+        let given = &mut self.peers[peer].2;
+        for _ in 0..head.count {
+            match Results::decode(&mut r).expect("a reply has as many results as it says") {
+                Results::ExchangeId(Ok(ok)) => (given.client, given.create_seq) = (ok.client, ok.seq),
+                Results::CreateSession(Ok(ok)) => (given.session, given.seq) = (ok.session, SlotSeq(0)),
+                Results::Setclientid(Ok(ok)) => (given.client, given.confirm) = (ok.client, ok.confirm),
+                Results::Sequence(Ok(ok)) => given.seq = ok.seq,
+                Results::Open(Ok(ok)) => given.stateid = ok.stateid,
+                Results::OpenConfirm(Ok(ok)) => given.stateid = ok.stateid,
+                Results::Lock(Ok(ok)) => given.stateid = ok.stateid,
+                _ => {}
+            }
+        }
+        r.finish().expect("a reply ends with its last result");
+    }
+
+    fn carry(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Callback { id, .. } => self.callbacks.push(id),
+                Effect::Persist { key, value } => {
+                    self.records.retain(|(other, _)| *other != key);
+                    self.records.push((key, value));
+                }
+                Effect::Forget { key } => self.records.retain(|(other, _)| *other != key),
+                Effect::GraceEnded | Effect::Disconnect(_) => {}
+                Effect::Background(mut job) => while let JobProgress::More = job.step(&self.server, self.now()) {},
+            }
+        }
+    }
+
+    /// Operations of the fuzzer, with what the peer was given in place of the first bytes that name it.
+    fn built(&mut self, peer: usize, kind: u8, bytes: &[u8]) {
+        let given = self.peers[peer].2;
+        let name = [b'n', kind >> 4];
+        let attrs = op::ChannelAttrs {
+            header_pad_size: 0,
+            request_len_max: 1 << 16,
+            response_len_max: 1 << 16,
+            response_cached_len_max: 4096,
+            operations_max: 32,
+            requests_max: 4,
+            rdma_ird: None,
+        };
+        let owner = ClientOwner { verifier: Verifier([kind >> 6; 8]), id: Bytes(&name) };
+        let (minor, head): (u32, Vec<Args<'_>>) = match kind % 8 {
+            0 => {
+                let flags = op::ExchangeIdFlags(0);
+                (1, vec![Args::ExchangeId(op::ExchangeIdArgs { owner, flags, state_protect: StateProtect::None, impl_id: None })])
+            }
+            1 => {
+                let args = op::CreateSessionArgs {
+                    client: given.client,
+                    seq: given.create_seq,
+                    flags: op::CreateSessionFlags::CONN_BACK_CHAN,
+                    fore: attrs,
+                    back: attrs,
+                    callback_program: 1,
+                    sec_parms: List(vec![CallbackSec::None]),
+                };
+                (1, vec![Args::CreateSession(args)])
+            }
+            2 => {
+                let location = vouch_nfs4::NetAddr { netid: Bytes(b"tcp"), address: Bytes(b"127.0.0.1.8.1") };
+                let callback = op::CallbackClient { program: 1, location };
+                (0, vec![Args::Setclientid(op::SetclientidArgs { client: owner, callback, callback_ident: 1 })])
+            }
+            3 => (0, vec![Args::SetclientidConfirm(op::SetclientidConfirmArgs { client: given.client, confirm: given.confirm })]),
+            4 => (0, vec![Args::Putrootfh, Args::Lookup(op::LookupArgs { name: Name(b"e") })]),
+            _ => {
+                let args = op::SequenceArgs {
+                    session: given.session,
+                    seq: given.seq.next(),
+                    slot: SlotId(0),
+                    highest_slot: SlotId(0),
+                    cache_this: kind & 0x40 != 0,
+                };
+                let mut ops = vec![Args::Sequence(args)];
+                if kind % 8 != 5 {
+                    ops.extend([Args::Putrootfh, Args::Lookup(op::LookupArgs { name: Name(b"e") })]);
+                }
+                (1 + u32::from(kind % 8 == 7), ops)
+            }
+        };
+        let mut tail = bytes.to_vec();
+        // All ones mark where the peer's own stateid or client id goes.
+        for (mark, own) in [(&[0xfe; 16][..], &state_bytes(&given.stateid)[..]), (&[0xfe; 8][..], &given.client.0.to_be_bytes()[..])] {
+            while let Some(found) = tail.windows(mark.len()).position(|window| window == mark) {
+                tail[found..found + mark.len()].copy_from_slice(own);
+            }
+        }
+        let mut w = Writer::new();
+        let count = head.len() as u32 + u32::from(!tail.is_empty()) * 8;
+        CompoundHead { tag: b"", minor, count }.encode(&mut w);
+        head.iter().for_each(|op| op.encode(&mut w));
+        w.bytes_mut().extend_from_slice(&tail);
+        self.calls += 1;
+        let principal = Principal::Sys { uid: 0, gid: 0, gids: [].into() };
+        self.call(peer, self.calls, principal, w.into_bytes());
+    }
+
+    fn restart(&mut self) {
+        self.boot += 1;
+        self.callbacks.clear();
+        self.server = start(&self.files, self.boot, self.now(), std::mem::take(&mut self.records));
+        for (peer, (connection, _, _)) in self.peers.iter_mut().enumerate() {
+            *connection = self.server.connection_opened(address(peer as u16));
+        }
+    }
+}
+
+fn address(peer: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 700 + peer))
+}
+
+fn state_bytes(stateid: &Stateid) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&stateid.seq.0.to_be_bytes());
+    bytes[4..].copy_from_slice(&stateid.other);
+    bytes
+}
+
+fuzz_target!(|input: &[u8]| {
+    let mut world = World::new();
+    let mut rest = input;
+    // A step: what, an argument, and how many bytes of the script go with it.
+    while let [what, argument, len, tail @ ..] = rest {
+        let (bytes, after) = tail.split_at((usize::from(*len) * 2).min(tail.len()));
+        rest = after;
+        let peer = usize::from(what >> 4) % PEERS;
+        match what & 15 {
+            0..=8 => world.built(peer, *argument, bytes),
+            9 => world.receive(peer, bytes),
+            10 => {
+                world.now_ms += u64::from(*argument) * 100;
+                let tick = world.server.tick(world.now());
+                world.carry(tick.effects);
+            }
+            11 => {
+                for id in std::mem::take(&mut world.callbacks) {
+                    let answer = if argument % 2 == 0 { Ok(bytes) } else { Err(Unreachable) };
+                    let effects = world.server.callback_reply(id, answer, world.now());
+                    world.carry(effects);
+                }
+            }
+            12 => {
+                let effects = world.server.connection_closed(&world.peers[peer].0, world.now());
+                world.carry(effects);
+                world.peers[peer].0 = world.server.connection_opened(address(peer as u16));
+            }
+            13 => world.files.set_reluctance(u64::from(*argument)),
+            14 => world.files.chill(),
+            _ => world.restart(),
+        }
+        let (totals, _) = world.server.totals(world.now());
+        assert!(totals.clients <= 6 && totals.sessions <= 18 && totals.opens <= 48);
+    }
+    // Everybody falls silent: nothing is left.
+    for _ in 0..4 {
+        world.now_ms += 26 * 3600 * 1000;
+        let tick = world.server.tick(world.now());
+        world.carry(tick.effects);
+        for id in std::mem::take(&mut world.callbacks) {
+            let effects = world.server.callback_reply(id, Err(Unreachable), world.now());
+            world.carry(effects);
+        }
+    }
+    let (totals, _) = world.server.totals(world.now());
+    assert_eq!((totals.clients, totals.sessions, totals.opens, totals.locks, totals.delegations), (0, 0, 0, 0, 0));
+    assert_eq!(world.files.open_count(), 0);
+});
