@@ -13,8 +13,8 @@ use vouch_nfs4::{
     Verifier,
 };
 use vouch_nfs4_server::{
-    CallbackId, ClientAccess, ClientMatcher, Config, Connection, Effect, Export, ExportId, Exports, Flavour, Identity, JobProgress, Limits,
-    NoObserver, Now, Principal, Progress, Recovered, Request, Server, Squash, SquashWho, Unreachable, WouldWait,
+    CallbackId, ClientAccess, ClientMatcher, Config, Connection, Effect, Export, ExportId, Exports, Flavour, FlavourAccess, Identity,
+    JobProgress, Limits, NoObserver, Now, Principal, Progress, Recovered, Request, Server, Squash, SquashWho, Unreachable, WouldWait,
 };
 use vouch_oncrpc::{AuthSys, Call, RecordReader};
 use vouch_vfs::memory::MemoryFs;
@@ -53,7 +53,8 @@ struct Everybody;
 impl ClientMatcher for Everybody {
     fn access_for(&self, _: SocketAddr) -> Option<Arc<ClientAccess>> {
         let squash = Squash { who: SquashWho::Nobody, anonymous_uid: 65_534, anonymous_gid: 65_534 };
-        Some(Arc::new(ClientAccess { read_only: false, flavours: vec![Flavour::Sys], squash, secure_port: false }))
+        let flavour = FlavourAccess { flavour: Flavour::Sys, read_only: false, squash };
+        Some(Arc::new(ClientAccess { flavours: vec![flavour], secure_port: false, machine_writes: false }))
     }
 }
 
