@@ -394,8 +394,8 @@ impl World {
         let open = self.held.opens.entry(key).or_insert(Open { access: 0, deny: 0, stateid });
         *open = Open { access: open.access | access, deny: open.deny | deny, stateid };
         let given = match ok.delegation {
-            Given::Read(given) => Some((false, given.stateid)),
-            Given::Write(given) => Some((true, given.stateid)),
+            Given::Read(given) | Given::ReadAttrs(given) => Some((false, given.stateid)),
+            Given::Write(given) | Given::WriteAttrs(given) => Some((true, given.stateid)),
             Given::None | Given::NoneExt(_) => None,
         };
         if let Some((write, stateid)) = given {
