@@ -36,6 +36,13 @@ impl Encryption {
         self.done
     }
 
+    /// Leaves the next bytes, whole blocks that are ready or will be, to the caller, who moves the chain on.
+    pub(crate) fn skip(&mut self, len: usize) -> &mut [u8; 16] {
+        self.encrypted += len;
+        debug_assert!(len.is_multiple_of(16) && self.encrypted <= self.len);
+        &mut self.chain
+    }
+
     fn next(&mut self) -> CbcItem {
         let whole = self.ready / 16 - self.encrypted / 16;
         let blocks = step_blocks(whole, 16);

@@ -144,6 +144,15 @@ impl<D: Digest> Region<D> {
         Region { hashing: Hashing::new(pads), start, len, hashed: 0, ready: 0 }
     }
 
+    /// Leaves the next blocks, which are ready, to the caller, who moves the state on.
+    pub(crate) fn skip(&mut self, blocks: usize) -> (*mut u8, &mut D::State) {
+        // SAFETY: `hashed <= ready <= len`, inside the region.
+        let start = unsafe { self.start.add(self.hashed) };
+        self.hashed += blocks * D::BLOCK_LEN;
+        debug_assert!(self.hashed <= self.ready);
+        (start, &mut self.hashing.state)
+    }
+
     pub(crate) fn next(&mut self) -> Blocks {
         let whole = self.ready / D::BLOCK_LEN - self.hashed / D::BLOCK_LEN;
         let blocks = step_blocks(whole, D::BLOCK_LEN);

@@ -116,6 +116,22 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     }
 }
 
+impl Lane<'_, '_, Sha1> {
+    /// A message without company: hashes and encrypts whole blocks in one pass, where there is a kernel for that.
+    fn stitch(&mut self, kernels: &Kernels) {
+        let Some(stitched) = kernels.stitched else { return };
+        let done = self.region.hashed;
+        let blocks = (self.region.ready - done) / Sha1::BLOCK_LEN;
+        if self.encryption.encrypted != done || blocks == 0 {
+            return;
+        }
+        let (start, state) = self.region.skip(blocks);
+        let chain = self.encryption.skip(blocks * Sha1::BLOCK_LEN);
+        // SAFETY: the blocks lie in the lane's token, and no other lane's step is under way.
+        unsafe { stitched(&self.job.keys.send.cipher, chain, state, start, blocks) };
+    }
+}
+
 /// RFC 3962 (by RFC 3961 section 5.3): the checksum is of the plaintext, so each step hashes and then encrypts what it hashed.
 fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, Sha1>, LANES_MAX>::new();
@@ -129,6 +145,9 @@ fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item 
         }
         if lanes.is_empty() {
             return;
+        }
+        if let [lane] = &mut *lanes {
+            lane.stitch(kernels);
         }
         // SAFETY: the regions lie in the jobs' tokens, which the lanes borrow.
         unsafe { hashing::step(kernels, &mut lanes) };

@@ -3,7 +3,15 @@
 //! A kernel takes a list of items, each with its own key or state, its own place and its own length, and works on as many side by side as
 //! it has lanes, giving a lane the next item when one ends. All kernels compute the same; they are tested against the plain one.
 
+#[cfg(target_arch = "aarch64")]
+mod aarch64;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod lanes;
 pub(crate) mod plain;
+#[cfg(target_arch = "x86_64")]
+mod wide;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
 use std::sync::OnceLock;
 
@@ -66,7 +74,13 @@ pub(crate) struct DecryptKernel {
     pub(crate) one: fn(&AesKey, &mut [u8; 16], &mut [[u8; 16]]),
 }
 
+/// Hashes and then encrypts blocks of 64 bytes of a lone message of RFC 3962 in place.
+///
+/// Key, chain, state of SHA-1, data, blocks; the data is valid for reads and writes of `64 * blocks` bytes and used by nothing else.
+pub(crate) type StitchedKernel = unsafe fn(&AesKey, &mut [u8; 16], &mut [u32; 5], *mut u8, usize);
+
 /// A set of kernels that this CPU can run.
+#[derive(Clone, Copy)]
 pub struct Kernels {
     name: &'static str,
     /// Messages that are worth having in work at once.
@@ -76,6 +90,7 @@ pub struct Kernels {
     pub(crate) sha1: &'static HashKernel<[u32; 5]>,
     pub(crate) sha256: &'static HashKernel<[u32; 8]>,
     pub(crate) sha512: &'static HashKernel<[u64; 8]>,
+    pub(crate) stitched: Option<StitchedKernel>,
 }
 
 impl Kernels {
@@ -102,8 +117,9 @@ impl Kernels {
     }
 }
 
+/// The plain set, and after it each set that this CPU can run, slowest first.
 fn detect() -> Vec<Kernels> {
-    vec![Kernels {
+    let mut sets = vec![Kernels {
         name: "plain",
         lanes: 16,
         encrypt: &plain::ENCRYPT,
@@ -111,5 +127,79 @@ fn detect() -> Vec<Kernels> {
         sha1: &plain::SHA1,
         sha256: &plain::SHA256,
         sha512: &plain::SHA512,
-    }]
+        stitched: None,
+    }];
+    detect_more(&mut sets);
+    sets
 }
+
+#[cfg(target_arch = "x86_64")]
+fn detect_more(sets: &mut Vec<Kernels>) {
+    macro_rules! has {
+        ($($feature:tt),+) => { $(std::arch::is_x86_feature_detected!($feature))&&+ };
+    }
+    if !has!("aes", "ssse3", "sse4.1") {
+        return;
+    }
+    let sha = has!("sha");
+    let sse = Kernels {
+        name: "AES-NI",
+        lanes: 8,
+        encrypt: &x86::aesni::ENCRYPT,
+        decrypt: &x86::aesni::DECRYPT,
+        sha1: if sha { &x86::shani::SHA1 } else { &plain::SHA1 },
+        sha256: if sha { &x86::shani::SHA256 } else { &plain::SHA256 },
+        sha512: &plain::SHA512,
+        stitched: sha.then_some(x86::stitched::seal as StitchedKernel),
+    };
+    sets.push(sse);
+    if !has!("avx2") {
+        return;
+    }
+    let avx2 = Kernels {
+        name: "AVX2",
+        lanes: 16,
+        sha1: if sha { &x86::avx2::SHA1 } else { &x86::avx2::SHA1_ALONE },
+        // Eight lanes of AVX2 are no faster than SHA-NI for this hash.
+        sha256: if sha { sse.sha256 } else { &x86::avx2::SHA256_ALONE },
+        sha512: &x86::avx2::SHA512,
+        ..sse
+    };
+    sets.push(avx2);
+    let vaes = has!("vaes");
+    let vaes256 = Kernels { name: "VAES-256", encrypt: &x86::vaes256::ENCRYPT, decrypt: &x86::vaes256::DECRYPT, ..avx2 };
+    if vaes {
+        sets.push(vaes256);
+    }
+    if !has!("avx512f", "avx512bw") {
+        return;
+    }
+    let avx512 = Kernels {
+        name: "AVX-512",
+        sha1: if sha { &x86::avx512::SHA1 } else { &x86::avx512::SHA1_ALONE },
+        sha256: if sha { &x86::avx512::SHA256 } else { &x86::avx512::SHA256_ALONE },
+        sha512: &x86::avx512::SHA512,
+        ..if vaes { vaes256 } else { avx2 }
+    };
+    sets.push(avx512);
+    if vaes {
+        sets.push(Kernels {
+            name: "VAES-512",
+            lanes: LANES_MAX,
+            encrypt: &x86::vaes512::ENCRYPT,
+            decrypt: &x86::vaes512::DECRYPT,
+            ..avx512
+        });
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+fn detect_more(sets: &mut Vec<Kernels>) {
+    if std::arch::is_aarch64_feature_detected!("aes") {
+        let plain = sets[0];
+        sets.push(Kernels { name: "ARMv8", lanes: 8, encrypt: &aarch64::ENCRYPT, decrypt: &aarch64::DECRYPT, ..plain });
+    }
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn detect_more(_: &mut Vec<Kernels>) {}

@@ -1,5 +1,6 @@
 //! Tests that look inside: published vectors, tokens, kernels against the plain one.
 
+mod kernels;
 mod tokens;
 mod vectors;
 

@@ -1,0 +1,226 @@
+//! Gives items to lanes: every lane works on an item of its own, all take as many blocks at once as the shortest has left, and a lane
+//! whose item ends takes the next one. Lanes without work repeat a busy lane's, which costs nothing in lockstep and changes nothing.
+
+use zeroize::{DefaultIsZeroes, Zeroize};
+
+use super::{CbcItem, HashItem, Segment};
+
+/// States of `N` messages, word by word, and where their next blocks lie.
+#[repr(C, align(64))]
+pub(super) struct HashLanes<T, const WORDS: usize, const N: usize> {
+    pub(super) state: [[T; N]; WORDS],
+    pub(super) data: [*const u8; N],
+}
+
+/// Compresses this many blocks of every lane, whose pointers are moved on.
+pub(super) type HashWide<T, const WORDS: usize, const N: usize> = unsafe fn(&mut HashLanes<T, WORDS, N>, usize);
+
+/// An item's place in a lane.
+#[derive(Clone, Copy)]
+struct Turn {
+    item: usize,
+    /// The segment in work, and the blocks that are left of it.
+    segment: usize,
+    left: usize,
+}
+
+impl Turn {
+    /// The first segment at or after `segment` that has blocks.
+    fn at(item: usize, segments: &[Segment; 2], segment: usize) -> Option<Turn> {
+        (segment..2).find(|at| segments[*at].blocks > 0).map(|segment| Turn { item, segment, left: segments[segment].blocks })
+    }
+}
+
+/// Runs hash items over `N` lanes while there are at least `least` of them, and what is left with `few`.
+///
+/// # Safety
+/// As [`HashItem`] says; the CPU has what `wide` and `few` need. `block_len` is the hash's.
+pub(super) unsafe fn hash<T, const WORDS: usize, const N: usize>(
+    items: &mut [HashItem<[T; WORDS]>],
+    block_len: usize,
+    wide: HashWide<T, WORDS, N>,
+    least: usize,
+    few: unsafe fn(&mut [HashItem<[T; WORDS]>]),
+) where
+    T: DefaultIsZeroes,
+{
+    if items.len() < least {
+        // SAFETY: the caller's promise.
+        return unsafe { few(items) };
+    }
+    let mut lanes = HashLanes { state: [[T::default(); N]; WORDS], data: [std::ptr::null(); N] };
+    let mut turns: [Option<Turn>; N] = [None; N];
+    let mut next = 0;
+    loop {
+        let mut busy = 0;
+        let mut blocks = usize::MAX;
+        let mut any = 0;
+        for lane in 0..N {
+            while turns[lane].is_none() && next < items.len() {
+                turns[lane] = Turn::at(next, &items[next].segments, 0);
+                if let Some(turn) = turns[lane] {
+                    for (words, word) in lanes.state.iter_mut().zip(items[next].state) {
+                        words[lane] = word;
+                    }
+                    lanes.data[lane] = items[next].segments[turn.segment].start;
+                }
+                next += 1;
+            }
+            if let Some(turn) = turns[lane] {
+                (busy, any) = (busy + 1, lane);
+                blocks = blocks.min(turn.left);
+            }
+        }
+        if busy == 0 {
+            break;
+        }
+        if busy < least {
+            // SAFETY: the caller's promise, for what is left of each.
+            unsafe { finish(items, block_len, &lanes, &turns, few) };
+            break;
+        }
+        for lane in 0..N {
+            if turns[lane].is_none() {
+                lanes.data[lane] = lanes.data[any];
+            }
+        }
+        // SAFETY: every busy lane has at least `blocks` blocks left, valid for reads; the others read what a busy one reads.
+        unsafe { wide(&mut lanes, blocks) };
+        for lane in 0..N {
+            let Some(turn) = &mut turns[lane] else { continue };
+            turn.left -= blocks;
+            if turn.left > 0 {
+                continue;
+            }
+            let item = &mut items[turn.item];
+            turns[lane] = Turn::at(turn.item, &item.segments, turn.segment + 1);
+            match turns[lane] {
+                Some(turn) => lanes.data[lane] = item.segments[turn.segment].start,
+                None => item.state = std::array::from_fn(|word| lanes.state[word][lane]),
+            }
+        }
+    }
+    lanes.state.as_flattened_mut().zeroize();
+}
+
+/// Runs what is left in lanes as items of their own.
+///
+/// # Safety
+/// As [`hash`] says.
+unsafe fn finish<T: DefaultIsZeroes, const WORDS: usize, const N: usize>(
+    items: &mut [HashItem<[T; WORDS]>],
+    block_len: usize,
+    lanes: &HashLanes<T, WORDS, N>,
+    turns: &[Option<Turn>; N],
+    few: unsafe fn(&mut [HashItem<[T; WORDS]>]),
+) {
+    let mut rest = crate::stack::Stack::<HashItem<[T; WORDS]>, N>::new();
+    for (lane, turn) in turns.iter().enumerate() {
+        let Some(turn) = turn else { continue };
+        let segments = items[turn.item].segments;
+        let done = segments[turn.segment].blocks - turn.left;
+        // SAFETY: `done` blocks of the segment are behind us.
+        let start = unsafe { segments[turn.segment].start.add(done * block_len) };
+        let current = Segment { start, blocks: turn.left };
+        let after = if turn.segment == 0 { segments[1] } else { Segment::NONE };
+        rest.push(HashItem { state: std::array::from_fn(|word| lanes.state[word][lane]), segments: [current, after] });
+    }
+    // SAFETY: the caller's promise.
+    unsafe { few(&mut rest) };
+    for (turn, item) in turns.iter().flatten().zip(rest.iter_mut()) {
+        items[turn.item].state = item.state;
+        item.state.zeroize();
+    }
+}
+
+/// Keys, chains and places of `N` messages.
+#[repr(C, align(64))]
+pub(super) struct CbcLanes<const N: usize> {
+    /// Round by round, the key of each lane.
+    pub(super) keys: [[[u8; 16]; N]; 15],
+    pub(super) chain: [[u8; 16]; N],
+    pub(super) data: [*mut u8; N],
+}
+
+/// Encrypts this many blocks of every lane in place; pointers and chains are moved on. Lanes may be the same message's: those compute and
+/// write the same, so all lanes' blocks are read before one is written.
+pub(super) type CbcWide<const N: usize> = unsafe fn(&mut CbcLanes<N>, usize);
+
+/// The forms of one kernel: `[rounds: 10 or 14][every lane has the same key]`.
+pub(super) struct CbcForms<const N: usize> {
+    pub(super) rounds10: [CbcWide<N>; 2],
+    pub(super) rounds14: [CbcWide<N>; 2],
+}
+
+/// Encrypts items over `N` lanes.
+///
+/// # Safety
+/// As [`CbcItem`] says; the CPU has what `forms` need.
+pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcForms<N>) {
+    let Some(first) = items.first() else { return };
+    // SAFETY: the caller promises that keys are valid for reads.
+    let rounds = unsafe { (*first.key).round_keys.rounds };
+    let forms = if rounds == 10 { &forms.rounds10 } else { &forms.rounds14 };
+    let mut lanes = CbcLanes { keys: [[[0; 16]; N]; 15], chain: [[0; 16]; N], data: [std::ptr::null_mut(); N] };
+    let mut turns: [Option<Turn>; N] = [None; N];
+    // Whose key a lane's column holds.
+    let mut holds = [std::ptr::null::<crate::keys::AesKey>(); N];
+    let mut next = 0;
+    loop {
+        let mut any = None;
+        let mut blocks = usize::MAX;
+        for lane in 0..N {
+            while turns[lane].is_none() && next < items.len() {
+                turns[lane] = Turn::at(next, &items[next].segments, 0);
+                if let Some(turn) = turns[lane] {
+                    lanes.chain[lane] = items[next].chain;
+                    lanes.data[lane] = items[next].segments[turn.segment].start;
+                }
+                next += 1;
+            }
+            if let Some(turn) = turns[lane] {
+                any = Some(lane);
+                blocks = blocks.min(turn.left);
+            }
+        }
+        let Some(any) = any else { break };
+        let mut same = true;
+        let key_of = |lane: usize| turns[lane].map(|turn: Turn| items[turn.item].key);
+        let any_key = key_of(any).expect("a busy lane");
+        for lane in 0..N {
+            let key = key_of(lane).unwrap_or(any_key);
+            same &= key == any_key;
+            if turns[lane].is_none() {
+                (lanes.data[lane], lanes.chain[lane]) = (lanes.data[any], lanes.chain[any]);
+            }
+        }
+        for lane in 0..N {
+            let key = key_of(lane).unwrap_or(any_key);
+            // With one key for all, the kernel reads the first lane's only.
+            if holds[lane] != key && (lane == 0 || !same) {
+                // SAFETY: the caller promises that keys are valid for reads.
+                let round_keys = unsafe { &(*key).round_keys };
+                for (column, round_key) in lanes.keys.iter_mut().zip(&round_keys.encrypt).take(rounds + 1) {
+                    column[lane] = *round_key;
+                }
+                holds[lane] = key;
+            }
+        }
+        // SAFETY: every busy lane has at least `blocks` blocks left, ours alone; the others do as a busy one does.
+        unsafe { forms[usize::from(same)](&mut lanes, blocks) };
+        for lane in 0..N {
+            let Some(turn) = &mut turns[lane] else { continue };
+            turn.left -= blocks;
+            if turn.left > 0 {
+                continue;
+            }
+            let item = &mut items[turn.item];
+            turns[lane] = Turn::at(turn.item, &item.segments, turn.segment + 1);
+            match turns[lane] {
+                Some(turn) => lanes.data[lane] = item.segments[turn.segment].start,
+                None => item.chain = lanes.chain[lane],
+            }
+        }
+    }
+    lanes.keys.as_flattened_mut().as_flattened_mut().zeroize();
+}

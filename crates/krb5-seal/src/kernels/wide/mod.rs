@@ -1,0 +1,30 @@
+//! The hashes over vectors of any width: one message a lane. What a vector is, each instruction set says.
+
+pub(super) mod sha1;
+pub(super) mod sha2;
+
+/// Words of as many messages as the vector has lanes.
+///
+/// # Safety
+/// All methods need the CPU to have the implementation's instructions; they are inlined into functions that enable them.
+pub(super) trait Vector: Copy {
+    type Word: Copy;
+
+    unsafe fn splat(word: Self::Word) -> Self;
+    /// `from` is aligned to the vector.
+    unsafe fn load(from: *const Self::Word) -> Self;
+    /// `to` is aligned to the vector.
+    unsafe fn store(self, to: *mut Self::Word);
+    unsafe fn add(self, other: Self) -> Self;
+    unsafe fn xor(self, other: Self) -> Self;
+    /// Rotated right by `RIGHT` bits; `LEFT` is the word's width less `RIGHT`.
+    unsafe fn rotate<const RIGHT: i32, const LEFT: i32>(self) -> Self;
+    unsafe fn shift_right<const BITS: i32>(self) -> Self;
+    /// Bits of `then` where `self` is set, of `otherwise` elsewhere.
+    unsafe fn choose(self, then: Self, otherwise: Self) -> Self;
+    /// The majority of each bit of three.
+    unsafe fn majority(self, b: Self, c: Self) -> Self;
+    unsafe fn xor3(self, b: Self, c: Self) -> Self;
+    /// The 16 words of a block of each lane: lane `i`'s block lies at `data[i] + offset`, its words are big-endian.
+    unsafe fn load_block(data: *const *const u8, offset: usize) -> [Self; 16];
+}

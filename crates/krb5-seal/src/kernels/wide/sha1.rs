@@ -1,0 +1,85 @@
+//! SHA-1 (FIPS 180-4 section 6.1) over the lanes of a vector.
+
+use super::Vector;
+use crate::kernels::lanes::HashLanes;
+
+const K: [u32; 4] = [0x5a827999, 0x6ed9eba1, 0x8f1bbcdc, 0xca62c1d6];
+
+/// Compresses blocks of all lanes.
+///
+/// # Safety
+/// As [`Vector`] says; `V` has `N` lanes of 32 bits; each lane's pointer is valid for reads of `blocks` blocks.
+#[inline(always)]
+pub(in crate::kernels) unsafe fn compress<V: Vector<Word = u32>, const N: usize>(lanes: &mut HashLanes<u32, 5, N>, blocks: usize) {
+    // SAFETY: the caller's promises; the state's rows are aligned to the vector, being rows of a table aligned to 64 bytes.
+    unsafe {
+        let mut h: [V; 5] = std::array::from_fn(|word| V::load(lanes.state[word].as_ptr()));
+        for block in 0..blocks {
+            let mut w = V::load_block(lanes.data.as_ptr(), 64 * block);
+            let [mut a, mut b, mut c, mut d, mut e] = h;
+            // Word `t` of the schedule.
+            macro_rules! word {
+                ($t:expr) => {{
+                    if $t >= 16 {
+                        let mixed = w[($t + 13) & 15].xor(w[($t + 8) & 15]).xor3(w[($t + 2) & 15], w[$t & 15]);
+                        w[$t & 15] = mixed.rotate::<31, 1>();
+                    }
+                    w[$t & 15]
+                }};
+            }
+            macro_rules! round {
+                ($f:ident, $t:expr, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident) => {{
+                    let sum = $e.add(V::splat(K[$t / 20])).add(word!($t));
+                    $e = sum.add($f($b, $c, $d)).add($a.rotate::<27, 5>());
+                    $b = $b.rotate::<2, 30>();
+                }};
+            }
+            macro_rules! five {
+                ($f:ident, $t:expr) => {
+                    round!($f, $t, a, b, c, d, e);
+                    round!($f, $t + 1, e, a, b, c, d);
+                    round!($f, $t + 2, d, e, a, b, c);
+                    round!($f, $t + 3, c, d, e, a, b);
+                    round!($f, $t + 4, b, c, d, e, a);
+                };
+            }
+            macro_rules! twenty {
+                ($f:ident, $t:expr) => {
+                    five!($f, $t);
+                    five!($f, $t + 5);
+                    five!($f, $t + 10);
+                    five!($f, $t + 15);
+                };
+            }
+            twenty!(choose, 0);
+            twenty!(parity, 20);
+            twenty!(majority, 40);
+            twenty!(parity, 60);
+            h = [h[0].add(a), h[1].add(b), h[2].add(c), h[3].add(d), h[4].add(e)];
+        }
+        for (row, word) in lanes.state.iter_mut().zip(h) {
+            word.store(row.as_mut_ptr());
+        }
+        for data in &mut lanes.data {
+            *data = data.add(64 * blocks);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn choose<V: Vector>(b: V, c: V, d: V) -> V {
+    // SAFETY: as the caller.
+    unsafe { b.choose(c, d) }
+}
+
+#[inline(always)]
+unsafe fn parity<V: Vector>(b: V, c: V, d: V) -> V {
+    // SAFETY: as the caller.
+    unsafe { b.xor3(c, d) }
+}
+
+#[inline(always)]
+unsafe fn majority<V: Vector>(b: V, c: V, d: V) -> V {
+    // SAFETY: as the caller.
+    unsafe { b.majority(c, d) }
+}

@@ -1,0 +1,55 @@
+//! SHA-1 and SHA-256 of 16 messages, SHA-512 of 8, with AVX-512F and BW.
+
+use super::vectors512::{U32x16, U64x8};
+use crate::kernels::lanes::{self, HashLanes};
+use crate::kernels::wide::{sha1, sha2};
+use crate::kernels::{HashItem, HashKernel, plain};
+
+pub(in crate::kernels) static SHA1: HashKernel<[u32; 5]> = HashKernel { name: "AVX-512 x16, SHA-NI", many: sha1_with_shani };
+pub(in crate::kernels) static SHA1_ALONE: HashKernel<[u32; 5]> = HashKernel { name: "AVX-512 x16", many: sha1_alone };
+pub(in crate::kernels) static SHA256: HashKernel<[u32; 8]> = HashKernel { name: "AVX-512 x16, SHA-NI", many: sha256_with_shani };
+pub(in crate::kernels) static SHA256_ALONE: HashKernel<[u32; 8]> = HashKernel { name: "AVX-512 x16", many: sha256_alone };
+pub(in crate::kernels) static SHA512: HashKernel<[u64; 8]> = HashKernel { name: "AVX-512 x8", many: sha512 };
+
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn sha1_wide(lanes: &mut HashLanes<u32, 5, 16>, blocks: usize) {
+    // SAFETY: AVX-512F and BW are enabled here; the rest is the caller's promise.
+    unsafe { sha1::compress::<U32x16, 16>(lanes, blocks) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn sha256_wide(lanes: &mut HashLanes<u32, 8, 16>, blocks: usize) {
+    // SAFETY: AVX-512F and BW are enabled here; the rest is the caller's promise.
+    unsafe { sha2::compress256::<U32x16, 16>(lanes, blocks) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn sha512_wide(lanes: &mut HashLanes<u64, 8, 8>, blocks: usize) {
+    // SAFETY: AVX-512F and BW are enabled here; the rest is the caller's promise.
+    unsafe { sha2::compress512::<U64x8, 8>(lanes, blocks) }
+}
+
+unsafe fn sha1_with_shani(items: &mut [HashItem<[u32; 5]>]) {
+    // SAFETY: the kernel is offered only where AVX-512F, BW and SHA-NI are; the rest is the caller's promise.
+    unsafe { lanes::hash(items, 64, sha1_wide, 5, super::shani::SHA1.many) }
+}
+
+unsafe fn sha1_alone(items: &mut [HashItem<[u32; 5]>]) {
+    // SAFETY: the kernel is offered only where AVX-512F and BW are; the rest is the caller's promise.
+    unsafe { lanes::hash(items, 64, sha1_wide, 3, plain::SHA1.many) }
+}
+
+unsafe fn sha256_with_shani(items: &mut [HashItem<[u32; 8]>]) {
+    // SAFETY: the kernel is offered only where AVX-512F, BW and SHA-NI are; the rest is the caller's promise.
+    unsafe { lanes::hash(items, 64, sha256_wide, 6, super::shani::SHA256.many) }
+}
+
+unsafe fn sha256_alone(items: &mut [HashItem<[u32; 8]>]) {
+    // SAFETY: the kernel is offered only where AVX-512F and BW are; the rest is the caller's promise.
+    unsafe { lanes::hash(items, 64, sha256_wide, 3, plain::SHA256.many) }
+}
+
+unsafe fn sha512(items: &mut [HashItem<[u64; 8]>]) {
+    // SAFETY: the kernel is offered only where AVX-512F and BW are; the rest is the caller's promise.
+    unsafe { lanes::hash(items, 128, sha512_wide, 2, plain::SHA512.many) }
+}

@@ -1,0 +1,186 @@
+//! Vectors of AVX-512: 16 words of 32 bits, 8 of 64.
+
+use std::arch::x86_64::*;
+
+use crate::kernels::wide::Vector;
+
+#[derive(Clone, Copy)]
+pub(super) struct U32x16(__m512i);
+#[derive(Clone, Copy)]
+pub(super) struct U64x8(__m512i);
+
+/// Every method's body is of AVX-512F's and BW's instructions.
+macro_rules! vector {
+    ($name:ident, $word:ty, $splat:ident($as:ty), $add:ident, $rotate:ident, $shift:ident, $ternary:ident, $load_block:ident) => {
+        impl Vector for $name {
+            type Word = $word;
+
+            #[inline(always)]
+            unsafe fn splat(word: $word) -> Self {
+                // SAFETY: as Vector says.
+                unsafe { $name($splat(word as $as)) }
+            }
+
+            #[inline(always)]
+            unsafe fn load(from: *const $word) -> Self {
+                // SAFETY: aligned and readable, the caller promises.
+                unsafe { $name(_mm512_load_si512(from.cast())) }
+            }
+
+            #[inline(always)]
+            unsafe fn store(self, to: *mut $word) {
+                // SAFETY: aligned and writable, the caller promises.
+                unsafe { _mm512_store_si512(to.cast(), self.0) }
+            }
+
+            #[inline(always)]
+            unsafe fn add(self, other: Self) -> Self {
+                // SAFETY: as Vector says.
+                unsafe { $name($add(self.0, other.0)) }
+            }
+
+            #[inline(always)]
+            unsafe fn xor(self, other: Self) -> Self {
+                // SAFETY: as Vector says.
+                unsafe { $name(_mm512_xor_si512(self.0, other.0)) }
+            }
+
+            #[inline(always)]
+            unsafe fn rotate<const RIGHT: i32, const LEFT: i32>(self) -> Self {
+                // SAFETY: as Vector says.
+                unsafe { $name($rotate::<RIGHT>(self.0)) }
+            }
+
+            #[inline(always)]
+            unsafe fn shift_right<const BITS: i32>(self) -> Self {
+                // SAFETY: as Vector says.
+                unsafe { $name($shift(self.0, _mm_cvtsi32_si128(BITS))) }
+            }
+
+            #[inline(always)]
+            unsafe fn choose(self, then: Self, otherwise: Self) -> Self {
+                // SAFETY: as Vector says.
+                unsafe { $name($ternary::<0xca>(self.0, then.0, otherwise.0)) }
+            }
+
+            #[inline(always)]
+            unsafe fn majority(self, b: Self, c: Self) -> Self {
+                // SAFETY: as Vector says.
+                unsafe { $name($ternary::<0xe8>(self.0, b.0, c.0)) }
+            }
+
+            #[inline(always)]
+            unsafe fn xor3(self, b: Self, c: Self) -> Self {
+                // SAFETY: as Vector says.
+                unsafe { $name($ternary::<0x96>(self.0, b.0, c.0)) }
+            }
+
+            #[inline(always)]
+            unsafe fn load_block(data: *const *const u8, offset: usize) -> [Self; 16] {
+                // SAFETY: as Vector says.
+                unsafe { $load_block(data, offset).map($name) }
+            }
+        }
+    };
+}
+
+vector!(
+    U32x16,
+    u32,
+    _mm512_set1_epi32(i32),
+    _mm512_add_epi32,
+    _mm512_ror_epi32,
+    _mm512_srl_epi32,
+    _mm512_ternarylogic_epi32,
+    load_block32
+);
+vector!(
+    U64x8,
+    u64,
+    _mm512_set1_epi64(i64),
+    _mm512_add_epi64,
+    _mm512_ror_epi64,
+    _mm512_srl_epi64,
+    _mm512_ternarylogic_epi64,
+    load_block64
+);
+
+/// Exchanges vectors' quarters: quarter `q` of result `r` is quarter `r` of argument `q`.
+///
+/// # Safety
+/// Needs AVX-512F.
+#[inline(always)]
+unsafe fn turn_quarters(q0: __m512i, q1: __m512i, q2: __m512i, q3: __m512i) -> [__m512i; 4] {
+    // SAFETY: as the caller.
+    unsafe {
+        let (even01, odd01) = (_mm512_shuffle_i32x4::<0x88>(q0, q1), _mm512_shuffle_i32x4::<0xdd>(q0, q1));
+        let (even23, odd23) = (_mm512_shuffle_i32x4::<0x88>(q2, q3), _mm512_shuffle_i32x4::<0xdd>(q2, q3));
+        [
+            _mm512_shuffle_i32x4::<0x88>(even01, even23),
+            _mm512_shuffle_i32x4::<0x88>(odd01, odd23),
+            _mm512_shuffle_i32x4::<0xdd>(even01, even23),
+            _mm512_shuffle_i32x4::<0xdd>(odd01, odd23),
+        ]
+    }
+}
+
+/// # Safety
+/// As [`Vector::load_block`], 16 lanes.
+#[inline(always)]
+unsafe fn load_block32(data: *const *const u8, offset: usize) -> [__m512i; 16] {
+    // SAFETY: 64 bytes of each lane are readable; the rest is of AVX-512F's and BW's instructions.
+    unsafe {
+        let mut words = [_mm512_setzero_si512(); 16];
+        let swap = _mm512_broadcast_i32x4(_mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203));
+        let row = |lane: usize| _mm512_shuffle_epi8(_mm512_loadu_si512((*data.add(lane)).add(offset).cast()), swap);
+        // Four rows become four columns in each quarter of the vector.
+        let quad = |lane: usize| {
+            let (r0, r1, r2, r3) = (row(lane), row(lane + 1), row(lane + 2), row(lane + 3));
+            let (lo01, hi01) = (_mm512_unpacklo_epi32(r0, r1), _mm512_unpackhi_epi32(r0, r1));
+            let (lo23, hi23) = (_mm512_unpacklo_epi32(r2, r3), _mm512_unpackhi_epi32(r2, r3));
+            [
+                _mm512_unpacklo_epi64(lo01, lo23),
+                _mm512_unpackhi_epi64(lo01, lo23),
+                _mm512_unpacklo_epi64(hi01, hi23),
+                _mm512_unpackhi_epi64(hi01, hi23),
+            ]
+        };
+        let (q0, q1, q2, q3) = (quad(0), quad(4), quad(8), quad(12));
+        for column in 0..4 {
+            let turned = turn_quarters(q0[column], q1[column], q2[column], q3[column]);
+            for (quarter, turned) in turned.into_iter().enumerate() {
+                words[4 * quarter + column] = turned;
+            }
+        }
+        words
+    }
+}
+
+/// # Safety
+/// As [`Vector::load_block`], 8 lanes.
+#[inline(always)]
+unsafe fn load_block64(data: *const *const u8, offset: usize) -> [__m512i; 16] {
+    // SAFETY: 128 bytes of each lane are readable; the rest is of AVX-512F's and BW's instructions.
+    unsafe {
+        let mut words = [_mm512_setzero_si512(); 16];
+        let swap = _mm512_broadcast_i32x4(_mm_set_epi64x(0x08090a0b0c0d0e0f, 0x0001020304050607));
+        for half in 0..2 {
+            let row = |lane: usize| {
+                let from = (*data.add(lane)).add(offset + 64 * half);
+                _mm512_shuffle_epi8(_mm512_loadu_si512(from.cast()), swap)
+            };
+            let pair = |lane: usize| {
+                let (r0, r1) = (row(lane), row(lane + 1));
+                (_mm512_unpacklo_epi64(r0, r1), _mm512_unpackhi_epi64(r0, r1))
+            };
+            let (p0, p1, p2, p3) = (pair(0), pair(2), pair(4), pair(6));
+            let even = turn_quarters(p0.0, p1.0, p2.0, p3.0);
+            let odd = turn_quarters(p0.1, p1.1, p2.1, p3.1);
+            for quarter in 0..4 {
+                words[8 * half + 2 * quarter] = even[quarter];
+                words[8 * half + 2 * quarter + 1] = odd[quarter];
+            }
+        }
+        words
+    }
+}

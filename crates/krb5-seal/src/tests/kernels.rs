@@ -1,0 +1,252 @@
+//! Every kernel that this CPU can run against the plain one: random keys, lengths of every class, any number of messages at once.
+//! A kernel that the CPU lacks is not in the list, and so not tested there.
+
+use proptest::prelude::*;
+
+use super::bytes;
+use crate::digest::{Digest, Sha1, Sha256, Sha384};
+use crate::kernels::{CbcItem, HashItem, Kernels, Segment};
+use crate::keys::AesKey;
+use crate::*;
+
+/// Lengths round the edges of blocks, in blocks of any size, and beyond a step.
+fn lens() -> impl Strategy<Value = usize> {
+    let near = |block: usize| (0..=4usize, 0..3usize).prop_map(move |(count, off)| (count * block + off).saturating_sub(1));
+    prop_oneof![near(16), near(64), near(128), 0..700usize, 3900..4400usize, 8100..9000usize, Just(65_536), Just(40_001)]
+}
+
+fn hash_items<D: Digest>(counts: &[(u8, u8)], data: &mut [Vec<u8>]) -> Vec<HashItem<D::State>> {
+    counts
+        .iter()
+        .zip(data)
+        .map(|((first, second), data)| {
+            // One byte off, so that nothing is aligned.
+            let start = data[1..].as_mut_ptr();
+            let first = Segment { start, blocks: usize::from(*first) };
+            let second = Segment { start: start.wrapping_add(first.blocks * D::BLOCK_LEN), blocks: usize::from(*second) };
+            HashItem { state: D::INITIAL, segments: [first, second] }
+        })
+        .collect()
+}
+
+fn check_hash<D: Digest>(counts: &[(u8, u8)], seed: u64) {
+    let mut data: Vec<Vec<u8>> = counts
+        .iter()
+        .enumerate()
+        .map(|(at, (first, second))| bytes(seed + at as u64, 1 + (usize::from(*first) + usize::from(*second)) * D::BLOCK_LEN))
+        .collect();
+    let expected: Vec<D::State> = data
+        .iter()
+        .map(|data| {
+            let mut state = D::INITIAL;
+            D::compress(&mut state, &data[1..]);
+            state
+        })
+        .collect();
+    for kernels in Kernels::available() {
+        let mut items = hash_items::<D>(counts, &mut data);
+        // SAFETY: the segments lie in `data`.
+        unsafe { D::run(kernels, &mut items) };
+        let states: Vec<D::State> = items.iter().map(|item| item.state).collect();
+        assert!(states == expected, "{} {counts:?}", kernels.name());
+    }
+}
+
+fn check_cbc(key_len: usize, one_key: bool, counts: &[(u8, u8)], seed: u64) {
+    let keys: Vec<AesKey> =
+        (0..counts.len()).map(|at| AesKey::new(&bytes(if one_key { seed } else { seed + at as u64 / 2 }, key_len))).collect();
+    let messages: Vec<Vec<u8>> = counts
+        .iter()
+        .enumerate()
+        .map(|(at, (first, second))| bytes(seed ^ at as u64, 16 * (usize::from(*first) + usize::from(*second))))
+        .collect();
+    let run = |kernels: &Kernels| {
+        let mut messages = messages.clone();
+        let mut items: Vec<CbcItem> = counts
+            .iter()
+            .zip(&mut messages)
+            .enumerate()
+            .map(|(at, ((first, second), message))| {
+                let start = message.as_mut_ptr();
+                let first = Segment { start, blocks: usize::from(*first) };
+                let second = Segment { start: start.wrapping_add(16 * first.blocks), blocks: usize::from(*second) };
+                CbcItem { key: &keys[if one_key { 0 } else { at }], chain: [at as u8; 16], segments: [first, second] }
+            })
+            .collect();
+        // SAFETY: each item has a message of its own, and keys of one length.
+        unsafe { (kernels.encrypt.many)(&mut items) };
+        let chains: Vec<[u8; 16]> = items.iter().map(|item| item.chain).collect();
+        (messages, chains)
+    };
+    let expected = run(&Kernels::available()[0]);
+    for kernels in Kernels::available() {
+        assert!(run(kernels) == expected, "{} encrypt {counts:?}", kernels.name());
+        for (at, message) in expected.0.iter().enumerate() {
+            let mut blocks = message.clone();
+            let mut chain = [at as u8; 16];
+            (kernels.decrypt.one)(&keys[if one_key { 0 } else { at }], &mut chain, blocks.as_chunks_mut().0);
+            assert!(blocks == messages[at] && chain == expected.1[at], "{} decrypt {} blocks", kernels.name(), blocks.len() / 16);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn hashes_are_the_plain_ones(counts in prop::collection::vec((0..6u8, 0..3u8), 0..40), seed: u64) {
+        check_hash::<Sha1>(&counts, seed >> 1);
+        check_hash::<Sha256>(&counts, seed >> 1);
+        check_hash::<Sha384>(&counts, seed >> 1);
+    }
+
+    #[test]
+    fn long_messages_hash_as_the_plain_ones(counts in prop::collection::vec((0..=255u8, 0..=255u8), 0..20), seed: u64) {
+        check_hash::<Sha1>(&counts, seed >> 1);
+        check_hash::<Sha256>(&counts, seed >> 1);
+        check_hash::<Sha384>(&counts, seed >> 1);
+    }
+
+    #[test]
+    fn cbc_is_the_plain_one(wide: bool, one_key: bool, counts in prop::collection::vec((0..70u8, 0..3u8), 0..70), seed: u64) {
+        check_cbc(if wide { 32 } else { 16 }, one_key, &counts, seed >> 1);
+    }
+
+    #[test]
+    fn stitched_is_hash_then_cipher(wide: bool, blocks in 0..300usize, seed: u64) {
+        let key = AesKey::new(&bytes(seed, if wide { 32 } else { 16 }));
+        let message = bytes(seed ^ 1, 64 * blocks);
+        let mut state = Sha1::INITIAL;
+        Sha1::compress(&mut state, &message);
+        let mut ciphertext = message.clone();
+        let first = Segment { start: ciphertext.as_mut_ptr(), blocks: 4 * blocks };
+        let mut items = [CbcItem { key: &key, chain: [9; 16], segments: [first, Segment::NONE] }];
+        // SAFETY: there is one message only.
+        unsafe { (Kernels::available()[0].encrypt.many)(&mut items) };
+        for kernels in Kernels::available() {
+            let Some(stitched) = kernels.stitched else { continue };
+            let mut data = message.clone();
+            let (mut chain, mut hashed) = ([9; 16], Sha1::INITIAL);
+            // SAFETY: the data has that many blocks.
+            unsafe { stitched(&key, &mut chain, &mut hashed, data.as_mut_ptr(), blocks) };
+            prop_assert!(data == ciphertext && chain == items[0].chain && hashed == state, "{}", kernels.name());
+        }
+    }
+
+    /// Whole tokens of all enctypes, keys and lengths in one batch: as the plain kernels make them one by one, opened by all kernels.
+    #[test]
+    fn batches_are_what_single_messages_are(messages in prop::collection::vec((0..4usize, 0..3u64, lens(), any::<bool>()), 1..50), seed: u64) {
+        let context = |enctype: usize, key: u64, role| {
+            let enctype = Enctype::ALL[enctype];
+            ContextKeys::new(enctype, &bytes(key, enctype.key_len()), role, true).expect("the enctype's length")
+        };
+        let initiators: Vec<ContextKeys> = (0..12).map(|at| context(at / 3, at as u64 % 3, Role::Initiator)).collect();
+        let acceptors: Vec<ContextKeys> = (0..12).map(|at| context(at / 3, at as u64 % 3, Role::Acceptor)).collect();
+        let at = |(enctype, key, _, _): &(usize, u64, usize, bool)| 3 * enctype + *key as usize;
+        let confounder = |at: usize| bytes(seed ^ at as u64, 16).try_into().expect("16");
+        let plain = &Kernels::available()[0];
+        let buffers: Vec<Vec<u8>> = messages
+            .iter()
+            .map(|message| bytes(seed, 32 + message.2 + initiators[at(message)].trailer_len()))
+            .collect();
+        let expected: Vec<Vec<u8>> = messages
+            .iter()
+            .zip(&buffers)
+            .enumerate()
+            .map(|(seq, (message, buffer))| {
+                let mut token = buffer.clone();
+                let mut jobs = [SealJob::new(&initiators[at(message)], seq as u64, confounder(seq), &mut token)];
+                seal_many_with(plain, &mut jobs);
+                assert_eq!(jobs[0].result, Ok(()));
+                token
+            })
+            .collect();
+        for kernels in Kernels::available() {
+            let mut tokens = buffers.clone();
+            let mut jobs: Vec<SealJob> = messages
+                .iter()
+                .zip(&mut tokens)
+                .enumerate()
+                .map(|(seq, (message, token))| SealJob::new(&initiators[at(message)], seq as u64, confounder(seq), token))
+                .collect();
+            seal_many_with(kernels, &mut jobs);
+            prop_assert!(jobs.iter().all(|job| job.result == Ok(())));
+            drop(jobs);
+            prop_assert!(tokens == expected, "{}", kernels.name());
+            // Some are damaged, and only those are refused.
+            for (token, message) in tokens.iter_mut().zip(&messages) {
+                if message.3 {
+                    let last = token.len() - 1 - message.2 / 2;
+                    token[last] ^= 0x10;
+                }
+            }
+            let mut jobs: Vec<OpenJob> =
+                messages.iter().zip(&mut tokens).map(|(message, token)| OpenJob::new(&acceptors[at(message)], token)).collect();
+            open_many_with(kernels, &mut jobs);
+            for (seq, (job, message)) in jobs.iter().zip(&messages).enumerate() {
+                if message.3 {
+                    prop_assert_eq!(&job.result, &Err(TokenError::Checksum));
+                } else {
+                    let opened = job.result.as_ref().expect("a good token");
+                    prop_assert_eq!(opened.seq, seq as u64);
+                    prop_assert!(job.token[opened.range.clone()] == buffers[seq][32..32 + message.2], "{}", kernels.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn mic_batches_are_what_single_ones_are(messages in prop::collection::vec((0..4usize, lens(), 0..5usize, any::<bool>()), 1..50)) {
+        let context = |enctype: usize, role| {
+            let enctype = Enctype::ALL[enctype];
+            ContextKeys::new(enctype, &bytes(7, enctype.key_len()), role, false).expect("the enctype's length")
+        };
+        let initiators: Vec<ContextKeys> = (0..4).map(|at| context(at, Role::Initiator)).collect();
+        let acceptors: Vec<ContextKeys> = (0..4).map(|at| context(at, Role::Acceptor)).collect();
+        let bodies: Vec<Vec<u8>> = messages.iter().map(|message| bytes(3, message.1)).collect();
+        let parts: Vec<Vec<&[u8]>> = bodies
+            .iter()
+            .zip(&messages)
+            .map(|(body, message)| body.chunks((body.len() / (message.2 + 1)).max(1)).collect())
+            .collect();
+        let plain = &Kernels::available()[0];
+        let expected: Vec<MicToken> = messages
+            .iter()
+            .zip(&bodies)
+            .map(|(message, body)| {
+                let parts = [body.as_slice()];
+                let mut jobs = [MicJob::new(&initiators[message.0], 5, &parts)];
+                mic_many_with(plain, &mut jobs);
+                jobs[0].token
+            })
+            .collect();
+        for kernels in Kernels::available() {
+            let mut jobs: Vec<MicJob> =
+                messages.iter().zip(&parts).map(|(message, parts)| MicJob::new(&initiators[message.0], 5, parts)).collect();
+            mic_many_with(kernels, &mut jobs);
+            let mut tokens: Vec<Vec<u8>> = jobs.iter().map(|job| job.token.to_vec()).collect();
+            prop_assert!(tokens.iter().zip(&expected).all(|(token, expected)| token == expected.as_bytes()), "{}", kernels.name());
+            for (token, message) in tokens.iter_mut().zip(&messages) {
+                token[20] ^= u8::from(message.3);
+            }
+            let mut jobs: Vec<VerifyJob> = messages
+                .iter()
+                .zip(&parts)
+                .zip(&tokens)
+                .map(|((message, parts), token)| VerifyJob::new(&acceptors[message.0], parts, token))
+                .collect();
+            verify_many_with(kernels, &mut jobs);
+            for (job, message) in jobs.iter().zip(&messages) {
+                prop_assert_eq!(job.result, if message.3 { Err(TokenError::Checksum) } else { Ok(5) });
+            }
+        }
+    }
+}
+
+#[test]
+fn the_last_set_is_the_best_one() {
+    let best = Kernels::best();
+    assert!(std::ptr::eq(best, Kernels::available().last().expect("there is the plain one")));
+    assert_eq!(Kernels::available()[0].name(), "plain");
+    assert!(best.describe().contains(best.encrypt.name));
+}
