@@ -33,13 +33,13 @@ impl<T, const N: usize> std::ops::Deref for Stack<T, N> {
 
     fn deref(&self) -> &[T] {
         // SAFETY: the first `len` are initialised.
-        unsafe { self.items[..self.len].assume_init_ref() }
+        unsafe { std::slice::from_raw_parts(self.items.as_ptr().cast(), self.len) }
     }
 }
 
 impl<T, const N: usize> std::ops::DerefMut for Stack<T, N> {
     fn deref_mut(&mut self) -> &mut [T] {
         // SAFETY: the first `len` are initialised.
-        unsafe { self.items[..self.len].assume_init_mut() }
+        unsafe { std::slice::from_raw_parts_mut(self.items.as_mut_ptr().cast(), self.len) }
     }
 }

@@ -36,8 +36,7 @@ unsafe fn wide<const ROUNDS: usize, const SAME: bool>(lanes: &mut CbcLanes<LANES
                 _mm256_load_si256(keys[round].as_ptr().cast::<__m256i>().add(vector))
             }
         };
-        let mut x: [__m256i; VECTORS] =
-            std::array::from_fn(|vector| _mm256_load_si256(lanes.chain.as_ptr().cast::<__m256i>().add(vector)));
+        let mut x: [__m256i; VECTORS] = std::array::from_fn(|vector| _mm256_load_si256(lanes.chain.as_ptr().cast::<__m256i>().add(vector)));
         for block in 0..blocks {
             for (vector, x) in x.iter_mut().enumerate() {
                 let low = _mm_loadu_si128(data[2 * vector].add(16 * block).cast());

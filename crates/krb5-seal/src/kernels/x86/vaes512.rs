@@ -14,10 +14,14 @@ pub(in crate::kernels) static DECRYPT: DecryptKernel = DecryptKernel { name: "VA
 const BLOCKS: usize = 32;
 const VECTORS: usize = BLOCKS / 4;
 
-static FORMS16: CbcForms<16> =
-    CbcForms { rounds10: [wide::<16, 4, 10, false>, wide::<16, 4, 10, true>], rounds14: [wide::<16, 4, 14, false>, wide::<16, 4, 14, true>] };
-static FORMS32: CbcForms<32> =
-    CbcForms { rounds10: [wide::<32, 8, 10, false>, wide::<32, 8, 10, true>], rounds14: [wide::<32, 8, 14, false>, wide::<32, 8, 14, true>] };
+static FORMS16: CbcForms<16> = CbcForms {
+    rounds10: [wide::<16, 4, 10, false>, wide::<16, 4, 10, true>],
+    rounds14: [wide::<16, 4, 14, false>, wide::<16, 4, 14, true>],
+};
+static FORMS32: CbcForms<32> = CbcForms {
+    rounds10: [wide::<32, 8, 10, false>, wide::<32, 8, 10, true>],
+    rounds14: [wide::<32, 8, 14, false>, wide::<32, 8, 14, true>],
+};
 
 unsafe fn encrypt(items: &mut [CbcItem]) {
     // SAFETY: the kernels are offered only where VAES, AVX-512F, AVX2 and AES-NI are; the rest is the caller's promise.

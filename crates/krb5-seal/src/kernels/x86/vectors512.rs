@@ -84,26 +84,8 @@ macro_rules! vector {
     };
 }
 
-vector!(
-    U32x16,
-    u32,
-    _mm512_set1_epi32(i32),
-    _mm512_add_epi32,
-    _mm512_ror_epi32,
-    _mm512_srl_epi32,
-    _mm512_ternarylogic_epi32,
-    load_block32
-);
-vector!(
-    U64x8,
-    u64,
-    _mm512_set1_epi64(i64),
-    _mm512_add_epi64,
-    _mm512_ror_epi64,
-    _mm512_srl_epi64,
-    _mm512_ternarylogic_epi64,
-    load_block64
-);
+vector!(U32x16, u32, _mm512_set1_epi32(i32), _mm512_add_epi32, _mm512_ror_epi32, _mm512_srl_epi32, _mm512_ternarylogic_epi32, load_block32);
+vector!(U64x8, u64, _mm512_set1_epi64(i64), _mm512_add_epi64, _mm512_ror_epi64, _mm512_srl_epi64, _mm512_ternarylogic_epi64, load_block64);
 
 /// Exchanges vectors' quarters: quarter `q` of result `r` is quarter `r` of argument `q`.
 ///
