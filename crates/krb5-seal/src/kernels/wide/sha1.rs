@@ -13,7 +13,10 @@ const K: [u32; 4] = [0x5a827999, 0x6ed9eba1, 0x8f1bbcdc, 0xca62c1d6];
 pub(in crate::kernels) unsafe fn compress<V: Vector<Word = u32>, const N: usize>(lanes: &mut HashLanes<u32, 5, N>, blocks: usize) {
     // SAFETY: the caller's promises; the state's rows are aligned to the vector, being rows of a table aligned to 64 bytes.
     unsafe {
-        let mut h: [V; 5] = std::array::from_fn(|word| V::load(lanes.state[word].as_ptr()));
+        let mut h = [V::splat(0); 5];
+        for word in 0..5 {
+            h[word] = V::load(lanes.state[word].as_ptr());
+        }
         for block in 0..blocks {
             let mut w = V::load_block(lanes.data.as_ptr(), 64 * block);
             let [mut a, mut b, mut c, mut d, mut e] = h;
@@ -57,8 +60,8 @@ pub(in crate::kernels) unsafe fn compress<V: Vector<Word = u32>, const N: usize>
             twenty!(parity, 60);
             h = [h[0].add(a), h[1].add(b), h[2].add(c), h[3].add(d), h[4].add(e)];
         }
-        for (row, word) in lanes.state.iter_mut().zip(h) {
-            word.store(row.as_mut_ptr());
+        for word in 0..5 {
+            h[word].store(lanes.state[word].as_mut_ptr());
         }
         for data in &mut lanes.data {
             *data = data.add(64 * blocks);

@@ -4,7 +4,7 @@ use super::Vector;
 use crate::kernels::lanes::HashLanes;
 
 macro_rules! compress {
-    ($name:ident, $word:ty, $rounds:expr, $block_len:expr, $k:expr, $big0:expr, $big1:expr, $small0:expr, $small1:expr) => {
+    ($name:ident, $word:ty, $rounds:expr, $block_len:expr, $k:expr, $big0:ident, $big1:ident, $small0:ident, $small1:ident) => {
         /// Compresses blocks of all lanes.
         ///
         /// # Safety
@@ -13,7 +13,10 @@ macro_rules! compress {
         pub(in crate::kernels) unsafe fn $name<V: Vector<Word = $word>, const N: usize>(lanes: &mut HashLanes<$word, 8, N>, blocks: usize) {
             // SAFETY: the caller's promises; the state's rows are aligned to the vector, being rows of a table aligned to 64 bytes.
             unsafe {
-                let mut h: [V; 8] = std::array::from_fn(|word| V::load(lanes.state[word].as_ptr()));
+                let mut h = [V::splat(0); 8];
+                for word in 0..8 {
+                    h[word] = V::load(lanes.state[word].as_ptr());
+                }
                 for block in 0..blocks {
                     let mut w = V::load_block(lanes.data.as_ptr(), $block_len * block);
                     let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut hh] = h;
@@ -55,10 +58,12 @@ macro_rules! compress {
                         t += 16;
                     }
                     let worked = [a, b, c, d, e, f, g, hh];
-                    h = std::array::from_fn(|word| h[word].add(worked[word]));
+                    for word in 0..8 {
+                        h[word] = h[word].add(worked[word]);
+                    }
                 }
-                for (row, word) in lanes.state.iter_mut().zip(h) {
-                    word.store(row.as_mut_ptr());
+                for word in 0..8 {
+                    h[word].store(lanes.state[word].as_mut_ptr());
                 }
                 for data in &mut lanes.data {
                     *data = data.add($block_len * blocks);
@@ -68,28 +73,35 @@ macro_rules! compress {
     };
 }
 
-compress!(
-    compress256,
-    u32,
-    64,
-    64,
-    K256,
-    |x: V| x.rotate::<2, 30>().xor3(x.rotate::<13, 19>(), x.rotate::<22, 10>()),
-    |x: V| x.rotate::<6, 26>().xor3(x.rotate::<11, 21>(), x.rotate::<25, 7>()),
-    |x: V| x.rotate::<7, 25>().xor3(x.rotate::<18, 14>(), x.shift_right::<3>()),
-    |x: V| x.rotate::<17, 15>().xor3(x.rotate::<19, 13>(), x.shift_right::<10>())
-);
-compress!(
-    compress512,
-    u64,
-    80,
-    128,
-    K512,
-    |x: V| x.rotate::<28, 36>().xor3(x.rotate::<34, 30>(), x.rotate::<39, 25>()),
-    |x: V| x.rotate::<14, 50>().xor3(x.rotate::<18, 46>(), x.rotate::<41, 23>()),
-    |x: V| x.rotate::<1, 63>().xor3(x.rotate::<8, 56>(), x.shift_right::<7>()),
-    |x: V| x.rotate::<19, 45>().xor3(x.rotate::<61, 3>(), x.shift_right::<6>())
-);
+/// A function of one word, made of two rotations and a third or a shift.
+macro_rules! sigma {
+    ($name:ident, $right0:literal, $left0:literal, $right1:literal, $left1:literal, rotate $right2:literal, $left2:literal) => {
+        #[inline(always)]
+        unsafe fn $name<V: Vector>(x: V) -> V {
+            // SAFETY: as the caller.
+            unsafe { x.rotate::<$right0, $left0>().xor3(x.rotate::<$right1, $left1>(), x.rotate::<$right2, $left2>()) }
+        }
+    };
+    ($name:ident, $right0:literal, $left0:literal, $right1:literal, $left1:literal, shift $bits:literal) => {
+        #[inline(always)]
+        unsafe fn $name<V: Vector>(x: V) -> V {
+            // SAFETY: as the caller.
+            unsafe { x.rotate::<$right0, $left0>().xor3(x.rotate::<$right1, $left1>(), x.shift_right::<$bits>()) }
+        }
+    };
+}
+
+sigma!(big0_256, 2, 30, 13, 19, rotate 22, 10);
+sigma!(big1_256, 6, 26, 11, 21, rotate 25, 7);
+sigma!(small0_256, 7, 25, 18, 14, shift 3);
+sigma!(small1_256, 17, 15, 19, 13, shift 10);
+sigma!(big0_512, 28, 36, 34, 30, rotate 39, 25);
+sigma!(big1_512, 14, 50, 18, 46, rotate 41, 23);
+sigma!(small0_512, 1, 63, 8, 56, shift 7);
+sigma!(small1_512, 19, 45, 61, 3, shift 6);
+
+compress!(compress256, u32, 64, 64, K256, big0_256, big1_256, small0_256, small1_256);
+compress!(compress512, u64, 80, 128, K512, big0_512, big1_512, small0_512, small1_512);
 
 /// The first bits of the fractional parts of the cube roots of the first primes (FIPS 180-4 section 4.2.2).
 pub(in crate::kernels) const K256: [u32; 64] = [

@@ -5,8 +5,10 @@ use std::arch::x86_64::*;
 use crate::kernels::wide::Vector;
 
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 pub(super) struct U32x8(__m256i);
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 pub(super) struct U64x4(__m256i);
 
 /// Every method's body is of AVX2's instructions.
@@ -84,8 +86,8 @@ macro_rules! vector {
 
             #[inline(always)]
             unsafe fn load_block(data: *const *const u8, offset: usize) -> [Self; 16] {
-                // SAFETY: as Vector says.
-                unsafe { $load_block(data, offset).map($name) }
+                // SAFETY: as Vector says; the type is a transparent cover of the other.
+                unsafe { std::mem::transmute::<[__m256i; 16], [$name; 16]>($load_block(data, offset)) }
             }
         }
     };
@@ -103,23 +105,28 @@ unsafe fn load_block32(data: *const *const u8, offset: usize) -> [__m256i; 16] {
         let mut words = [_mm256_setzero_si256(); 16];
         let swap = _mm256_broadcastsi128_si256(_mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203));
         for half in 0..2 {
-            let row = |lane: usize| {
-                let from = (*data.add(lane)).add(offset + 32 * half);
-                _mm256_shuffle_epi8(_mm256_loadu_si256(from.cast()), swap)
-            };
+            // Macros, not closures: those would not be inlined, and so be without AVX2.
+            macro_rules! row {
+                ($lane:expr) => {{
+                    let from = (*data.add($lane)).add(offset + 32 * half);
+                    _mm256_shuffle_epi8(_mm256_loadu_si256(from.cast()), swap)
+                }};
+            }
             // Four rows become four columns in each half of the vector.
-            let quad = |lane: usize| {
-                let (r0, r1, r2, r3) = (row(lane), row(lane + 1), row(lane + 2), row(lane + 3));
-                let (lo01, hi01) = (_mm256_unpacklo_epi32(r0, r1), _mm256_unpackhi_epi32(r0, r1));
-                let (lo23, hi23) = (_mm256_unpacklo_epi32(r2, r3), _mm256_unpackhi_epi32(r2, r3));
-                [
-                    _mm256_unpacklo_epi64(lo01, lo23),
-                    _mm256_unpackhi_epi64(lo01, lo23),
-                    _mm256_unpacklo_epi64(hi01, hi23),
-                    _mm256_unpackhi_epi64(hi01, hi23),
-                ]
-            };
-            let (low, high) = (quad(0), quad(4));
+            macro_rules! quad {
+                ($lane:expr) => {{
+                    let (r0, r1, r2, r3) = (row!($lane), row!($lane + 1), row!($lane + 2), row!($lane + 3));
+                    let (lo01, hi01) = (_mm256_unpacklo_epi32(r0, r1), _mm256_unpackhi_epi32(r0, r1));
+                    let (lo23, hi23) = (_mm256_unpacklo_epi32(r2, r3), _mm256_unpackhi_epi32(r2, r3));
+                    [
+                        _mm256_unpacklo_epi64(lo01, lo23),
+                        _mm256_unpackhi_epi64(lo01, lo23),
+                        _mm256_unpacklo_epi64(hi01, hi23),
+                        _mm256_unpackhi_epi64(hi01, hi23),
+                    ]
+                }};
+            }
+            let (low, high) = (quad!(0), quad!(4));
             for column in 0..4 {
                 words[8 * half + column] = _mm256_permute2x128_si256::<0x20>(low[column], high[column]);
                 words[8 * half + 4 + column] = _mm256_permute2x128_si256::<0x31>(low[column], high[column]);
@@ -138,11 +145,13 @@ unsafe fn load_block64(data: *const *const u8, offset: usize) -> [__m256i; 16] {
         let mut words = [_mm256_setzero_si256(); 16];
         let swap = _mm256_broadcastsi128_si256(_mm_set_epi64x(0x08090a0b0c0d0e0f, 0x0001020304050607));
         for quarter in 0..4 {
-            let row = |lane: usize| {
-                let from = (*data.add(lane)).add(offset + 32 * quarter);
-                _mm256_shuffle_epi8(_mm256_loadu_si256(from.cast()), swap)
-            };
-            let (r0, r1, r2, r3) = (row(0), row(1), row(2), row(3));
+            macro_rules! row {
+                ($lane:expr) => {{
+                    let from = (*data.add($lane)).add(offset + 32 * quarter);
+                    _mm256_shuffle_epi8(_mm256_loadu_si256(from.cast()), swap)
+                }};
+            }
+            let (r0, r1, r2, r3) = (row!(0), row!(1), row!(2), row!(3));
             let (even01, odd01) = (_mm256_unpacklo_epi64(r0, r1), _mm256_unpackhi_epi64(r0, r1));
             let (even23, odd23) = (_mm256_unpacklo_epi64(r2, r3), _mm256_unpackhi_epi64(r2, r3));
             words[4 * quarter] = _mm256_permute2x128_si256::<0x20>(even01, even23);

@@ -5,8 +5,10 @@ use std::arch::x86_64::*;
 use crate::kernels::wide::Vector;
 
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 pub(super) struct U32x16(__m512i);
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 pub(super) struct U64x8(__m512i);
 
 /// Every method's body is of AVX-512F's and BW's instructions.
@@ -77,8 +79,8 @@ macro_rules! vector {
 
             #[inline(always)]
             unsafe fn load_block(data: *const *const u8, offset: usize) -> [Self; 16] {
-                // SAFETY: as Vector says.
-                unsafe { $load_block(data, offset).map($name) }
+                // SAFETY: as Vector says; the type is a transparent cover of the other.
+                unsafe { std::mem::transmute::<[__m512i; 16], [$name; 16]>($load_block(data, offset)) }
             }
         }
     };
@@ -114,24 +116,31 @@ unsafe fn load_block32(data: *const *const u8, offset: usize) -> [__m512i; 16] {
     unsafe {
         let mut words = [_mm512_setzero_si512(); 16];
         let swap = _mm512_broadcast_i32x4(_mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203));
-        let row = |lane: usize| _mm512_shuffle_epi8(_mm512_loadu_si512((*data.add(lane)).add(offset).cast()), swap);
+        // Macros, not closures: those would not be inlined, and so be without AVX-512.
+        macro_rules! row {
+            ($lane:expr) => {
+                _mm512_shuffle_epi8(_mm512_loadu_si512((*data.add($lane)).add(offset).cast()), swap)
+            };
+        }
         // Four rows become four columns in each quarter of the vector.
-        let quad = |lane: usize| {
-            let (r0, r1, r2, r3) = (row(lane), row(lane + 1), row(lane + 2), row(lane + 3));
-            let (lo01, hi01) = (_mm512_unpacklo_epi32(r0, r1), _mm512_unpackhi_epi32(r0, r1));
-            let (lo23, hi23) = (_mm512_unpacklo_epi32(r2, r3), _mm512_unpackhi_epi32(r2, r3));
-            [
-                _mm512_unpacklo_epi64(lo01, lo23),
-                _mm512_unpackhi_epi64(lo01, lo23),
-                _mm512_unpacklo_epi64(hi01, hi23),
-                _mm512_unpackhi_epi64(hi01, hi23),
-            ]
-        };
-        let (q0, q1, q2, q3) = (quad(0), quad(4), quad(8), quad(12));
+        macro_rules! quad {
+            ($lane:expr) => {{
+                let (r0, r1, r2, r3) = (row!($lane), row!($lane + 1), row!($lane + 2), row!($lane + 3));
+                let (lo01, hi01) = (_mm512_unpacklo_epi32(r0, r1), _mm512_unpackhi_epi32(r0, r1));
+                let (lo23, hi23) = (_mm512_unpacklo_epi32(r2, r3), _mm512_unpackhi_epi32(r2, r3));
+                [
+                    _mm512_unpacklo_epi64(lo01, lo23),
+                    _mm512_unpackhi_epi64(lo01, lo23),
+                    _mm512_unpacklo_epi64(hi01, hi23),
+                    _mm512_unpackhi_epi64(hi01, hi23),
+                ]
+            }};
+        }
+        let (q0, q1, q2, q3) = (quad!(0), quad!(4), quad!(8), quad!(12));
         for column in 0..4 {
             let turned = turn_quarters(q0[column], q1[column], q2[column], q3[column]);
-            for (quarter, turned) in turned.into_iter().enumerate() {
-                words[4 * quarter + column] = turned;
+            for quarter in 0..4 {
+                words[4 * quarter + column] = turned[quarter];
             }
         }
         words
@@ -147,15 +156,19 @@ unsafe fn load_block64(data: *const *const u8, offset: usize) -> [__m512i; 16] {
         let mut words = [_mm512_setzero_si512(); 16];
         let swap = _mm512_broadcast_i32x4(_mm_set_epi64x(0x08090a0b0c0d0e0f, 0x0001020304050607));
         for half in 0..2 {
-            let row = |lane: usize| {
-                let from = (*data.add(lane)).add(offset + 64 * half);
-                _mm512_shuffle_epi8(_mm512_loadu_si512(from.cast()), swap)
-            };
-            let pair = |lane: usize| {
-                let (r0, r1) = (row(lane), row(lane + 1));
-                (_mm512_unpacklo_epi64(r0, r1), _mm512_unpackhi_epi64(r0, r1))
-            };
-            let (p0, p1, p2, p3) = (pair(0), pair(2), pair(4), pair(6));
+            macro_rules! row {
+                ($lane:expr) => {{
+                    let from = (*data.add($lane)).add(offset + 64 * half);
+                    _mm512_shuffle_epi8(_mm512_loadu_si512(from.cast()), swap)
+                }};
+            }
+            macro_rules! pair {
+                ($lane:expr) => {{
+                    let (r0, r1) = (row!($lane), row!($lane + 1));
+                    (_mm512_unpacklo_epi64(r0, r1), _mm512_unpackhi_epi64(r0, r1))
+                }};
+            }
+            let (p0, p1, p2, p3) = (pair!(0), pair!(2), pair!(4), pair!(6));
             let even = turn_quarters(p0.0, p1.0, p2.0, p3.0);
             let odd = turn_quarters(p0.1, p1.1, p2.1, p3.1);
             for quarter in 0..4 {
