@@ -5,6 +5,7 @@ mod data;
 mod delegated;
 mod flavours;
 mod garbage;
+mod hostile;
 mod machine;
 mod namespace;
 mod patience;
