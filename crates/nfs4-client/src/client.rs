@@ -15,8 +15,11 @@ use vouch_nfs4::{ClientId, SlotId, cb};
 use vouch_oncrpc::RecordReader;
 use vouch_xdr::Writer;
 
+use crate::gss::wants_renewal;
 use crate::handshake::bind;
-use crate::{BackChannel, CallKind, CallbackHandler, Compound, Core, Error, Handshake, Identity, NoCallbacks, Protection, Reply};
+use crate::{BackChannel, CallKind, CallbackHandler, Compound, Core, Error, Handshake, Identity, NoCallbacks, Protection, Renewal, Reply};
+
+mod resend;
 
 /// How a client reaches its server.
 pub struct Config {
@@ -30,6 +33,8 @@ pub struct Config {
     pub identity: Identity,
     /// What secures its calls.
     pub protection: Box<dyn Protection>,
+    /// What makes the protection anew, when the server has forgotten its context.
+    pub renewal: Option<Renewal>,
     /// What answers callbacks.
     pub callbacks: Box<dyn CallbackHandler>,
     /// How long a lost connection is tried to be made anew.
@@ -48,6 +53,7 @@ impl Config {
             connections: 1,
             identity,
             protection: Box::new(protection),
+            renewal: None,
             callbacks: Box::new(NoCallbacks),
             reconnect: Duration::from_secs(10),
             record_len_max,
@@ -67,6 +73,7 @@ pub(crate) struct Shared {
     slot_free: Notify,
     address: SocketAddr,
     minor: u32,
+    renewal: Option<Renewal>,
     reconnect: Duration,
     record_len_max: usize,
     pub(crate) owners: std::sync::atomic::AtomicU64,
@@ -79,6 +86,9 @@ struct State {
     back: BackChannel,
     callbacks: Box<dyn CallbackHandler>,
     pending: HashMap<u64, Pending>,
+    /// Calls that the server denied for want of a context, and whether one is being made.
+    denied: Vec<u64>,
+    renewing: bool,
     connections: Vec<Connection>,
     next_token: u64,
     closed: bool,
@@ -104,8 +114,11 @@ enum Line {
 
 struct Pending {
     connection: usize,
+    kind: CallKind,
     operations: Vec<u8>,
     count: u32,
+    /// How often it was denied for want of a context.
+    denials: u8,
     reply: oneshot::Sender<Result<Reply, Error>>,
 }
 
@@ -121,6 +134,8 @@ impl Client {
             back,
             callbacks: config.callbacks,
             pending: HashMap::new(),
+            denied: Vec::new(),
+            renewing: false,
             connections: Vec::new(),
             next_token: 0,
             closed: false,
@@ -130,6 +145,7 @@ impl Client {
             slot_free: Notify::new(),
             address: config.address,
             minor: config.minor,
+            renewal: config.renewal,
             reconnect: config.reconnect,
             record_len_max: config.record_len_max,
             owners: 0.into(),
@@ -173,7 +189,12 @@ impl Client {
         stream.set_nodelay(true)?;
         let lost = self.shared.state.lock().core.clear_session();
         self.shared.fail(lost);
-        self.introduce(&mut stream).await?;
+        let introduced = self.introduce(&mut stream).await;
+        if !self.shared.renewed_for(&introduced).await {
+            introduced?;
+        } else {
+            self.introduce(&mut stream).await?;
+        }
         self.start(stream);
         Ok(())
     }
@@ -286,7 +307,7 @@ impl Shared {
         call.raw(out, &operations, count);
         state.core.end(call, out)?;
         let (reply, receiver) = oneshot::channel();
-        state.pending.insert(token, Pending { connection: at, operations, count, reply });
+        state.pending.insert(token, Pending { connection: at, kind, operations, count, denials: 0, reply });
         state.connections[at].wake.notify_one();
         Ok(Some(receiver))
     }
@@ -345,8 +366,8 @@ impl Shared {
         Ok(stream)
     }
 
-    /// Takes what came on a connection: replies and callbacks.
-    fn take(&self, at: usize, reader: &mut RecordReader, mut input: &[u8], scratch: &mut Vec<u8>) -> Result<(), Error> {
+    /// Takes what came on a connection: replies and callbacks. True if a new context is to be made.
+    fn take(&self, at: usize, reader: &mut RecordReader, mut input: &[u8], scratch: &mut Vec<u8>) -> Result<bool, Error> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         while let Some(record) = reader.next(&mut input)? {
@@ -365,61 +386,31 @@ impl Shared {
                 continue;
             }
             if let Some(completion) = state.core.reply(&record, scratch)? {
-                if let Some(pending) = state.pending.remove(&completion.token) {
-                    let _ = pending.reply.send(completion.outcome.map(|body| Reply::of(&body)));
+                let token = completion.token;
+                match (&completion.outcome, state.pending.get_mut(&token)) {
+                    (Err(Error::Denied(stat)), Some(pending))
+                        if wants_renewal(*stat) && self.renewal.is_some() && pending.denials < DENIALS_MAX =>
+                    {
+                        pending.denials += 1;
+                        state.denied.push(token);
+                    }
+                    _ => {
+                        if let Some(pending) = state.pending.remove(&token) {
+                            let _ = pending.reply.send(completion.outcome.map(|body| Reply::of(&body)));
+                        }
+                    }
                 }
                 self.slot_free.notify_one();
             }
         }
-        Ok(())
-    }
-
-    /// Uses a connection that is new, and sends again what was in flight on it.
-    fn resume(&self, at: usize) {
-        let mut state = self.state.lock();
-        state.connections[at].line = Line::Up;
-        state.connections[at].out.truncate(0);
-        state.resend(at, at);
-        self.slot_free.notify_waiters();
-    }
-
-    /// Gives a connection up: its calls go on over another, or fail if there is none.
-    fn give_up(&self, at: usize) {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        state.connections[at].line = Line::Gone;
-        match state.connections.iter().position(|connection| connection.line != Line::Gone) {
-            Some(other) if state.connections[other].line == Line::Up => state.resend(at, other),
-            // They are sent when that one is there again.
-            Some(other) => state.pending.values_mut().filter(|p| p.connection == at).for_each(|p| p.connection = other),
-            None => state.pending.clear(),
-        }
-        self.slot_free.notify_waiters();
+        let renew = !state.denied.is_empty() && !state.renewing;
+        state.renewing |= renew;
+        Ok(renew)
     }
 }
 
-impl State {
-    /// Sends again over `to` what was in flight over `from`.
-    fn resend(&mut self, from: usize, to: usize) {
-        let out = &mut self.connections[to].out;
-        let core = &mut self.core;
-        self.pending.retain(|&token, pending| {
-            if pending.connection != from {
-                return true;
-            }
-            pending.connection = to;
-            match core.begin_again(token, out) {
-                Ok(Some(mut call)) => {
-                    call.raw(out, &pending.operations, pending.count);
-                    core.end(call, out).is_ok()
-                }
-                // Its caller is told that it is lost.
-                _ => false,
-            }
-        });
-        self.connections[to].wake.notify_one();
-    }
-}
+/// How often a call may be denied for want of a context.
+const DENIALS_MAX: u8 = 3;
 
 /// A connection's life: send, receive, connect again.
 async fn run(shared: std::sync::Weak<Shared>, at: usize, mut stream: TcpStream, wake: Arc<Notify>) {
@@ -436,6 +427,7 @@ async fn run(shared: std::sync::Weak<Shared>, at: usize, mut stream: TcpStream, 
                     Ok(stream) => return Some(stream),
                     // The session is gone: whoever calls finds out and renews it.
                     Err(Error::Refused { .. }) => return None,
+                    denied if strong.renewed_for(&denied).await => {}
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 }
             }
@@ -464,7 +456,9 @@ async fn carry(shared: &std::sync::Weak<Shared>, at: usize, stream: &mut TcpStre
             if n == 0 {
                 return Err::<(), Error>(Error::Lost);
             }
-            strong.take(at, &mut reader, &bytes[..n], &mut scratch)?;
+            if strong.take(at, &mut reader, &bytes[..n], &mut scratch)? {
+                tokio::spawn(async move { strong.go_on().await });
+            }
         }
     };
     let send = async {

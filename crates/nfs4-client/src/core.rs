@@ -221,6 +221,11 @@ impl Core {
         Ok(Some(Completion { token: flight.token, outcome }))
     }
 
+    /// Secures calls by another context from now on. Replies to calls that went before can't be opened any more: hand it in when they have come, or are lost.
+    pub fn set_protection(&mut self, protection: Box<dyn Protection>) {
+        self.protection = protection;
+    }
+
     /// Uses no slot above `target` (CB_RECALL_SLOT).
     pub fn set_target_slot(&mut self, target: SlotId) {
         self.slots.set_target(target);

@@ -1,0 +1,168 @@
+//! RPCSEC_GSS as a protection of calls: krb5, krb5i and krb5p. What a context is made by is behind [`Initiator`].
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use vouch_nfs4::{PROGRAM, VERSION};
+use vouch_oncrpc::{AuthStat, OpaqueAuth, RecordReader, begin_record, end_record};
+use vouch_rpcsec_gss::{ClientContext, GssSeq, InitError, Initiated, Initiation, Initiator, OpenError, Service};
+use vouch_xdr::Writer;
+
+use crate::{CallTag, Protection, ProtectionError};
+
+/// Makes a protection anew when the server has forgotten its context. May sleep.
+pub type Renewal = Arc<dyn Fn() -> Result<Box<dyn Protection>, Box<dyn std::error::Error + Send + Sync>> + Send + Sync>;
+
+/// Whether a server that denies a call in this way wants a new context (RFC 2203, section 5.3.3.3).
+pub(crate) fn wants_renewal(stat: AuthStat) -> bool {
+    matches!(stat, AuthStat::RPCSEC_GSS_CRED_PROBLEM | AuthStat::RPCSEC_GSS_CTX_PROBLEM)
+}
+
+/// Calls under one context.
+pub struct GssProtection {
+    context: ClientContext,
+    random: Box<Random>,
+}
+
+/// Random bytes of the system, some hundred confounders at a time.
+struct Random {
+    bytes: [u8; 4096],
+    used: usize,
+}
+
+/// Why there is no context.
+#[derive(Debug, thiserror::Error)]
+pub enum GssError<E> {
+    /// The mechanism, or the server.
+    #[error(transparent)]
+    Init(#[from] InitError<E>),
+    /// The network.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// The server's stream can't be cut into records.
+    #[error("the server's stream can't be read: {0}")]
+    Stream(#[from] vouch_oncrpc::RecordError),
+}
+
+/// Makes a context with an NFS server, over a connection of its own: contexts are not a connection's. Blocks, for half a minute at most where the server is silent.
+///
+/// # Errors
+/// Without a ticket, or if the server does not take it or can't prove itself.
+pub fn establish<I: Initiator>(address: SocketAddr, initiator: I, service: Service) -> Result<GssProtection, GssError<I::Error>> {
+    let mut initiation = Initiation::begin(initiator, service)?;
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut reader = RecordReader::new(REPLY_LEN_MAX);
+    for xid in 1.. {
+        let mut w = Writer::new();
+        let start = begin_record(&mut w);
+        initiation.call(xid, PROGRAM, VERSION, &mut w);
+        end_record(w.bytes_mut(), start, 0);
+        stream.write_all(w.as_bytes())?;
+        let record = record(&mut stream, &mut reader)?;
+        initiation = match initiation.reply(xid, &record)? {
+            Initiated::Again(again) => again,
+            Initiated::Done(context) => return Ok(GssProtection::new(context)),
+        };
+    }
+    unreachable!("the numbers of exchanges do not end")
+}
+
+fn record<E>(stream: &mut TcpStream, reader: &mut RecordReader) -> Result<Vec<u8>, GssError<E>> {
+    let mut bytes = [0; 4096];
+    loop {
+        let n = stream.read(&mut bytes)?;
+        if n == 0 {
+            return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());
+        }
+        if let Some(record) = reader.next(&mut &bytes[..n])? {
+            return Ok(record.into_owned());
+        }
+    }
+}
+
+impl GssProtection {
+    /// By a context that is complete.
+    pub fn new(context: ClientContext) -> Self {
+        Self { context, random: Box::new(Random { bytes: [0; 4096], used: 4096 }) }
+    }
+
+    /// The context.
+    pub const fn context(&self) -> &ClientContext {
+        &self.context
+    }
+
+    /// The record of the call that ends the context at the server.
+    ///
+    /// # Errors
+    /// When all its numbers are used up.
+    pub fn destroy(&mut self, xid: u32) -> Result<Vec<u8>, ProtectionError> {
+        let mut w = Writer::new();
+        let start = begin_record(&mut w);
+        let header_start = w.len();
+        [xid, 0, vouch_oncrpc::RPC_VERSION, PROGRAM, VERSION, 0].into_iter().for_each(|word| w.u32(word));
+        self.context.destroy(&mut w, header_start)?;
+        end_record(w.bytes_mut(), start, 0);
+        Ok(w.into_bytes())
+    }
+}
+
+impl Random {
+    fn confounder(&mut self) -> Result<[u8; 16], ProtectionError> {
+        if self.used == self.bytes.len() {
+            getrandom::fill(&mut self.bytes).map_err(|_| ProtectionError::NoContext)?;
+            self.used = 0;
+        }
+        let given: &mut [u8; 16] = self.bytes[self.used..].first_chunk_mut().expect("it is used in whole chunks");
+        self.used += given.len();
+        Ok(std::mem::take(given))
+    }
+}
+
+impl Protection for GssProtection {
+    fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<CallTag, ProtectionError> {
+        Ok(CallTag(self.context.begin(w, header_start)?.0.into()))
+    }
+
+    fn end(&mut self, tag: CallTag, w: &mut Writer, body_start: usize) -> Result<(), ProtectionError> {
+        let confounder = match self.context.service() {
+            Service::Privacy => self.random.confounder()?,
+            Service::None | Service::Integrity => [0; 16],
+        };
+        Ok(self.context.end(seq(tag), w, body_start, confounder)?)
+    }
+
+    fn open<'a>(
+        &mut self,
+        tag: CallTag,
+        verifier: OpaqueAuth<'_>,
+        body: &'a [u8],
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], ProtectionError> {
+        self.context.verify(seq(tag), verifier)?;
+        Ok(self.context.open(seq(tag), body, scratch)?)
+    }
+}
+
+impl From<OpenError> for ProtectionError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Verifier => Self::Verifier,
+            OpenError::Body => Self::Body,
+            OpenError::UsedUp => Self::NoContext,
+        }
+    }
+}
+
+fn seq(tag: CallTag) -> GssSeq {
+    GssSeq(u32::try_from(tag.0).expect("tags are the numbers that were given out"))
+}
+
+/// How long a silent server is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest reply to a call that makes a context.
+const REPLY_LEN_MAX: usize = 256 * 1024;
