@@ -165,6 +165,7 @@ impl World {
             flavour,
             body: Buffer::from(body),
             reply: vec![0; HEAD_LEN],
+            reply_tail_len: 0,
             spans_allowed: true,
         };
         let mut compound = self.server.begin(request, self.now());

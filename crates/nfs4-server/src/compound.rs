@@ -97,6 +97,7 @@ impl Compound {
             index: 0,
             result_at: start,
             end_max: start + server.config().limits.message_len_max as usize,
+            tail_len: request.reply_tail_len,
             end_status: Status::RESOURCE,
             tells: false,
             bytes_read: 0,

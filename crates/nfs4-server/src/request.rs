@@ -21,6 +21,8 @@ pub struct Request {
     pub body: Bytes,
     /// Results are appended here: the driver has put its own headers there already.
     pub reply: Vec<u8>,
+    /// Bytes that will follow the results when they are wrapped: they count toward the limits that the client set.
+    pub reply_tail_len: usize,
     /// Whether READ may answer with spans of files.
     pub spans_allowed: bool,
 }

@@ -52,7 +52,8 @@ pub(crate) fn sequence(walk: &mut Walk<'_>, opening: &Opening<'_>) -> Result<Seq
         Sequenced::New(turn) => {
             write(walk, turn.ok);
             // The buffer begins with the record mark, which is no part of the message.
-            let limit = |len: u32| RECORD_MARK_LEN + len as usize;
+            let tail_len = walk.core.tail_len;
+            let limit = |len: u32| (RECORD_MARK_LEN + len as usize).saturating_sub(tail_len);
             let whole = limit(turn.response_len_max);
             let kept = limit(turn.response_cached_len_max);
             (walk.core.end_max, walk.core.end_status) = match turn.cache_this && kept < whole {

@@ -84,6 +84,8 @@ pub(crate) struct Core {
     pub(crate) result_at: usize,
     /// Most bytes that the results may have, counted from the start of the buffer.
     pub(crate) end_max: usize,
+    /// Bytes that will follow the results on the wire.
+    pub(crate) tail_len: usize,
     /// What is answered when they would have more.
     pub(crate) end_status: Status,
     /// The reply tells of something that a recovery record may be needed for: of what was granted or done, now or when the call came first.

@@ -137,6 +137,7 @@ impl Net {
             flavour: Flavour::Sys,
             body: Buffer::copy_from_slice(body),
             reply: vec![0; HEAD_LEN],
+            reply_tail_len: 0,
             spans_allowed: false,
         };
         let mut compound = self.server.begin(request, self.now());

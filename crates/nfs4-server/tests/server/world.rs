@@ -162,6 +162,7 @@ impl World {
             flavour,
             body: Buffer::from(body),
             reply: vec![0; 28],
+            reply_tail_len: 0,
             spans_allowed: false,
         };
         let mut compound = self.server.begin(request, self.now());

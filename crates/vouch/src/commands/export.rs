@@ -87,6 +87,9 @@ pub(crate) struct Args {
     /// What is done with Kerberos principals that have no account here.
     #[arg(long, value_name = "HOW", default_value = "refuse")]
     unknown_principals: Unknown,
+    /// Keytab with the keys of nfs/HOST, for sec=krb5, krb5i and krb5p; the default is KRB5_KTNAME, else the system's.
+    #[arg(long, value_name = "FILE")]
+    keytab: Option<PathBuf>,
     /// Most connections at once.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max)]
     connections_max: usize,
@@ -139,6 +142,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         groups: args.groups,
         principal_map: args.principal_map,
         unknown_principals: args.unknown_principals,
+        keytab: args.keytab,
         limits: Limits {
             connections_max: args.connections_max,
             connections_per_address_max: args.connections_per_address_max,

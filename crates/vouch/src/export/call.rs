@@ -5,18 +5,29 @@ use std::sync::Arc;
 use bytes::Bytes;
 use vouch_nfs4_server::{Connection, Flavour, Principal, Request};
 use vouch_oncrpc::{Accepted, AuthStat, AuthSys, Call, CallError, Denied, Flavor, OpaqueAuth, Reply, ReplyBody, begin_record};
+use vouch_rpcsec_gss::{Envelope, GssCall, InitCall, ServerContext, Service, Verdict};
 use vouch_xdr::{Reader, Writer, Xdr as _};
+
+use super::gss::Protected;
 
 /// What a record is.
 pub(super) enum Incoming {
-    /// A COMPOUND.
-    Compound(Request),
+    /// A COMPOUND, and what is to be around the results.
+    Compound(Request, Option<Envelope>),
     /// Something that is answered with these bytes, record mark included.
     Answer(Vec<u8>),
+    /// Something that is answered with these bytes, behind room for the record mark, once they are sealed.
+    Sealed(Vec<u8>, Envelope),
+    /// Likewise; and the context has ended.
+    Destroyed(Vec<u8>, Envelope, Arc<ServerContext>),
+    /// A context is to be made.
+    Init(InitCall),
     /// A reply to a callback with this transaction id.
     CallbackReply(u32, Bytes),
     /// Nothing that can be answered: the connection is to be closed.
     Broken,
+    /// A call that must not be answered (RFC 2203, section 5.3.3.1): the connection is to be closed, so that a client that waits sends it again.
+    Dropped,
 }
 
 /// The credential that came last on a connection, already understood: clients send the same one again and again.
@@ -35,19 +46,8 @@ pub(super) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastC
         Err(error) => return error.reply().map_or(Incoming::Broken, |answer| Incoming::Answer(encode(&answer, reply))),
     };
     let xid = call.xid;
-    let answer = |outcome, reply| Incoming::Answer(encode(&Reply::accepted(xid, outcome), reply));
-    if call.program != PROGRAM {
-        return answer(Accepted::ProgUnavail, reply);
-    }
-    if call.version != VERSION {
-        return answer(Accepted::ProgMismatch { low: VERSION, high: VERSION }, reply);
-    }
-    // RFC 8881, section 16.1.1: NULL does nothing and asks for no credential.
-    if call.procedure == 0 {
-        return answer(Accepted::Success(&[]), reply);
-    }
-    if call.procedure != COMPOUND {
-        return answer(Accepted::ProcUnavail, reply);
+    if let Some(outcome) = other_than_compound(&call) {
+        return Incoming::Answer(encode(&Reply::accepted(xid, outcome), reply));
     }
     let (principal, flavour) = match authenticate(&call.cred, &call.verf, last) {
         Ok(who) => who,
@@ -55,15 +55,77 @@ pub(super) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastC
     };
     let body = record.slice(record.len() - call.args.len()..);
     let reply = encode(&Reply::accepted(xid, Accepted::Success(&[])), reply);
-    Incoming::Compound(Request {
+    let spans_allowed = flavour.plain_data();
+    Incoming::Compound(
+        Request { connection: connection.clone(), xid, principal, flavour, body, reply, reply_tail_len: 0, spans_allowed },
+        None,
+    )
+}
+
+/// Takes a call under RPCSEC_GSS that was looked at.
+pub(super) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<Connection>, reply: Vec<u8>) -> Incoming {
+    let denied = |xid, stat, reply| Incoming::Answer(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply));
+    let (gss, verdict) = match what {
+        Protected::Call(gss, verdict) => (gss, verdict),
+        Protected::Init(init) => return Incoming::Init(init),
+        Protected::Garbage(xid) => return Incoming::Answer(encode(&Reply::accepted(xid, Accepted::GarbageArgs), reply)),
+        Protected::Refused(xid, stat) => return denied(xid, stat, reply),
+    };
+    let args = match verdict {
+        Verdict::Genuine(args) => args,
+        Verdict::Refused(stat) => return denied(gss.xid(), stat, reply),
+        Verdict::Dropped => return Incoming::Dropped,
+        Verdict::Garbage => {
+            let (bytes, envelope) = sealed(&gss, Accepted::GarbageArgs, reply);
+            return Incoming::Sealed(bytes, envelope);
+        }
+    };
+    if gss.is_destroy() {
+        let (bytes, envelope) = sealed(&gss, Accepted::Success(&[]), reply);
+        return Incoming::Destroyed(bytes, envelope, gss.context().clone());
+    }
+    let Ok(call) = Call::decode(record) else { return Incoming::Broken };
+    let outcome = other_than_compound(&call);
+    let (reply, envelope) = sealed(&gss, outcome.unwrap_or(Accepted::Success(&[])), reply);
+    if outcome.is_some() {
+        return Incoming::Sealed(reply, envelope);
+    }
+    let flavour = match gss.service() {
+        Service::None => Flavour::Krb5,
+        Service::Integrity => Flavour::Krb5i,
+        Service::Privacy => Flavour::Krb5p,
+    };
+    let request = Request {
         connection: connection.clone(),
-        xid,
-        principal,
+        xid: call.xid,
+        principal: Principal::Gss { name: gss.context().principal().clone() },
         flavour,
-        body,
+        body: record.slice(args),
         reply,
+        reply_tail_len: envelope.tail_len(),
         spans_allowed: flavour.plain_data(),
-    })
+    };
+    Incoming::Compound(request, Some(envelope))
+}
+
+/// The head of a reply that is to be sealed, behind room for the record mark.
+fn sealed(call: &GssCall, outcome: Accepted<'_>, buffer: Vec<u8>) -> (Vec<u8>, Envelope) {
+    let mut w = Writer::append_to(buffer);
+    begin_record(&mut w);
+    let envelope = Envelope::begin(call, outcome, &mut w);
+    (w.into_bytes(), envelope)
+}
+
+/// What is said to a call that is no COMPOUND of ours.
+fn other_than_compound(call: &Call<'_>) -> Option<Accepted<'static>> {
+    match (call.program, call.version, call.procedure) {
+        (PROGRAM, VERSION, COMPOUND) => None,
+        // RFC 8881, section 16.1.1: NULL does nothing and asks for no credential.
+        (PROGRAM, VERSION, 0) => Some(Accepted::Success(&[])),
+        (PROGRAM, VERSION, _) => Some(Accepted::ProcUnavail),
+        (PROGRAM, ..) => Some(Accepted::ProgMismatch { low: VERSION, high: VERSION }),
+        _ => Some(Accepted::ProgUnavail),
+    }
 }
 
 /// A call for us on a connection that we made to call a client: there is no program here.

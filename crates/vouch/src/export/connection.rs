@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use vouch_nfs4_server::CallbackId;
 
 use super::clock;
+use super::gss;
 use super::inbox::{Inbox, Message};
 use super::limits::{CALLBACKS_OUTSTANDING_MAX, OUTPUT_BYTES_MAX, OUTPUT_REPLIES_MAX, OUTPUT_SPANS_MAX, WAITING_PER_CONNECTION_MAX};
 use super::output::{Outgoing, Output};
@@ -39,6 +40,8 @@ pub(super) struct Connection {
     paused: AtomicBool,
     /// Nothing can be sent any more.
     failed: AtomicBool,
+    /// The last reply that was sealed was a long one.
+    long_replies: AtomicBool,
     /// Since when the socket takes nothing, by the monotonic clock; 0 if it does.
     full_since_ms: AtomicU64,
     sent_len: AtomicU64,
@@ -64,6 +67,7 @@ impl Connection {
             waiting: AtomicUsize::new(0),
             paused: AtomicBool::new(false),
             failed: AtomicBool::new(false),
+            long_replies: AtomicBool::new(false),
             full_since_ms: AtomicU64::new(0),
             sent_len: AtomicU64::new(0),
             callbacks: Mutex::default(),
@@ -86,12 +90,34 @@ impl Connection {
         self.engine.peer()
     }
 
+    /// Whether the last reply that was sealed was a long one.
+    pub(super) fn long_replies(&self) -> bool {
+        self.long_replies.load(Ordering::Relaxed)
+    }
+
+    /// Notes how long replies are.
+    pub(super) fn set_long_replies(&self, long: bool) {
+        self.long_replies.store(long, Ordering::Relaxed);
+    }
+
+    /// Seals a reply if it must be, and sends it.
+    pub(super) fn send_reply(&self, mut reply: Outgoing) {
+        gss::seal_all([&mut reply]);
+        self.send([reply], |_| {});
+    }
+
     /// Queues records and sends what the socket takes, from whatever thread. What it does not take leaves when the worker hears of room. Buffers of what has left go to
     /// `done`. After a failure nothing is kept: the worker closes.
     pub(super) fn send(&self, records: impl IntoIterator<Item = Outgoing>, done: impl FnMut(Vec<u8>)) {
         let mut output = self.output.lock();
         let was_empty = output.is_empty();
-        records.into_iter().for_each(|record| output.push(record));
+        for record in records {
+            match record.is_ready() {
+                true => output.push(record),
+                // RFC 2203, section 5.3.3.4.4: a reply that can't be wrapped is not sent; the client comes back over another connection.
+                false => self.failed.store(true, Ordering::Release),
+            }
+        }
         // What waits already waits for the socket; a try would only cost a system call.
         if was_empty || self.full_since_ms.load(Ordering::Relaxed) == 0 {
             self.flush(&mut output, done);

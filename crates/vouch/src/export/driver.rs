@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use parking_lot::Mutex;
 use vouch_nfs4_server::{CallbackId, CallbackTo, Compound, ConnectionId, Effect, Job, JobProgress, Progress, Reply, Server, Unreachable};
 use vouch_oncrpc::record_mark;
+use vouch_rpcsec_gss::Envelope;
 use vouch_vfs::Patience;
 
 use super::clock;
 use super::connection::Connection;
 use super::dial::Diallers;
+use super::gss::Gss;
 use super::hosts::Hosts;
 use super::inbox::{Inbox, QueuedCallback};
 use super::limits::{Limits, WAITING_COPY_LEN_MAX};
@@ -35,6 +37,8 @@ pub(super) struct Driver {
     /// Connections of each worker, to deal new ones out evenly.
     pub(super) open: Vec<AtomicUsize>,
     pub(super) traffic: Traffic,
+    /// Kerberos, if there is a keytab.
+    pub(super) gss: Option<Arc<Gss>>,
     /// What is exported, for those who ask.
     pub(super) exports: Mutex<Vec<ExportStatus>>,
     pub(super) hosts: Arc<Hosts>,
@@ -45,7 +49,7 @@ pub(super) struct Driver {
 
 impl Driver {
     /// Runs a call that would have to wait where it may, and sends its reply from there.
-    pub(super) fn run_waiting(self: &Arc<Self>, connection: Arc<Connection>, mut compound: Compound) {
+    pub(super) fn run_waiting(self: &Arc<Self>, connection: Arc<Connection>, mut compound: Compound, envelope: Option<Envelope>) {
         let kept = self.carry_now(compound.take_effects());
         compound.copy_body(WAITING_COPY_LEN_MAX);
         connection.begin_waiting();
@@ -61,23 +65,24 @@ impl Driver {
                 effects.extend(driver.carry_now(compound.take_effects()));
             };
             effects.extend(compound.take_effects());
-            if let Some(outgoing) = driver.carry(effects, &connection, reply, compound.waits_for_records()) {
-                connection.send([outgoing], |_| {});
+            if let Some(outgoing) = driver.carry(effects, &connection, reply, compound.waits_for_records(), envelope) {
+                connection.send_reply(outgoing);
             }
             connection.end_waiting();
         });
     }
 
     /// Carries out the effects of a finished call. The reply is given back if it may leave now; else it leaves when what it depends on is durable. `waits`: it depends
-    /// on all records that are on their way, whoever's call they came with.
+    /// on all records that are on their way, whoever's call they came with. `envelope` is what is to be around its results.
     pub(super) fn carry(
         self: &Arc<Self>,
         effects: Vec<Effect>,
         connection: &Arc<Connection>,
         reply: Option<Reply>,
         waits: bool,
+        envelope: Option<Envelope>,
     ) -> Option<Outgoing> {
-        let outgoing = reply.map(Outgoing::reply);
+        let outgoing = reply.map(|reply| Outgoing::reply(reply, envelope));
         let waits = waits && self.recovery.is_behind();
         if effects.is_empty() && !waits {
             return outgoing;
@@ -85,7 +90,7 @@ impl Driver {
         let changes = self.carry_but_changes(effects);
         if waits || changes.iter().any(|change| matches!(change, Change::Put { .. })) {
             let connection = connection.clone();
-            let after = outgoing.map(|outgoing| Box::new(move || connection.send([outgoing], |_| {})) as Box<dyn FnOnce() + Send>);
+            let after = outgoing.map(|outgoing| Box::new(move || connection.send_reply(outgoing)) as Box<dyn FnOnce() + Send>);
             self.recovery.change(changes, after);
             return None;
         }

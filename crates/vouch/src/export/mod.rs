@@ -25,6 +25,7 @@ pub(crate) mod control;
 mod dial;
 mod driver;
 pub(crate) mod exports;
+mod gss;
 mod hosts;
 mod identity;
 mod inbox;
@@ -44,6 +45,7 @@ mod sources;
 pub(crate) mod state_directory;
 #[cfg(test)]
 mod tests;
+mod tools;
 mod traffic;
 mod trees;
 mod worker;
@@ -100,6 +102,8 @@ pub struct ExportConfig {
     pub principal_map: Option<PathBuf>,
     /// What is done with principals that have no account.
     pub unknown_principals: Unknown,
+    /// Keys of the Kerberos principals nfs/HOST; the system's keytab if `None`, and no Kerberos if that has none.
+    pub keytab: Option<PathBuf>,
     /// Bounds of connections and threads.
     pub limits: Limits,
 }
@@ -124,6 +128,9 @@ pub enum ExportError {
         /// The system's reason.
         source: io::Error,
     },
+    /// The keytab that was named.
+    #[error("Kerberos: {0}")]
+    Kerberos(#[from] vouch_gss_mit::Fault),
     /// idmapd.conf or the static map of principals can't be read.
     #[error("{path}: {source}")]
     Idmap {
@@ -247,8 +254,10 @@ impl Server {
         }
         let to_wake = inboxes.clone();
         let relief = move || to_wake.iter().for_each(|inbox| inbox.post(inbox::Message::LookBehind));
+        let gss = open_gss(config.keytab.as_deref(), inboxes.clone())?;
         let driver = Arc::new(Driver {
             engine,
+            gss,
             pool: Pool::new("waiting", config.limits.waiting_threads_max, WAITING_MAX, relief),
             diallers: dial::Diallers::new(),
             recovery,
@@ -344,7 +353,7 @@ impl Server {
         }
         tracing::info!(addresses = ?self.addresses, "exporting");
 
-        let (mut due_ms, mut flush_ms) = (0, 0);
+        let (mut due_ms, mut flush_ms, mut expire_ms) = (0, 0, 0);
         let mut ended = false;
         while !stop() && !ended {
             let now = clock::now();
@@ -357,6 +366,10 @@ impl Server {
                 flush_ms = now.mono_ms + FLUSH_TICK_MS;
                 self.opener.iter().for_each(|opener| opener.flush());
             }
+            if now.mono_ms >= expire_ms {
+                expire_ms = now.mono_ms + EXPIRE_TICK_MS;
+                driver.gss.iter().for_each(|gss| gss.expire());
+            }
             thread::sleep(STOP_STEP);
             ended = threads.iter().any(JoinHandle::is_finished);
         }
@@ -368,6 +381,7 @@ impl Server {
         }
         driver.diallers.stop();
         driver.pool.stop();
+        driver.gss.iter().for_each(|gss| gss.stop());
         driver.recovery.stop();
         self.opener.iter().for_each(|opener| opener.flush());
         tracing::info!("stopped");
@@ -386,6 +400,19 @@ fn list(exports: &vouch_nfs4_server::Exports) -> Vec<ExportStatus> {
         id: export.id.0,
     };
     exports.all().iter().map(status).collect()
+}
+
+/// Kerberos by a keytab that was named, which must be good; or by the system's, if there is one.
+fn open_gss(keytab: Option<&std::path::Path>, to_wake: Vec<Arc<Inbox>>) -> Result<Option<Arc<gss::Gss>>, ExportError> {
+    let relief = move || to_wake.iter().for_each(|inbox| inbox.post(inbox::Message::LookBehind));
+    match gss::Gss::open(keytab, relief) {
+        Ok(gss) => Ok(Some(Arc::new(gss))),
+        Err(fault) if keytab.is_some() => Err(fault.into()),
+        Err(fault) => {
+            tracing::info!("no Kerberos: {fault}");
+            Ok(None)
+        }
+    }
 }
 
 fn read_idmap(path: Option<&PathBuf>) -> Result<Idmap, ExportError> {
@@ -425,6 +452,9 @@ const STOP_STEP: Duration = Duration::from_millis(100);
 
 /// The engine is told of time at least this often.
 const ENGINE_TICK_MS: u64 = 1000;
+
+/// Contexts whose tickets have ended are looked for this often.
+const EXPIRE_TICK_MS: u64 = 60_000;
 
 /// Which names were given out is written down this often.
 const FLUSH_TICK_MS: u64 = 5000;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use vouch_nfs4_server::Reply;
+use vouch_rpcsec_gss::Envelope;
 use vouch_vfs::FileSpan;
 
 /// A whole record, with its mark.
@@ -11,6 +12,28 @@ pub(super) struct Outgoing {
     bytes: Vec<u8>,
     /// Positions in `bytes` before which spans come.
     spans: Vec<(usize, FileSpan)>,
+    /// What is to be around the results.
+    envelope: Option<Envelope>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It may leave.
+    Ready,
+    /// It must be sealed first.
+    Unsealed,
+    /// It could not be sealed and must not leave.
+    Failed,
+}
+
+/// A reply that must be sealed before it leaves.
+pub(super) struct Unsealed<'a> {
+    /// From the record's mark on.
+    pub(super) bytes: &'a mut Vec<u8>,
+    pub(super) envelope: &'a Envelope,
+    spans_len: usize,
+    state: &'a mut State,
 }
 
 /// Records in the order in which they leave.
@@ -41,26 +64,77 @@ pub(super) enum Piece<'a> {
 impl Outgoing {
     /// A record that is in memory.
     pub(super) fn bytes(bytes: Vec<u8>) -> Self {
-        Outgoing { bytes, spans: Vec::new() }
+        Outgoing { bytes, spans: Vec::new(), envelope: None, state: State::Ready }
     }
 
-    /// A reply; its record mark is filled in here, at the front of its bytes, where room was left for it.
-    pub(super) fn reply(reply: Reply) -> Self {
-        let Reply { mut bytes, spans } = reply;
-        let extra = spans.iter().map(|(_, span)| span.len).sum();
-        vouch_oncrpc::end_record(&mut bytes, 0, extra);
-        Outgoing { bytes, spans }
+    /// A record in memory whose mark is filled in here, at the front, where room was left for it.
+    pub(super) fn unmarked(bytes: Vec<u8>, envelope: Option<Envelope>) -> Self {
+        Self::reply(Reply { bytes, spans: Vec::new() }, envelope)
+    }
+
+    /// A reply; its record mark is filled in at the front of its bytes, where room was left for it: now, or when it has been sealed.
+    pub(super) fn reply(reply: Reply, envelope: Option<Envelope>) -> Self {
+        let Reply { bytes, spans } = reply;
+        let state = if envelope.is_some() { State::Unsealed } else { State::Ready };
+        let mut outgoing = Outgoing { bytes, spans, envelope, state };
+        if state == State::Ready {
+            let extra = outgoing.spans_len();
+            vouch_oncrpc::end_record(&mut outgoing.bytes, 0, extra);
+        }
+        outgoing
+    }
+
+    /// What of it must be sealed.
+    pub(super) fn unsealed(&mut self) -> Option<Unsealed<'_>> {
+        if self.state != State::Unsealed {
+            return None;
+        }
+        let spans_len = self.spans_len();
+        let envelope = self.envelope.as_ref()?;
+        Some(Unsealed { bytes: &mut self.bytes, envelope, spans_len, state: &mut self.state })
+    }
+
+    /// Whether it may leave.
+    pub(super) fn is_ready(&self) -> bool {
+        self.state == State::Ready
+    }
+
+    /// What of it lies in memory.
+    #[cfg(test)]
+    pub(super) fn memory(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn spans_len(&self) -> usize {
+        self.spans.iter().map(|(_, span)| span.len).sum()
     }
 
     /// Bytes on the wire.
     pub(super) fn len(&self) -> usize {
-        self.bytes.len() + self.spans.iter().map(|(_, span)| span.len).sum::<usize>()
+        self.bytes.len() + self.spans_len()
+    }
+}
+
+impl Unsealed<'_> {
+    /// It has been sealed, or can't be.
+    pub(super) fn finish(self, sealed: bool) {
+        match sealed {
+            true => {
+                vouch_oncrpc::end_record(self.bytes, 0, self.spans_len);
+                *self.state = State::Ready;
+            }
+            false => {
+                self.bytes.clear();
+                *self.state = State::Failed;
+            }
+        }
     }
 }
 
 impl Output {
     /// Appends a record.
     pub(super) fn push(&mut self, record: Outgoing) {
+        debug_assert!(record.is_ready(), "what must be sealed is sealed before");
         self.bytes_len += record.bytes.len();
         self.spans_len += record.spans.iter().map(|(_, span)| span.len as u64).sum::<u64>();
         self.queue.push_back(record);
@@ -174,7 +248,7 @@ mod tests {
     #[test]
     fn spans_lie_between_the_bytes() {
         let mut output = Output::default();
-        output.push(Outgoing::reply(Reply { bytes: vec![0; 100], spans: vec![(40, span(1000)), (40, span(5)), (100, span(7))] }));
+        output.push(Outgoing::reply(Reply { bytes: vec![0; 100], spans: vec![(40, span(1000)), (40, span(5)), (100, span(7))] }, None));
         output.push(Outgoing::bytes(vec![1; 10]));
         assert_eq!(flat(&output), [(false, 40), (true, 1000), (true, 5), (false, 60), (true, 7), (false, 10)]);
         assert_eq!((output.bytes_len(), output.spans_len(), output.records()), (110, 1012, 2));
@@ -182,7 +256,7 @@ mod tests {
 
     #[test]
     fn record_mark_counts_the_spans() {
-        let record = Outgoing::reply(Reply { bytes: vec![0; 8], spans: vec![(8, span(1000))] });
+        let record = Outgoing::reply(Reply { bytes: vec![0; 8], spans: vec![(8, span(1000))] }, None);
         assert_eq!(record.bytes[..4], (0x8000_0000u32 + 1004).to_be_bytes());
     }
 
@@ -190,9 +264,9 @@ mod tests {
         #[test]
         fn any_steps_lead_through_everything(steps in proptest::collection::vec(1usize..600, 1..200)) {
             let mut output = Output::default();
-            output.push(Outgoing::reply(Reply { bytes: vec![0; 100], spans: vec![(40, span(1000)), (100, span(3))] }));
+            output.push(Outgoing::reply(Reply { bytes: vec![0; 100], spans: vec![(40, span(1000)), (100, span(3))] }, None));
             output.push(Outgoing::bytes(vec![1; 10]));
-            output.push(Outgoing::reply(Reply { bytes: vec![0; 30], spans: vec![(4, span(500))] }));
+            output.push(Outgoing::reply(Reply { bytes: vec![0; 30], spans: vec![(4, span(500))] }, None));
             let mut left: usize = 100 + 1003 + 10 + 530;
             let mut done = 0;
             for step in steps {

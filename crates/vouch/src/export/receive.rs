@@ -4,13 +4,16 @@
 //! Owns the receive buffers of a thread and what a connection keeps between two reads. A length that is merely announced allocates nothing: what a connection keeps
 //! is what has come, and a whole receive buffer only once more than [`HELD_COPY_LEN_MAX`] of a record has come and fewer than [`HELD_BUFFERS_MAX`] are kept.
 
+use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 
 use bytes::{Bytes, BytesMut};
 use rustix::net::RecvFlags;
 use vouch_oncrpc::{FRAGMENT_COUNT_MAX, RECORD_MARK_LEN, RecordError};
 
+use super::gss::{Looked, Protected};
 use super::limits::{HELD_BUFFERS_MAX, HELD_COPY_LEN_MAX, READ_LEN, SPARE_BUFFERS_MAX};
 
 /// The receive buffers of one thread.
@@ -49,6 +52,8 @@ pub(super) struct Input {
     /// Fragments of a record whose last has not come.
     joined: Vec<u8>,
     fragments: u32,
+    /// What was looked at of the calls that were not taken up.
+    looked: VecDeque<Looked>,
 }
 
 enum Held {
@@ -67,6 +72,31 @@ pub(super) struct Batch {
     bytes: Bytes,
     at: usize,
     end: usize,
+    /// Those of its records that were looked at, in order.
+    looked: VecDeque<Looked>,
+}
+
+/// A record that was cut off.
+pub(super) struct Record {
+    pub(super) bytes: Bytes,
+    pub(super) look: Look,
+}
+
+/// Whether a record was looked at before it was cut off.
+pub(super) enum Look {
+    /// It was; it may be under RPCSEC_GSS.
+    Taken(Option<Protected>),
+    /// It came in several fragments.
+    Missing,
+}
+
+/// Which records bytes hold.
+#[derive(Clone, Copy)]
+pub(super) enum Records {
+    /// Behind their marks; at first maybe the rest of one that has begun before.
+    Marked { inside: bool },
+    /// One, without its mark.
+    Bare,
 }
 
 /// What reading came to.
@@ -82,7 +112,7 @@ pub(super) enum Read {
 impl Input {
     /// Nothing has come yet.
     pub(super) const fn new() -> Self {
-        Input { held: Held::Nothing, joined: Vec::new(), fragments: 0 }
+        Input { held: Held::Nothing, joined: Vec::new(), fragments: 0, looked: VecDeque::new() }
     }
 
     /// Whether a record has begun and not ended.
@@ -90,8 +120,14 @@ impl Input {
         !matches!(self.held, Held::Nothing) || self.fragments > 0
     }
 
-    /// Reads what is there, up to a chunk or to the end of a long record that has begun.
-    pub(super) fn read(&mut self, socket: impl AsFd, buffers: &mut Buffers) -> io::Result<Read> {
+    /// Reads what is there, up to a chunk or to the end of a long record that has begun. `look` gets the bytes while nobody else has a part of them: it may change records
+    /// that are whole.
+    pub(super) fn read(
+        &mut self,
+        socket: impl AsFd,
+        buffers: &mut Buffers,
+        look: impl FnOnce(&mut [u8], Records) -> VecDeque<Looked>,
+    ) -> io::Result<Read> {
         let (mut buffer, len) = match std::mem::replace(&mut self.held, Held::Nothing) {
             Held::Nothing => (buffers.take(), 0),
             Held::Copy(bytes) => {
@@ -111,7 +147,12 @@ impl Input {
         let result = rustix::io::retry_on_intr(|| rustix::net::recv(&socket, &mut buffer[len..len + wanted], RecvFlags::DONTWAIT));
         match result {
             Ok((0, _)) => Ok(Read::Closed),
-            Ok((n, _)) => Ok(Read::Some { batch: Batch { bytes: buffer.freeze(), at: 0, end: len + n }, more: n == wanted, len: n }),
+            Ok((n, _)) => {
+                let end = len + n;
+                debug_assert!(self.looked.is_empty(), "what was looked at is taken up before more is read");
+                let looked = look(&mut buffer[..end], Records::Marked { inside: self.fragments > 0 });
+                Ok(Read::Some { batch: Batch { bytes: buffer.freeze(), at: 0, end, looked }, more: n == wanted, len: n })
+            }
             Err(rustix::io::Errno::AGAIN) => {
                 self.hold(buffer, len, buffers);
                 Ok(Read::Empty)
@@ -126,7 +167,7 @@ impl Input {
             Held::Copy(bytes) => {
                 let bytes = Bytes::from(bytes);
                 let end = bytes.len();
-                Some(Batch { bytes, at: 0, end })
+                Some(Batch { bytes, at: 0, end, looked: std::mem::take(&mut self.looked) })
             }
             held => {
                 self.held = held;
@@ -136,7 +177,7 @@ impl Input {
     }
 
     /// The next complete record of the batch. `None` when there is none; then give the batch to [`Input::put_back`].
-    pub(super) fn next(&mut self, batch: &mut Batch, record_len_max: usize) -> Result<Option<Bytes>, RecordError> {
+    pub(super) fn next(&mut self, batch: &mut Batch, record_len_max: usize) -> Result<Option<Record>, RecordError> {
         loop {
             let Some((len, last)) = batch.mark() else { return Ok(None) };
             let whole = self.joined.len() + len;
@@ -150,7 +191,8 @@ impl Input {
             batch.at = start + len;
             let piece = batch.bytes.slice(start..batch.at);
             if last && self.fragments == 0 {
-                return Ok(Some(piece));
+                let looked = batch.looked.front().is_some_and(|looked| looked.start == start).then(|| batch.looked.pop_front()).flatten();
+                return Ok(Some(Record { bytes: piece, look: Look::Taken(looked.map(|looked| looked.what)) }));
             }
             self.fragments += 1;
             if self.fragments > FRAGMENT_COUNT_MAX {
@@ -159,15 +201,17 @@ impl Input {
             self.joined.extend_from_slice(&piece);
             if last {
                 self.fragments = 0;
-                return Ok(Some(Bytes::from(std::mem::take(&mut self.joined))));
+                return Ok(Some(Record { bytes: Bytes::from(std::mem::take(&mut self.joined)), look: Look::Missing }));
             }
         }
     }
 
     /// Keeps what is left of a batch and gives its buffer back.
     pub(super) fn put_back(&mut self, batch: Batch, buffers: &mut Buffers) {
-        let Batch { bytes, at, end } = batch;
+        let Batch { bytes, at, end, looked } = batch;
         let left = end - at;
+        self.looked = looked;
+        self.looked.iter_mut().for_each(|looked| looked.start -= at);
         if at == 0 && left > HELD_COPY_LEN_MAX && bytes.len() > buffers.record_len_max {
             // A whole receive buffer; no record was cut off, so nobody else has a part of it.
             match bytes.try_into_mut() {
@@ -217,6 +261,34 @@ impl Batch {
     }
 }
 
+impl Records {
+    /// Where the records lie that are whole and of one fragment.
+    pub(super) fn of(self, bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
+        let (mut at, mut inside, bare) = match self {
+            Records::Marked { inside } => (0, inside, false),
+            Records::Bare => (0, false, true),
+        };
+        std::iter::from_fn(move || {
+            if bare {
+                return (std::mem::replace(&mut at, bytes.len()) == 0 && !bytes.is_empty()).then_some(0..bytes.len());
+            }
+            loop {
+                let (len, last) = mark(&bytes[at..])?;
+                let start = at + RECORD_MARK_LEN;
+                if bytes.len() - start < len {
+                    return None;
+                }
+                at = start + len;
+                let alone = last && !inside;
+                inside = !last;
+                if alone {
+                    return Some(start..at);
+                }
+            }
+        })
+    }
+}
+
 /// Length of the fragment that starts here, and whether it is a record's last.
 fn mark(bytes: &[u8]) -> Option<(usize, bool)> {
     let mark = u32::from_be_bytes(*bytes.first_chunk::<RECORD_MARK_LEN>()?);
@@ -250,7 +322,7 @@ mod tests {
         for piece in stream.chunks(piece_len) {
             there.write_all(piece).unwrap();
             loop {
-                let (mut batch, more) = match input.read(&here, &mut buffers).unwrap() {
+                let (mut batch, more) = match input.read(&here, &mut buffers, |_, _| VecDeque::new()).unwrap() {
                     Read::Some { batch, more, .. } => (batch, more),
                     Read::Empty => break,
                     Read::Closed => unreachable!("the other end is open"),
@@ -259,7 +331,7 @@ mod tests {
                     let mut taken = 0;
                     while taken < stop {
                         let Some(record) = input.next(&mut batch, MAX)? else { break };
-                        records.push(record.to_vec());
+                        records.push(record.bytes.to_vec());
                         taken += 1;
                     }
                     input.put_back(batch, &mut buffers);
@@ -323,7 +395,7 @@ mod tests {
         let (here, mut there) = UnixStream::pair().unwrap();
         let (mut input, mut buffers) = (Input::new(), Buffers::new(MAX));
         there.write_all(&[0x80, 0, 0xff, 0, 1, 2]).unwrap();
-        let Ok(Read::Some { mut batch, .. }) = input.read(&here, &mut buffers) else { panic!("something came") };
+        let Ok(Read::Some { mut batch, .. }) = input.read(&here, &mut buffers, |_, _| VecDeque::new()) else { panic!("something came") };
         assert!(input.next(&mut batch, MAX).unwrap().is_none());
         input.put_back(batch, &mut buffers);
         assert!(matches!(&input.held, Held::Copy(bytes) if bytes.len() == 6));

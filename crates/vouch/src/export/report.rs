@@ -171,6 +171,9 @@ impl PageSource for Report {
             line(&mut out, metric, help, "counter");
             let _ = writeln!(out, "{metric} {value}");
         }
+        if let Some(gss) = &self.driver.gss {
+            gss.write(&mut out);
+        }
         self.metrics.write(&mut out);
         out
     }

@@ -100,7 +100,7 @@ mod tests {
         let mut expected = Vec::new();
         for (offset, len) in [(0, 100), (5, 16_000), (20_000, 200_000), (299_990, 30)] {
             let span = FileSpan { file: file.clone(), offset: offset as u64, len };
-            output.push(Outgoing::reply(Reply { bytes: vec![7; 100], spans: vec![(50, span)] }));
+            output.push(Outgoing::reply(Reply { bytes: vec![7; 100], spans: vec![(50, span)] }, None));
             expected.extend_from_slice(&(0x8000_0000u32 + 96 + len as u32).to_be_bytes());
             expected.extend_from_slice(&[7; 46]);
             expected.extend_from_slice(&bytes[offset..(offset + len).min(bytes.len())]);

@@ -67,6 +67,7 @@ impl Running {
             groups: Groups::Client,
             principal_map: None,
             unknown_principals: Unknown::Refuse,
+            keytab: None,
             limits: Limits::default(),
         };
         change(&mut config);

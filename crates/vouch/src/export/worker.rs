@@ -18,10 +18,12 @@ use super::call::{self, Incoming, LastCredential};
 use super::clock;
 use super::connection::{Connection, Side};
 use super::driver::Driver;
+use super::gss::{self, Recent};
 use super::inbox::{Inbox, Message};
-use super::limits::{FLUSH_LEN, REPLY_LEN_START, SPARE_REPLIES_MAX, SPARE_REPLY_LEN_MAX, TICK, TURN_READS_MAX};
+use super::limits::{FLUSH_LEN, TICK, TURN_READS_MAX};
 use super::output::Outgoing;
-use super::receive::{Batch, Buffers, Input, Read};
+use super::receive::{Batch, Input, Look, Read, Record};
+use super::tools::Tools;
 
 /// One thread's state.
 pub(super) struct Worker {
@@ -37,21 +39,12 @@ pub(super) struct Worker {
     draining: bool,
 }
 
-/// What a turn needs beside the peer.
-struct Tools {
-    buffers: Buffers,
-    record_len_max: usize,
-    spare_replies: Vec<Vec<u8>>,
-    /// Replies of this turn that have not been handed to the socket.
-    ready: Vec<Outgoing>,
-    ready_len: usize,
-}
-
 /// A connection and what has come on it.
 struct Peer {
     connection: Arc<Connection>,
     input: Input,
     last_credential: LastCredential,
+    recent: Recent,
     /// Input may be waiting in the socket.
     readable: bool,
     /// The peer has closed its half: a short read does not mean that the end has been seen.
@@ -76,6 +69,7 @@ enum TurnEnd {
 enum Why {
     Peer,
     Broken,
+    Dropped,
     Slow,
     Stop,
 }
@@ -84,8 +78,7 @@ impl Worker {
     /// A thread's state. The inbox is the driver's of this number.
     pub(super) fn new(number: usize, poll: Poll, driver: Arc<Driver>) -> Self {
         let record_len_max = driver.record_len_max;
-        let tools =
-            Tools { buffers: Buffers::new(record_len_max), record_len_max, spare_replies: Vec::new(), ready: Vec::new(), ready_len: 0 };
+        let tools = Tools::new(record_len_max);
         let inbox = driver.inboxes[number].clone();
         Worker { number, poll, inbox, driver, peers: Vec::new(), free: Vec::new(), again: VecDeque::new(), tools, draining: false }
     }
@@ -113,7 +106,7 @@ impl Worker {
                     peer.readable |= event.is_readable() || closed;
                     if event.is_writable() {
                         let tools = &mut self.tools;
-                        peer.connection.writable(|bytes| tools.keep(bytes));
+                        peer.connection.writable(|bytes| tools.spare.keep(bytes));
                     }
                     self.turn(token);
                 }
@@ -129,6 +122,7 @@ impl Worker {
                     self.turn(slot);
                 }
             }
+            self.tools.seal();
             if Instant::now() >= tick_at {
                 tick_at = Instant::now() + TICK;
                 self.expire();
@@ -214,6 +208,7 @@ impl Worker {
             connection: connection.clone(),
             input: Input::new(),
             last_credential: LastCredential::default(),
+            recent: Recent::default(),
             readable: true,
             read_closed: false,
             behind: false,
@@ -253,7 +248,7 @@ impl Worker {
         self.driver.open[self.number].fetch_sub(1, Ordering::Relaxed);
         let traffic = &self.driver.traffic;
         traffic.closed.add(1);
-        traffic.closed_broken.add(u64::from(why == Why::Broken));
+        traffic.closed_broken.add(u64::from(matches!(why, Why::Broken | Why::Dropped)));
         traffic.closed_slow.add(u64::from(why == Why::Slow));
         traffic.sent_len.add(connection.sent_len());
         match connection.side() {
@@ -303,7 +298,9 @@ impl Peer {
                 None if reads == TURN_READS_MAX => return TurnEnd::Again,
                 None => {
                     reads += 1;
-                    match self.input.read(self.connection.socket().as_fd(), &mut tools.buffers) {
+                    let recent = &mut self.recent;
+                    let look = |bytes: &mut [u8], records| gss::look(bytes, records, driver.gss.as_ref(), recent, clock::mono_ms());
+                    match self.input.read(self.connection.socket().as_fd(), &mut tools.buffers, look) {
                         Ok(Read::Some { batch, more, len }) => {
                             // A read that did not fill what was asked has emptied the socket (epoll(7)); what comes later is news.
                             self.readable = more || self.read_closed;
@@ -338,15 +335,20 @@ impl Peer {
                 }
             };
             calls += 1;
-            if self.one(record, now, tools, driver).is_err() {
-                tracing::info!(peer = %self.connection.peer(), "a peer sends records that are no calls; its connection is closed");
-                break Err(Why::Broken);
+            if let Err(why) = self.one(record, now, tools, driver) {
+                match why {
+                    Why::Dropped => {
+                        tracing::info!(peer = %self.connection.peer(), "a call under RPCSEC_GSS came twice or too late; its connection is closed")
+                    }
+                    _ => tracing::info!(peer = %self.connection.peer(), "a peer sends records that are no calls; its connection is closed"),
+                }
+                break Err(why);
             }
             if tools.ready_len >= FLUSH_LEN {
                 tools.flush(&self.connection);
             }
             if !batch.is_empty()
-                && (calls % LOOK_ROUND == 0 || tools.ready.is_empty())
+                && (calls % LOOK_ROUND == 0 || (tools.ready.is_empty() && tools.unsealed.is_empty()))
                 && (self.connection.pause() || driver.pool.is_crowded())
             {
                 self.behind = true;
@@ -367,56 +369,55 @@ impl Peer {
         result
     }
 
-    fn one(&mut self, record: bytes::Bytes, now: Now, tools: &mut Tools, driver: &Arc<Driver>) -> Result<(), ()> {
+    fn one(&mut self, record: Record, now: Now, tools: &mut Tools, driver: &Arc<Driver>) -> Result<(), Why> {
         let connection = &self.connection;
-        if connection.side() == Side::Callback && record.get(4..8) != Some(&[0, 0, 0, 1]) {
-            let refusal = call::refuse(&record, tools.reply()).ok_or(())?;
+        let Record { mut bytes, look } = record;
+        if connection.side() == Side::Callback && bytes.get(4..8) != Some(&[0, 0, 0, 1]) {
+            let refusal = call::refuse(&bytes, tools.reply(connection)).ok_or(Why::Broken)?;
             tools.push(Outgoing::bytes(refusal));
             return Ok(());
         }
-        match call::read(record, connection.engine(), &mut self.last_credential, tools.reply()) {
-            Incoming::Compound(request) => {
+        let protected = match look {
+            Look::Taken(protected) => protected,
+            Look::Missing => {
+                let mut own = bytes::BytesMut::from(bytes);
+                let protected = gss::look_alone(&mut own, driver.gss.as_ref(), &mut self.recent, now.mono_ms);
+                bytes = own.freeze();
+                protected
+            }
+        };
+        let incoming = match protected {
+            Some(protected) => call::read_protected(&bytes, protected, connection.engine(), tools.reply(connection)),
+            None => call::read(bytes, connection.engine(), &mut self.last_credential, tools.reply(connection)),
+        };
+        match incoming {
+            Incoming::Compound(request, envelope) => {
                 let mut compound = driver.engine.begin(request, now);
                 match compound.run(&driver.engine, Patience::None) {
                     Progress::Done(reply) => {
-                        if let Some(outgoing) = driver.carry(compound.take_effects(), connection, reply, compound.waits_for_records()) {
-                            tools.push(outgoing);
+                        let waits = compound.waits_for_records();
+                        if let Some(outgoing) = driver.carry(compound.take_effects(), connection, reply, waits, envelope) {
+                            tools.push_for(connection, outgoing);
                         }
                     }
-                    Progress::Blocked => driver.run_waiting(connection.clone(), compound),
+                    Progress::Blocked => driver.run_waiting(connection.clone(), compound, envelope),
                 }
+            }
+            Incoming::Sealed(bytes, envelope) => tools.push_for(connection, Outgoing::unmarked(bytes, Some(envelope))),
+            Incoming::Destroyed(bytes, envelope, context) => {
+                driver.gss.iter().for_each(|gss| gss.destroy(&context));
+                tools.push_for(connection, Outgoing::unmarked(bytes, Some(envelope)));
+            }
+            Incoming::Init(init) => {
+                let gss = driver.gss.as_ref().ok_or(Why::Broken)?;
+                gss.init(init, connection);
             }
             Incoming::Answer(bytes) => tools.push(Outgoing::bytes(bytes)),
             Incoming::CallbackReply(xid, record) => driver.answered(connection, xid, &record),
-            Incoming::Broken => return Err(()),
+            Incoming::Broken => return Err(Why::Broken),
+            Incoming::Dropped => return Err(Why::Dropped),
         }
         Ok(())
-    }
-}
-
-impl Tools {
-    fn reply(&mut self) -> Vec<u8> {
-        self.spare_replies.pop().unwrap_or_else(|| Vec::with_capacity(REPLY_LEN_START))
-    }
-
-    fn keep(&mut self, mut bytes: Vec<u8>) {
-        if self.spare_replies.len() < SPARE_REPLIES_MAX && bytes.capacity() <= SPARE_REPLY_LEN_MAX {
-            bytes.clear();
-            self.spare_replies.push(bytes);
-        }
-    }
-
-    fn push(&mut self, outgoing: Outgoing) {
-        self.ready_len += outgoing.len();
-        self.ready.push(outgoing);
-    }
-
-    /// Hands this turn's replies to the connection.
-    fn flush(&mut self, connection: &Connection) {
-        self.ready_len = 0;
-        let mut ready = std::mem::take(&mut self.ready);
-        connection.send(ready.drain(..), |bytes| self.keep(bytes));
-        self.ready = ready;
     }
 }
 

@@ -1,4 +1,7 @@
-//! Kerberos by a real KDC: the realm that the tests stand on.
+//! Kerberos by a real KDC: the realm that the tests stand on, and our own client in it.
 
 mod kdc;
+mod own_client;
 mod realm;
+mod relay;
+mod retry;

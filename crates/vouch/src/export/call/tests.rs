@@ -60,7 +60,7 @@ fn credentials_that_can_not_be_believed_are_denied() {
 #[test]
 fn compound_comes_with_its_caller_and_its_arguments() {
     let body = sys_body(2);
-    let Incoming::Compound(request) = take(&call(100_003, 4, 1, OpaqueAuth { flavor: Flavor::SYS, body: &body })) else {
+    let Incoming::Compound(request, None) = take(&call(100_003, 4, 1, OpaqueAuth { flavor: Flavor::SYS, body: &body })) else {
         panic!("a compound")
     };
     assert_eq!(request.principal, Principal::Sys { uid: 5, gid: 6, gids: Arc::from([0, 1]) });
@@ -78,7 +78,7 @@ fn credential_that_changes_on_a_connection_is_read_anew() {
         let mut w = Writer::new();
         call(100_003, 4, 1, OpaqueAuth { flavor: Flavor::SYS, body: &body }).encode(&mut w);
         match read(w.into_bytes().into(), &engine(), &mut last, Vec::new()) {
-            Incoming::Compound(Request { principal: Principal::Sys { gids, .. }, .. }) => gids.len(),
+            Incoming::Compound(Request { principal: Principal::Sys { gids, .. }, .. }, None) => gids.len(),
             _ => panic!("a compound"),
         }
     };

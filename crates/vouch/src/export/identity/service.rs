@@ -71,8 +71,13 @@ impl NameService for System {
         }
     }
 
-    fn local_name(&self, _: &str) -> Local {
-        Local::NoRules
+    fn local_name(&self, principal: &str) -> Local {
+        as_ourselves();
+        match vouch_gss_mit::local_name(principal) {
+            Ok(Some(name)) => Local::Name(name),
+            Ok(None) => Local::NoName,
+            Err(_) => Local::NoRules,
+        }
     }
 }
 

@@ -1,0 +1,104 @@
+//! Calls of one read are looked at together, before anything is done about the first: those under RPCSEC_GSS are checked side by side, and sealed arguments are opened
+//! where they lie.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use vouch_oncrpc::{AuthStat, Call, Flavor};
+use vouch_rpcsec_gss::{Arrival, Check, GssCall, InitCall, Verdict, arrive, check_many};
+
+use super::{Gss, Recent};
+use crate::export::receive::Records;
+
+/// A call under RPCSEC_GSS, and what is known of it now.
+pub(in crate::export) struct Looked {
+    /// Where its record begins.
+    pub(in crate::export) start: usize,
+    pub(in crate::export) what: Protected,
+}
+
+/// What a call under RPCSEC_GSS is.
+pub(in crate::export) enum Protected {
+    /// A call under a context.
+    Call(Box<GssCall>, Verdict),
+    /// A context is to be made.
+    Init(InitCall),
+    /// A context was to be made, by arguments that can't be read.
+    Garbage(u32),
+    /// It is denied.
+    Refused(u32, AuthStat),
+}
+
+/// Looks at whole records of one fragment in `bytes`. They come in the order in which they lie there.
+pub(in crate::export) fn look(
+    bytes: &mut [u8],
+    records: Records,
+    gss: Option<&Arc<Gss>>,
+    recent: &mut Recent,
+    now_ms: u64,
+) -> VecDeque<Looked> {
+    let ranges: Vec<Range<usize>> = records.of(bytes).filter(|range| is_protected(&bytes[range.clone()])).collect();
+    if ranges.is_empty() {
+        return VecDeque::new();
+    }
+    let mut looked: VecDeque<Looked> = VecDeque::with_capacity(ranges.len());
+    let mut lengths = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        let record = &bytes[range.clone()];
+        // What can't be read is answered, or not, as any other.
+        let Ok(call) = Call::decode(record) else { continue };
+        let what = match gss {
+            None => Protected::Refused(call.xid, AuthStat::BAD_CRED),
+            Some(gss) => match arrive(record, &call, |handle| gss.find(recent, handle, now_ms)) {
+                Arrival::Call(call) => Protected::Call(Box::new(call), Verdict::Dropped),
+                Arrival::Init(init) => Protected::Init(init),
+                Arrival::Garbage => Protected::Garbage(call.xid),
+                Arrival::Refused(stat) => Protected::Refused(call.xid, stat),
+            },
+        };
+        looked.push_back(Looked { start: range.start, what });
+        lengths.push(range.len());
+    }
+    let mut checks = Vec::with_capacity(looked.len());
+    let (mut rest, mut at) = (bytes, 0);
+    for (one, len) in looked.iter().zip(lengths) {
+        let Protected::Call(call, _) = &one.what else { continue };
+        let (record, behind) = rest[one.start - at..].split_at_mut(len);
+        (rest, at) = (behind, one.start + len);
+        checks.push(Check::new(record, call));
+    }
+    check_many(&mut checks);
+    let verdicts: Vec<Verdict> = checks.into_iter().map(|check| check.verdict).collect();
+    let mut verdicts = verdicts.into_iter();
+    for one in &mut looked {
+        if let Protected::Call(_, verdict) = &mut one.what {
+            *verdict = verdicts.next().expect("each call was checked");
+            if let Some(gss) = gss {
+                gss.count(verdict);
+            }
+        }
+    }
+    looked
+}
+
+/// Looks at a record that lies by itself: it came in several fragments.
+pub(in crate::export) fn look_alone(record: &mut [u8], gss: Option<&Arc<Gss>>, recent: &mut Recent, now_ms: u64) -> Option<Protected> {
+    look(record, Records::Bare, gss, recent, now_ms).pop_front().map(|looked| looked.what)
+}
+
+/// Whether a record is a call under RPCSEC_GSS (RFC 5531, section 9): type and flavour.
+fn is_protected(record: &[u8]) -> bool {
+    record.get(4..8) == Some(&[0; 4]) && record.get(24..28) == Some(&Flavor::RPCSEC_GSS.0.to_be_bytes())
+}
+
+impl Gss {
+    fn count(&self, verdict: &Verdict) {
+        match verdict {
+            Verdict::Genuine(_) => {}
+            Verdict::Refused(_) => self.counts.denied.add(1),
+            Verdict::Dropped => self.counts.dropped.add(1),
+            Verdict::Garbage => self.counts.garbage.add(1),
+        }
+    }
+}

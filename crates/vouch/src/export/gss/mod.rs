@@ -1,0 +1,176 @@
+//! RPCSEC_GSS at the driver: the server's contexts, and who makes them. What RFC 2203 demands is in `vouch_rpcsec_gss`; this joins it to threads, clocks and randomness.
+//!
+//! Calls of one read are checked together (`look`), replies of one round of a worker are sealed together (`seal`); no lock is held across either.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vouch_gss_mit::{MitAcceptor, Partial};
+use vouch_oncrpc::AuthStat;
+use vouch_rpcsec_gss::{Accept, Acceptor, ContextHandle, ContextLimits, Contexts, HANDLE_LEN, InitCall, ServerContext};
+use vouch_xdr::Writer;
+
+use super::clock;
+use super::connection::Connection;
+use super::output::Outgoing;
+use super::pool::Pool;
+use super::traffic::Count;
+
+mod look;
+mod random;
+mod seal;
+#[cfg(test)]
+mod tests;
+
+pub(super) use look::{Looked, Protected, look, look_alone};
+pub(super) use seal::seal_all;
+
+/// The contexts of a server.
+pub(super) struct Gss {
+    acceptor: Arc<dyn Acceptor<Partial = Partial>>,
+    contexts: Mutex<Contexts<Partial>>,
+    /// Threads that make contexts. Of their own: they read the keytab and write the replay cache with the server's rights, while those of the other pool act as callers.
+    pool: Pool,
+    pub(super) counts: GssCounts,
+}
+
+/// What was counted.
+#[derive(Default)]
+pub(super) struct GssCounts {
+    /// Contexts made, and refused.
+    pub(super) made: Count,
+    pub(super) refused: Count,
+    /// Calls that were no genuine ones, were dropped as replays, and had a body that did not hold.
+    pub(super) denied: Count,
+    pub(super) dropped: Count,
+    pub(super) garbage: Count,
+}
+
+/// The contexts that a connection used last: most have one user.
+#[derive(Default)]
+pub(super) struct Recent(Vec<Arc<ServerContext>>);
+
+impl Gss {
+    /// By this library, without a context yet.
+    pub(super) fn new(acceptor: impl Acceptor<Partial = Partial> + 'static, relief: impl Fn() + Send + Sync + 'static) -> Self {
+        Gss {
+            acceptor: Arc::new(acceptor),
+            contexts: Mutex::new(Contexts::new(ContextLimits::default())),
+            pool: Pool::new("kerberos", THREADS_MAX, WAITING_MAX, relief),
+            counts: GssCounts::default(),
+        }
+    }
+
+    /// With the keys of a keytab, or the system's.
+    pub(super) fn open(keytab: Option<&std::path::Path>, relief: impl Fn() + Send + Sync + 'static) -> Result<Self, vouch_gss_mit::Fault> {
+        Ok(Self::new(MitAcceptor::new(keytab, SERVICE)?, relief))
+    }
+
+    /// The context of this name.
+    fn find(&self, recent: &mut Recent, handle: &[u8], now_ms: u64) -> Option<Arc<ServerContext>> {
+        if let Some(at) = recent.0.iter().position(|context| context.handle().0 == *handle) {
+            if recent.0[at].touch(now_ms) {
+                recent.0[..=at].rotate_right(1);
+                return Some(recent.0[0].clone());
+            }
+            recent.0.remove(at);
+        }
+        let context = self.contexts.lock().find(handle, now_ms)?;
+        recent.0.truncate(RECENT_MAX - 1);
+        recent.0.insert(0, context.clone());
+        Some(context)
+    }
+
+    /// A context is destroyed by its owner.
+    pub(super) fn destroy(&self, context: &ServerContext) {
+        self.contexts.lock().remove(context.handle());
+    }
+
+    /// Has a context made by a thread that may sleep, and the reply sent from there.
+    pub(super) fn init(self: &Arc<Self>, call: InitCall, connection: &Arc<Connection>) {
+        let (gss, connection) = (self.clone(), connection.clone());
+        connection.begin_waiting();
+        self.pool.submit(move || {
+            connection.send([Outgoing::unmarked(gss.answer(&call, &connection), None)], |_| {});
+            connection.end_waiting();
+        });
+    }
+
+    /// The reply, with room for its record mark before it.
+    fn answer(&self, call: &InitCall, connection: &Connection) -> Vec<u8> {
+        let mut w = Writer::new();
+        vouch_oncrpc::begin_record(&mut w);
+        let partial = match call.partial(&mut self.contexts.lock(), clock::mono_ms()) {
+            Ok(partial) => partial,
+            Err(stat) => {
+                call.refuse(stat, &mut w);
+                return w.into_bytes();
+            }
+        };
+        let accept = self.acceptor.accept(partial, &call.token);
+        let peer = connection.peer();
+        match &accept {
+            Accept::Established { context, .. } => {
+                self.counts.made.add(1);
+                let (principal, service) = (&context.principal, &context.service);
+                tracing::debug!(%peer, %principal, %service, enctype = %context.keys.enctype(), lifetime_s = context.lifetime_s, "a Kerberos context is made");
+            }
+            Accept::Continue { .. } => {}
+            Accept::Failed { reason, .. } => {
+                self.counts.refused.add(1);
+                tracing::warn!(%peer, "Kerberos: {reason}");
+            }
+        }
+        let mut handle = [0; HANDLE_LEN];
+        if !random::fill(&mut handle) {
+            call.refuse(AuthStat::FAILED, &mut w);
+            return w.into_bytes();
+        }
+        call.finish(accept, ContextHandle(handle), &mut self.contexts.lock(), clock::mono_ms(), &mut w);
+        w.into_bytes()
+    }
+
+    /// Drops contexts whose tickets have ended.
+    pub(super) fn expire(&self) {
+        self.contexts.lock().expire(clock::mono_ms());
+    }
+
+    /// The counts, for the metrics page.
+    pub(super) fn write(&self, out: &mut String) {
+        let (held, evicted) = {
+            let contexts = self.contexts.lock();
+            (contexts.len() as u64, contexts.evicted())
+        };
+        let counts = &self.counts;
+        let lines = [
+            ("contexts", "gauge", "Kerberos contexts now.", held),
+            ("contexts_made_total", "counter", "Contexts made.", counts.made.get()),
+            ("contexts_refused_total", "counter", "Tickets that were refused.", counts.refused.get()),
+            ("contexts_evicted_total", "counter", "Contexts that had to make room for others.", evicted),
+            ("calls_denied_total", "counter", "Calls whose header did not hold.", counts.denied.get()),
+            ("calls_dropped_total", "counter", "Calls that came twice or too late.", counts.dropped.get()),
+            ("calls_garbage_total", "counter", "Calls whose body did not hold.", counts.garbage.get()),
+        ];
+        for (name, kind, help, value) in lines {
+            let _ = writeln!(
+                out,
+                "# HELP vouch_export_gss_{name} {help}\n# TYPE vouch_export_gss_{name} {kind}\nvouch_export_gss_{name} {value}"
+            );
+        }
+    }
+
+    /// Lets threads end.
+    pub(super) fn stop(&self) {
+        self.pool.stop();
+    }
+}
+
+/// The service's name in keytabs: nfs/HOST (RFC 7530, section 3.2.1; RFC 8881, section 2.2.1.1.1.2).
+const SERVICE: &str = "nfs";
+/// Contexts that a connection remembers: a node of a cluster with users side by side.
+const RECENT_MAX: usize = 8;
+/// Threads that make contexts: each costs the library some hundred microseconds of computing, and little sleep.
+const THREADS_MAX: usize = 4;
+/// Contexts that may wait to be made before it is said that it is crowded.
+const WAITING_MAX: usize = 1024;

@@ -1,0 +1,223 @@
+//! Calls under RPCSEC_GSS from a socket's bytes to their arguments, and replies from results to bytes, with a mechanism that believes everybody.
+
+use std::io::Write as _;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use vouch_gss_mit::Partial;
+use vouch_krb5_seal::{ContextKeys, Enctype, Role};
+use vouch_nfs4_server::Reply;
+use vouch_oncrpc::{Accepted, Call, Reply as RpcReply, ReplyBody, begin_record, end_record};
+use vouch_rpcsec_gss::*;
+use vouch_xdr::Writer;
+
+use super::*;
+use crate::export::receive::{Buffers, Input, Look, Read, Record};
+
+const KEY: [u8; 32] = [5; 32];
+
+fn keys(role: Role) -> Arc<ContextKeys> {
+    Arc::new(ContextKeys::new(Enctype::Aes256CtsHmacSha1_96, &KEY, role, true).unwrap())
+}
+
+struct Believer;
+
+impl Acceptor for Believer {
+    type Partial = Partial;
+
+    fn accept(&self, _: Option<Partial>, _: &[u8]) -> Accept<Partial> {
+        let (principal, service) = ("alice@TEST".into(), "nfs/host@TEST".into());
+        let context = EstablishedContext { keys: keys(Role::Acceptor), principal, service, lifetime_s: 3600, token_seq: 0 };
+        Accept::Established { context, token: b"welcome".to_vec() }
+    }
+}
+
+struct Claimer;
+
+impl Initiator for Claimer {
+    type Error = std::io::Error;
+
+    fn step(&mut self, token: Option<&[u8]>) -> std::io::Result<InitStep> {
+        Ok(match token {
+            None => InitStep::Continue { token: b"hello".to_vec() },
+            Some(_) => InitStep::Established {
+                context: EstablishedClient { keys: keys(Role::Initiator), lifetime_s: 3600, token_seq: 0 },
+                token: None,
+            },
+        })
+    }
+}
+
+/// A server's contexts with one in them, and the client's side of it.
+fn context(service: Service) -> (Arc<Gss>, ClientContext) {
+    let gss = Arc::new(Gss::new(Believer, || ()));
+    let initiation = Initiation::begin(Claimer, service).unwrap();
+    let mut w = Writer::new();
+    initiation.call(1, 100_003, 4, &mut w);
+    let record = w.into_bytes();
+    let call = Call::decode(&record).unwrap();
+    let Arrival::Init(init) = arrive(&record, &call, |_| None) else { panic!("a new context") };
+    let mut w = Writer::new();
+    init.finish(Believer.accept(None, b""), ContextHandle([9; HANDLE_LEN]), &mut gss.contexts.lock(), clock::mono_ms(), &mut w);
+    let Initiated::Done(context) = initiation.reply(1, w.as_bytes()).unwrap() else { panic!("one exchange") };
+    (gss, context)
+}
+
+/// A call's record with its mark; `fragment_len` cuts it.
+fn call(client: &mut ClientContext, xid: u32, args: &[u8], fragment_len: usize) -> Vec<u8> {
+    let mut w = Writer::new();
+    [xid, 0, 2, 100_003, 4, 1].into_iter().for_each(|word| w.u32(word));
+    let seq = client.begin(&mut w, 0).unwrap();
+    let body_start = w.len();
+    w.raw(args);
+    client.end(seq, &mut w, body_start, [3; 16]).unwrap();
+    let mut stream = Vec::new();
+    let pieces: Vec<&[u8]> = w.as_bytes().chunks(fragment_len).collect();
+    for (at, piece) in pieces.iter().enumerate() {
+        let last = if at + 1 == pieces.len() { 0x8000_0000 } else { 0 };
+        stream.extend_from_slice(&(last | piece.len() as u32).to_be_bytes());
+        stream.extend_from_slice(piece);
+    }
+    stream
+}
+
+/// Receives as a worker does, and stops taking calls up after every `stop` records: the arguments of each.
+fn receive(gss: &Arc<Gss>, stream: &[u8], piece_len: usize, stop: usize) -> Vec<Vec<u8>> {
+    const MAX: usize = 300_000;
+    let (here, mut there) = UnixStream::pair().unwrap();
+    let (mut input, mut buffers, mut recent, mut all) = (Input::new(), Buffers::new(MAX), Recent::default(), Vec::new());
+    let mut take = |record: Record, recent: &mut Recent| {
+        let (bytes, protected) = match record.look {
+            Look::Taken(protected) => (record.bytes, protected),
+            Look::Missing => {
+                let mut own = bytes::BytesMut::from(record.bytes);
+                let protected = look_alone(&mut own, Some(gss), recent, clock::mono_ms());
+                (own.freeze(), protected)
+            }
+        };
+        match protected {
+            Some(Protected::Call(_, Verdict::Genuine(args))) => all.push(bytes[args].to_vec()),
+            None => all.push(bytes.to_vec()),
+            Some(_) => panic!("every call is genuine"),
+        }
+    };
+    for piece in stream.chunks(piece_len) {
+        there.write_all(piece).unwrap();
+        loop {
+            let read = input.read(&here, &mut buffers, |bytes, records| look(bytes, records, Some(gss), &mut recent, clock::mono_ms()));
+            let (mut batch, more) = match read.unwrap() {
+                Read::Some { batch, more, .. } => (batch, more),
+                Read::Empty => break,
+                Read::Closed => unreachable!("the other end is open"),
+            };
+            loop {
+                let mut taken = 0;
+                while taken < stop {
+                    let Some(record) = input.next(&mut batch, MAX).unwrap() else { break };
+                    take(record, &mut recent);
+                    taken += 1;
+                }
+                input.put_back(batch, &mut buffers);
+                if taken < stop {
+                    break;
+                }
+                let Some(again) = input.resume() else { break };
+                batch = again;
+            }
+            if !more {
+                break;
+            }
+        }
+    }
+    all
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+    #[test]
+    fn calls_are_opened_once_however_they_come_and_wherever_taking_them_up_stops(
+        lengths in proptest::collection::vec((0usize..2000, 0u8..8), 1..20),
+        piece_len in 1usize..6000,
+        stop in 1usize..5,
+        service in 0u8..3,
+    ) {
+        let service = [Service::None, Service::Integrity, Service::Privacy][usize::from(service)];
+        let (gss, mut client) = context(service);
+        let (mut stream, mut expected) = (Vec::new(), Vec::new());
+        for (xid, (words, kind)) in lengths.into_iter().enumerate() {
+            let args = vec![xid as u8; 4 * words];
+            match kind {
+                // Somebody else's, between them.
+                0 => {
+                    let mut w = Writer::new();
+                    let start = begin_record(&mut w);
+                    w.raw(&args);
+                    end_record(w.bytes_mut(), start, 0);
+                    stream.extend_from_slice(w.as_bytes());
+                }
+                1 => stream.extend(call(&mut client, xid as u32, &args, 100)),
+                _ => stream.extend(call(&mut client, xid as u32, &args, usize::MAX)),
+            }
+            expected.push(args);
+        }
+        proptest::prop_assert_eq!(receive(&gss, &stream, piece_len, stop), expected);
+        proptest::prop_assert_eq!(gss.counts.dropped.get(), 0);
+    }
+}
+
+/// A reply to a call of this service, with its results, and the number to open it by.
+fn reply(gss: &Arc<Gss>, client: &mut ClientContext, results: &[u8]) -> (Outgoing, GssSeq) {
+    let mut w = Writer::new();
+    [7, 0, 2, 100_003, 4, 1].into_iter().for_each(|word| w.u32(word));
+    let seq = client.begin(&mut w, 0).unwrap();
+    let record = w.into_bytes();
+    let decoded = Call::decode(&record).unwrap();
+    let arrival = arrive(&record, &decoded, |handle| gss.find(&mut Recent::default(), handle, clock::mono_ms()));
+    let Arrival::Call(call) = arrival else { panic!("a call") };
+    let mut w = Writer::new();
+    begin_record(&mut w);
+    let envelope = Envelope::begin(&call, Accepted::Success(&[]), &mut w);
+    w.raw(results);
+    (Outgoing::reply(Reply { bytes: w.into_bytes(), spans: Vec::new() }, Some(envelope)), seq)
+}
+
+#[test]
+fn replies_of_many_contexts_are_sealed_together() {
+    let mut contexts: Vec<_> = (0..60).map(|at| context([Service::None, Service::Integrity, Service::Privacy][at % 3])).collect();
+    let results: Vec<Vec<u8>> = (0..60).map(|at| vec![at as u8; 4 * at * at]).collect();
+    let mut replies: Vec<_> = contexts.iter_mut().zip(&results).map(|((gss, client), results)| reply(gss, client, results)).collect();
+    assert!(replies.iter().all(|(outgoing, _)| !outgoing.is_ready()));
+    seal_all(replies.iter_mut().map(|(outgoing, _)| outgoing));
+    for (((outgoing, seq), (_, client)), results) in replies.iter().zip(&contexts).zip(&results) {
+        assert!(outgoing.is_ready());
+        let bytes = outgoing.memory();
+        assert_eq!(bytes[..4], (0x8000_0000 | (bytes.len() as u32 - 4)).to_be_bytes());
+        let ReplyBody::Accepted { verf, outcome: Accepted::Success(body) } = RpcReply::decode(&bytes[4..]).unwrap().body else {
+            panic!("a success")
+        };
+        client.verify(*seq, verf).unwrap();
+        assert_eq!(client.open(*seq, body, &mut Vec::new()).unwrap(), results);
+    }
+}
+
+#[test]
+fn what_could_not_be_sealed_is_empty_and_never_ready() {
+    let (gss, mut client) = context(Service::Privacy);
+    let (mut outgoing, _) = reply(&gss, &mut client, b"secret results..");
+    outgoing.unsealed().unwrap().finish(false);
+    assert!(!outgoing.is_ready() && outgoing.memory().is_empty());
+    seal_all([&mut outgoing]);
+    assert!(!outgoing.is_ready());
+}
+
+#[test]
+fn a_connection_remembers_its_contexts_until_they_end() {
+    let (gss, client) = context(Service::None);
+    let mut recent = Recent::default();
+    let handle = client.handle();
+    let found = gss.find(&mut recent, handle, clock::mono_ms()).unwrap();
+    assert_eq!(recent.0.len(), 1);
+    gss.destroy(&found);
+    assert!(gss.find(&mut recent, handle, clock::mono_ms()).is_none());
+    assert!(recent.0.is_empty());
+}

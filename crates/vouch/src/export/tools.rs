@@ -1,0 +1,117 @@
+//! What a serving thread has at hand for all its connections: buffers, and the replies of this round until they are sealed and handed to their sockets.
+
+use std::sync::Arc;
+
+use super::connection::Connection;
+use super::gss;
+use super::limits::{
+    REPLY_LEN_START, SEAL_COUNT_MAX, SEAL_LEN_MAX, SPARE_LONG_REPLIES_MAX, SPARE_LONG_REPLY_LEN_MAX, SPARE_REPLIES_MAX, SPARE_REPLY_LEN_MAX,
+};
+use super::output::Outgoing;
+use super::receive::Buffers;
+
+/// What a turn needs beside the peer.
+pub(super) struct Tools {
+    pub(super) buffers: Buffers,
+    pub(super) record_len_max: usize,
+    pub(super) spare: SpareReplies,
+    /// Replies of this turn that have not been handed to the socket.
+    pub(super) ready: Vec<Outgoing>,
+    pub(super) ready_len: usize,
+    /// Replies of this round, of any connection, that are to be sealed together.
+    pub(super) unsealed: Vec<(Arc<Connection>, Outgoing)>,
+    pub(super) unsealed_len: usize,
+}
+
+/// Buffers of replies that have left.
+#[derive(Default)]
+pub(super) struct SpareReplies {
+    short: Vec<Vec<u8>>,
+    /// Those that held the data of long READs: taken from the system anew they would cost a page fault for each page.
+    long: Vec<Vec<u8>>,
+}
+
+impl SpareReplies {
+    /// An empty buffer; `long` if a long reply is to be expected.
+    fn take(&mut self, long: bool) -> Vec<u8> {
+        let kept = if long { self.long.pop() } else { None };
+        kept.or_else(|| self.short.pop()).unwrap_or_else(|| Vec::with_capacity(REPLY_LEN_START))
+    }
+
+    /// Keeps a buffer if that is worth it.
+    pub(super) fn keep(&mut self, mut bytes: Vec<u8>) {
+        let (list, max) = match bytes.capacity() {
+            ..=SPARE_REPLY_LEN_MAX => (&mut self.short, SPARE_REPLIES_MAX),
+            ..=SPARE_LONG_REPLY_LEN_MAX => (&mut self.long, SPARE_LONG_REPLIES_MAX),
+            _ => return,
+        };
+        if list.len() < max {
+            bytes.clear();
+            list.push(bytes);
+        }
+    }
+}
+
+impl Tools {
+    /// Nothing at hand yet.
+    pub(super) fn new(record_len_max: usize) -> Self {
+        Tools {
+            buffers: Buffers::new(record_len_max),
+            record_len_max,
+            spare: SpareReplies::default(),
+            ready: Vec::new(),
+            ready_len: 0,
+            unsealed: Vec::new(),
+            unsealed_len: 0,
+        }
+    }
+
+    /// A buffer for a reply on this connection: as long as its last sealed one was.
+    pub(super) fn reply(&mut self, connection: &Connection) -> Vec<u8> {
+        self.spare.take(connection.long_replies())
+    }
+
+    /// A reply that may leave as it is.
+    pub(super) fn push(&mut self, outgoing: Outgoing) {
+        self.ready_len += outgoing.len();
+        self.ready.push(outgoing);
+    }
+
+    /// A reply that may have to be sealed first.
+    pub(super) fn push_for(&mut self, connection: &Arc<Connection>, outgoing: Outgoing) {
+        if outgoing.is_ready() {
+            return self.push(outgoing);
+        }
+        connection.set_long_replies(outgoing.len() > SPARE_REPLY_LEN_MAX);
+        self.unsealed_len += outgoing.len();
+        self.unsealed.push((connection.clone(), outgoing));
+        if self.unsealed.len() >= SEAL_COUNT_MAX || self.unsealed_len >= SEAL_LEN_MAX {
+            self.seal();
+        }
+    }
+
+    /// Seals what waits for it, and sends it: what came on one connection by one system call.
+    pub(super) fn seal(&mut self) {
+        if self.unsealed.is_empty() {
+            return;
+        }
+        self.unsealed_len = 0;
+        let mut unsealed = std::mem::take(&mut self.unsealed);
+        gss::seal_all(unsealed.iter_mut().map(|(_, outgoing)| outgoing));
+        let mut sealed = unsealed.drain(..).peekable();
+        while let Some((connection, first)) = sealed.next() {
+            let same = std::iter::from_fn(|| sealed.next_if(|(other, _)| Arc::ptr_eq(other, &connection)).map(|(_, outgoing)| outgoing));
+            connection.send(std::iter::once(first).chain(same), |bytes| self.spare.keep(bytes));
+        }
+        drop(sealed);
+        self.unsealed = unsealed;
+    }
+
+    /// Hands this turn's replies to the connection.
+    pub(super) fn flush(&mut self, connection: &Connection) {
+        self.ready_len = 0;
+        let mut ready = std::mem::take(&mut self.ready);
+        connection.send(ready.drain(..), |bytes| self.spare.keep(bytes));
+        self.ready = ready;
+    }
+}

@@ -1,0 +1,308 @@
+//! Our own client, with every flavour, minor version and encryption type, against `vouch export` and a real KDC; and what travels between them.
+//!
+//! The Kerberos library looks at the environment of its process alone, so each test's client runs in a child of this program that has the realm's.
+
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vouch_gss_mit::{ClientSource, MitInitiator};
+use vouch_nfs4::op::{ShareAccess, StableHow};
+use vouch_nfs4::{Attributes, Verifier};
+use vouch_nfs4_client::{Client, Config, GssProtection, Identity, Protection, establish};
+use vouch_rpcsec_gss::Service;
+
+use crate::kdc::{self, ENCTYPES, Kdc, REALM};
+use crate::relay::{Relay, last_record};
+
+const SERVICE: &str = "nfs/localhost";
+/// Variables that tell the child what to do.
+const PORT: &str = "VOUCH_TEST_PORT";
+const ENCTYPE: &str = "VOUCH_TEST_ENCTYPE";
+const CASE: &str = "VOUCH_TEST_CASE";
+
+/// A server that belongs to the realm.
+struct Export {
+    child: Child,
+    address: SocketAddr,
+    directory: tempfile::TempDir,
+}
+
+impl Export {
+    fn start(kdc: &Kdc) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(directory.path().join("data")).expect("a directory");
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let mut export = Export { child: Command::new("true").spawn().expect("true(1)"), address, directory };
+        export.run(kdc);
+        export
+    }
+
+    /// Starts it, or starts it again.
+    fn run(&mut self, kdc: &Kdc) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let path = |name: &str| self.directory.path().join(name);
+        std::fs::write(path("idmapd.conf"), format!("[General]\nLocal-Realms = {REALM}\n")).expect("a file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
+        command.envs(kdc.environment("krb5")).arg("export").arg("--dir").arg(path("data"));
+        command.args([
+            "--options",
+            "rw,insecure,no_root_squash,sec=krb5:krb5i:krb5p",
+            "--lease",
+            "2",
+            "--listen",
+            &self.address.to_string(),
+        ]);
+        command.arg("--state").arg(path("state")).arg("--keytab").arg(kdc.path("keytabs/service")).arg("--idmap").arg(path("idmapd.conf"));
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(path("log")).expect("a file");
+        self.child = command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts");
+        let end = Instant::now() + Duration::from_secs(60);
+        while TcpStream::connect(self.address).is_err() {
+            assert!(Instant::now() < end, "the export does not start: {}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    fn data(&self, name: &str) -> PathBuf {
+        self.directory.path().join("data").join(name)
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A realm with a user and a server, and their keytabs.
+fn realm() -> Option<Kdc> {
+    let kdc = Kdc::start()?;
+    kdc.add(&["root", SERVICE]);
+    kdc.keytab("service", &[SERVICE]);
+    kdc.keytab("root", &["root"]);
+    Some(kdc)
+}
+
+/// A case of [`inside`] as a client of this name, against this port, with a ticket.
+fn child(kdc: &Kdc, client: &str, enctype: &str, case: &str, port: u16) -> Command {
+    let cache = kdc.kinit(client, "root", &kdc.path("keytabs/root"), client, &[]);
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", "own_client::inside", "--nocapture"]).envs(kdc.environment(client)).env("KRB5CCNAME", cache);
+    command.env(PORT, port.to_string()).env(ENCTYPE, enctype).env(CASE, case);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Waits for a child's good end.
+fn succeeds(child: Child, export: &Export) {
+    let out = child.wait_with_output().expect("it ends");
+    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{said}\nthe server: {}", export.log());
+}
+
+#[test]
+fn every_flavour_minor_version_and_encryption_type_reads_and_writes() {
+    let Some(kdc) = realm() else { return };
+    let export = Export::start(&kdc);
+    for enctype in ENCTYPES {
+        kdc.client(&kdc::Client { name: enctype, enctypes: enctype, ..kdc::Client::default() });
+        succeeds(child(&kdc, enctype, enctype, "files", export.address.port()).spawn().expect("this program starts"), &export);
+        for name in names() {
+            assert!(std::fs::read(export.data(&name)).expect("the file") == content(&name), "{enctype}: {name}");
+            std::fs::remove_file(export.data(&name)).expect("the file");
+        }
+    }
+}
+
+#[test]
+fn with_privacy_nothing_travels_in_clear_and_a_recorded_call_is_refused() {
+    let Some(kdc) = realm() else { return };
+    let export = Export::start(&kdc);
+    for (case, in_clear) in [("krb5i", true), ("krb5p", false)] {
+        let relay = Relay::start(export.address);
+        succeeds(child(&kdc, "krb5", "", case, relay.port()).spawn().expect("this program starts"), &export);
+        let (sent, received) = relay.busiest();
+        let name = format!("secret name {case}");
+        let has = |bytes: &[u8], what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
+        let content = content(&name);
+        // A piece that was written, and read, by one call.
+        let piece = &content[100_000..100_064];
+        for (bytes, what) in [(&sent, name.as_bytes()), (&sent, piece), (&received, piece)] {
+            assert_eq!(has(bytes, what), in_clear, "{case}");
+        }
+        // The last call once more: no answer, and the end.
+        let mut socket = TcpStream::connect(export.address).expect("a connection");
+        socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
+        socket.write_all(&last_record(&sent)).expect("it is sent");
+        let mut answer = Vec::new();
+        let ended = std::io::Read::read_to_end(&mut socket, &mut answer);
+        let reset = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+        assert!(answer.is_empty() && !reset, "{case}: {answer:?}");
+    }
+}
+
+#[test]
+fn a_call_that_is_sent_again_is_done_once_and_its_cached_reply_is_protected_anew() {
+    let Some(kdc) = realm() else { return };
+    let export = Export::start(&kdc);
+    for service in SERVICES {
+        std::fs::write(export.data(&format!("once {service:?}")), "").expect("a file");
+    }
+    succeeds(child(&kdc, "krb5", "", "retry", export.address.port()).spawn().expect("this program starts"), &export);
+    for service in SERVICES {
+        assert!(!export.data(&format!("once {service:?}")).exists());
+    }
+}
+
+#[test]
+fn a_context_lost_by_a_restart_is_made_anew() {
+    let Some(kdc) = realm() else { return };
+    let mut export = Export::start(&kdc);
+    let mut client = child(&kdc, "krb5", "", "restart", export.address.port()).spawn().expect("this program starts");
+    let end = Instant::now() + Duration::from_secs(60);
+    while !export.data("before").exists() {
+        assert!(Instant::now() < end, "the client does not begin: {}", export.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    export.run(&kdc);
+    client.stdin.take().expect("piped").write_all(b"restarted\n").expect("it listens");
+    succeeds(client, &export);
+    assert!(export.data("after").exists());
+}
+
+/// The client's side of the tests above; nothing without their variables.
+#[test]
+fn inside() {
+    let (Ok(port), Ok(case)) = (std::env::var(PORT), std::env::var(CASE)) else { return };
+    let address = SocketAddr::from(([127, 0, 0, 1], port.parse().expect("a port")));
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    match case.as_str() {
+        "files" => runtime.block_on(files(address)),
+        "krb5i" => runtime.block_on(one_file(address, Service::Integrity, "secret name krb5i")),
+        "krb5p" => runtime.block_on(one_file(address, Service::Privacy, "secret name krb5p")),
+        "retry" => {
+            for service in SERVICES {
+                crate::retry::remove_twice(address, Box::new(context(address, service)), &format!("once {service:?}"));
+            }
+        }
+        "restart" => runtime.block_on(over_a_restart(address)),
+        other => panic!("{other}: no such case"),
+    }
+}
+
+fn context(address: SocketAddr, service: Service) -> GssProtection {
+    let initiator = MitInitiator::new("nfs@localhost", &ClientSource::default()).unwrap_or_else(|fault| panic!("{fault}"));
+    establish(address, initiator, service).unwrap_or_else(|error| panic!("{error}"))
+}
+
+async fn client(address: SocketAddr, minor: u32, service: Service) -> Client {
+    let protection = context(address, service);
+    let wanted = std::env::var(ENCTYPE).expect("the parent sets it");
+    assert!(wanted.is_empty() || protection.context().enctype().name() == wanted);
+    let identity = Identity::new(format!("test {minor} {service:?} {wanted}").into_bytes(), Verifier([7; 8]));
+    let mut config = Config::new(address, minor, identity, protection);
+    config.renewal = Some(Arc::new(move || {
+        let initiator = MitInitiator::new("nfs@localhost", &ClientSource::default())?;
+        Ok(Box::new(establish(address, initiator, service)?) as Box<dyn Protection>)
+    }));
+    Client::connect(config).await.unwrap_or_else(|error| panic!("minor {minor}, {service:?}: {error}"))
+}
+
+const SERVICES: [Service; 3] = [Service::None, Service::Integrity, Service::Privacy];
+
+fn names() -> Vec<String> {
+    (0..=2).flat_map(|minor| SERVICES.map(|service| format!("{minor} {service:?}"))).collect()
+}
+
+/// A megabyte and a bit, different for each name.
+fn content(name: &str) -> Vec<u8> {
+    let seed = name.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
+    (0..1_100_003u64).map(|at| (seed.wrapping_mul(at * at + 1) >> 13) as u8).collect()
+}
+
+async fn files(address: SocketAddr) {
+    for minor in 0..=2 {
+        for service in SERVICES {
+            let client = client(address, minor, service).await;
+            write_and_read(&client, &format!("{minor} {service:?}")).await;
+            client.close().await.expect("it ends in order");
+        }
+    }
+}
+
+async fn one_file(address: SocketAddr, service: Service, name: &str) {
+    let client = client(address, 1, service).await;
+    write_and_read(&client, name).await;
+}
+
+/// Writes a file in pieces of many lengths, and reads it back one by one and many at once.
+async fn write_and_read(client: &Client, name: &str) {
+    let bytes = content(name);
+    let root = client.walk(b"export").await.expect("the export");
+    let file = client.open(&root.handle, name.as_bytes(), ShareAccess::BOTH, Some(&Attributes::default())).await.expect("a new file");
+    const LENGTHS: [usize; 13] = [1, 2, 3, 4, 15, 16, 17, 100, 4095, 4096, 4097, 65_536, 1_000_000];
+    let mut at = 0;
+    for len in LENGTHS.into_iter().cycle() {
+        let end = (at + len).min(bytes.len());
+        client.write(&file, at as u64, &bytes[at..end], StableHow::Unstable).await.expect("a write");
+        at = end;
+        if at == bytes.len() {
+            break;
+        }
+    }
+    let mut read = Vec::new();
+    for len in LENGTHS.into_iter().cycle() {
+        let (piece, eof) = client.read(&file, read.len() as u64, len as u32).await.expect("a read");
+        read.extend(piece);
+        if eof {
+            break;
+        }
+    }
+    assert!(read == bytes, "{name}");
+    const PIECE_LEN: u64 = 16_411;
+    let read_one = |number: u64| {
+        let (client, file) = (client.clone(), file.clone());
+        async move { client.read(&file, number * PIECE_LEN, PIECE_LEN as u32).await.expect("a read").0 }
+    };
+    let reads: Vec<_> = (0..64).map(|number| tokio::spawn(read_one(number))).collect();
+    let mut read = Vec::new();
+    for one in reads {
+        read.extend(one.await.expect("it ends"));
+    }
+    assert!(read == bytes[..64 * PIECE_LEN as usize], "{name}");
+    client.close_file(file).await.expect("it closes");
+}
+
+async fn over_a_restart(address: SocketAddr) {
+    let client = client(address, 1, Service::Privacy).await;
+    let root = client.walk(b"export").await.expect("the export");
+    let file = client.open(&root.handle, b"before", ShareAccess::BOTH, Some(&Attributes::default())).await.expect("a new file");
+    client.close_file(file).await.expect("it closes");
+    tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new())).await.expect("a thread").expect("a line");
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        assert!(Instant::now() < end, "the client does not come back");
+        let opened = match client.walk(b"export").await {
+            Ok(root) => client.open(&root.handle, b"after", ShareAccess::BOTH, Some(&Attributes::default())).await,
+            Err(error) => Err(error),
+        };
+        match opened {
+            Ok(file) => return client.close_file(file).await.expect("it closes"),
+            // The session is gone with the server; or it is the time for reclaims.
+            Err(_) => {
+                let _ = client.renew().await;
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! A relay between a client and a server that keeps a copy of what it hands on.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// What a connection carried to the server, and from it.
+type Carried = Arc<Mutex<[Vec<u8>; 2]>>;
+
+/// Listens on loopback; its threads end with their connections, and with the process.
+pub(crate) struct Relay {
+    port: u16,
+    connections: Arc<Mutex<Vec<Carried>>>,
+}
+
+impl Relay {
+    /// In front of this server.
+    pub(crate) fn start(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let connections: Arc<Mutex<Vec<Carried>>> = Arc::default();
+        let all = connections.clone();
+        thread::spawn(move || {
+            while let Ok((client, _)) = listener.accept() {
+                let Ok(server) = TcpStream::connect(server) else { continue };
+                let carried = Carried::default();
+                all.lock().expect("nobody panics with it").push(carried.clone());
+                for (from, to, way) in [(&client, &server, 0), (&server, &client, 1)] {
+                    let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
+                    let carried = carried.clone();
+                    thread::spawn(move || {
+                        carry(from, to, |bytes| carried.lock().expect("nobody panics with it")[way].extend_from_slice(bytes))
+                    });
+                }
+            }
+        });
+        Relay { port, connections }
+    }
+
+    /// Where it listens.
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What the connection carried that carried most: to the server, and from it.
+    pub(crate) fn busiest(&self) -> (Vec<u8>, Vec<u8>) {
+        let all = self.connections.lock().expect("nobody panics with it");
+        let copies = all.iter().map(|carried| carried.lock().expect("nobody panics with it").clone());
+        let [sent, received] = copies.max_by_key(|[sent, _]| sent.len()).expect("somebody has connected");
+        (sent, received)
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream, keep: impl Fn(&[u8])) {
+    let mut bytes = vec![0; 1 << 16];
+    while let Ok(n @ 1..) = from.read(&mut bytes) {
+        keep(&bytes[..n]);
+        if to.write_all(&bytes[..n]).is_err() {
+            break;
+        }
+    }
+    // The other direction may have ended it already.
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
+}
+
+/// The last whole RPC record of a stream, with its mark.
+pub(crate) fn last_record(mut stream: &[u8]) -> Vec<u8> {
+    let mut last = &stream[..0];
+    while let Some(mark) = stream.first_chunk() {
+        let len = 4 + (u32::from_be_bytes(*mark) & 0x7fff_ffff) as usize;
+        let Some((record, rest)) = stream.split_at_checked(len) else { break };
+        (last, stream) = (record, rest);
+    }
+    last.to_vec()
+}

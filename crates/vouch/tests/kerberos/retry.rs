@@ -1,0 +1,59 @@
+//! A call of a session that is sent twice: done once, and answered from the cache under the second call's own number.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use vouch_nfs4::op::{Args, LookupArgs, RemoveArgs};
+use vouch_nfs4::{Name, Status, Verifier};
+use vouch_nfs4_client::{CallKind, Core, Handshake, Identity, OpenCall, Protection};
+use vouch_xdr::Writer;
+
+/// Removes this file of the export with a call that is sent twice.
+pub(crate) fn remove_twice(address: SocketAddr, protection: Box<dyn Protection>, name: &str) {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
+    let identity = Identity::new(b"retries".to_vec(), Verifier([8; 8]));
+    let (mut core, mut handshake) = (Core::new(1, protection, 5), Handshake::new(1));
+    while let Some((kind, args)) = handshake.request(&identity) {
+        let mut w = Writer::new();
+        let mut call = core.begin(0, kind, &mut w).expect("a context").expect("a slot");
+        call.op(&mut w, &args);
+        core.end(call, &mut w).expect("it fits");
+        let reply = exchange(&mut stream, w.as_bytes());
+        let mut scratch = Vec::new();
+        let completion = core.reply(&reply, &mut scratch).expect("a reply").expect("a reply to the call");
+        handshake.accept(&identity, completion.outcome.expect("it is accepted"), &mut core).expect("the client is introduced");
+    }
+    let write = |mut call: OpenCall, core: &mut Core, w: &mut Writer| {
+        call.op(w, &Args::Putrootfh);
+        call.op(w, &Args::Lookup(LookupArgs { name: Name(b"export") }));
+        call.op(w, &Args::Remove(RemoveArgs { name: Name(name.as_bytes()) }));
+        core.end(call, w).expect("it fits");
+    };
+    let (mut first, mut second) = (Writer::new(), Writer::new());
+    let call = core.begin(9, CallKind::Session { cache: true }, &mut first).expect("a context").expect("a slot");
+    write(call, &mut core, &mut first);
+    let answer = exchange(&mut stream, first.as_bytes());
+    let call = core.begin_again(9, &mut second).expect("a context").expect("it is in flight");
+    write(call, &mut core, &mut second);
+    assert_ne!(first.as_bytes(), second.as_bytes());
+    let answer_again = exchange(&mut stream, second.as_bytes());
+    assert_ne!(answer, answer_again);
+    // The first answer is not to the second call.
+    assert!(!matches!(core.reply(&answer, &mut Vec::new()), Ok(Some(_))));
+    let mut scratch = Vec::new();
+    let completion = core.reply(&answer_again, &mut scratch).expect("its proof holds").expect("a reply to the call");
+    // Done twice it would be NOENT.
+    assert_eq!(completion.outcome.expect("it is accepted").status, Status::OK);
+}
+
+/// Sends a record and takes one.
+fn exchange(stream: &mut TcpStream, record: &[u8]) -> Vec<u8> {
+    stream.write_all(record).expect("it is sent");
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark).expect("an answer");
+    let mut answer = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+    stream.read_exact(&mut answer).expect("an answer");
+    answer
+}
