@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use vouch_benches::nfs::files::{BLOCK_LEN, Opened, Reads, Writes};
+use vouch_benches::nfs::kerberos::{self, Realm, Security};
 use vouch_benches::nfs::metadata::{Getattr, OpenOne, Small, Use};
 use vouch_benches::nfs::pages::{self, PAGE_LEN};
 use vouch_benches::nfs::{Client, Outcome, Work, idle, peers};
@@ -49,6 +50,12 @@ struct Args {
     /// Also creation whose writes are FILE_SYNC.
     #[arg(long)]
     durable: bool,
+    /// Flavours to measure, each with a server of its own: sys, krb5, krb5i, krb5p. Kerberos by a KDC that is started for the run.
+    #[arg(long, value_delimiter = ',', default_value = "sys")]
+    sec: Vec<Security>,
+    /// Encryption type of the Kerberos sessions.
+    #[arg(long, default_value = "aes256-cts-hmac-sha1-96")]
+    enctype: String,
     /// Memory with so many idle clients and open files, instead of load.
     #[arg(long)]
     memory: Option<usize>,
@@ -89,7 +96,7 @@ const CASES: [Case; 10] = [
 
 /// A server, its client, and what it has open there.
 struct Peer {
-    name: &'static str,
+    name: String,
     server: Server,
     client: Client,
     read: Opened,
@@ -99,14 +106,18 @@ struct Peer {
 
 fn main() {
     let args = Args::parse();
-    println!("exports: {} connection(s) of one client, sec=sys, {}", args.connections, file_system(&args.dir));
+    let realm = realm(&args);
+    println!("exports: {} connection(s) of one client, {}", args.connections, file_system(&args.dir));
+    if realm.is_some() {
+        println!("kerberos: {}", args.enctype);
+    }
     println!("machine: {}", machine());
     let place = args.dir.join("exports-bench");
     fs::create_dir_all(&place).or_stop(place.display());
     let kept = Kept(place.clone());
     match args.memory {
         Some(count) => memory(&args, &place, count),
-        None => load(&args, &place),
+        None => load(&args, &place, realm.as_ref()),
     }
     drop(kept);
 }
@@ -120,24 +131,42 @@ impl Drop for Kept {
     }
 }
 
-fn servers(args: &Args) -> Vec<(&'static str, Server)> {
-    let mut servers = vec![("vouch", peers::vouch(&args.vouch, &args.dir, args.port))];
+fn servers(args: &Args, realm: Option<&Realm>) -> Vec<(&'static str, Server)> {
+    let mut servers = vec![("vouch", peers::vouch(&args.vouch, &args.dir, args.port, realm))];
     if args.ganesha_threads > 0 {
-        servers.push(("ganesha", peers::ganesha(&args.dir, args.port.map(|port| port + 1), args.ganesha_threads)));
+        servers.push(("ganesha", peers::ganesha(&args.dir, args.port.map(|port| port + 1), args.ganesha_threads, realm)));
     }
     servers
 }
 
-fn load(args: &Args, place: &Path) {
+/// The realm of the run, if one is needed. The library looks at its environment alone, so the run goes on in a child of this process that has it.
+fn realm(args: &Args) -> Option<Realm> {
+    if args.sec.iter().all(|sec| *sec == Security::Sys) {
+        return None;
+    }
+    if let Some(realm) = Realm::inherited() {
+        return Some(realm);
+    }
+    let status = Realm::run_below(&args.enctype);
+    std::process::exit(status);
+}
+
+fn load(args: &Args, place: &Path, realm: Option<&Realm>) {
     let file_pages = args.file_mib * (1 << 20) / PAGE_LEN as u64;
     pages::make(&place.join("read"), file_pages);
     let cases: Vec<Case> = CASES.into_iter().filter(|case| wanted(args, case)).collect();
-    let mut peers: Vec<Peer> = servers(args).into_iter().map(|(name, server)| peer(args, place, name, server, cases.len())).collect();
+    let mut peers: Vec<Peer> = Vec::new();
+    for &sec in &args.sec {
+        for (name, server) in servers(args, realm) {
+            let name = if sec == Security::Sys { name.to_owned() } else { format!("{name}-{sec}") };
+            peers.push(peer(args, place, name, server, cases.len(), sec));
+        }
+    }
     for round in 1..=args.rounds {
         for (at, case) in cases.iter().enumerate() {
             for peer in &mut peers {
                 let outcome = measure(args, place, *case, round, peer);
-                println!("round {round}: {:<24} {:<8} {}", case.name, peer.name, told(case, &outcome));
+                println!("round {round}: {:<24} {:<13} {}", case.name, peer.name, told(case, &outcome));
                 peer.outcomes[at].push(outcome);
             }
         }
@@ -145,11 +174,15 @@ fn load(args: &Args, place: &Path) {
     println!();
     for (at, case) in cases.iter().enumerate() {
         for peer in &peers {
-            println!("median: {:<24} {:<8} {}", case.name, peer.name, told(case, &middle(&peer.outcomes[at])));
+            println!("median: {:<24} {:<13} {}", case.name, peer.name, told(case, &middle(&peer.outcomes[at])));
         }
     }
-    if let [ours, theirs] = &peers[..] {
-        println!("\nmedians of the rounds' ratios, vouch / ganesha, and what is wanted:");
+    for peer in peers.iter().skip(1).filter(|peer| args.ganesha_threads == 0 && peer.name != "vouch") {
+        added(&cases, &peers[0], peer);
+    }
+    for pair in peers.chunks_exact(2).filter(|_| args.ganesha_threads > 0) {
+        let [ours, theirs] = pair else { continue };
+        println!("\nmedians of the rounds' ratios, {} / {}, and what is wanted under sys:", ours.name, theirs.name);
         for (at, case) in cases.iter().enumerate() {
             let pairs = |value: fn(&Outcome) -> f64| {
                 median(ours.outcomes[at].iter().zip(&theirs.outcomes[at]).map(|(a, b)| value(a) / value(b)).collect())
@@ -168,13 +201,41 @@ fn load(args: &Args, place: &Path) {
     }
 }
 
+/// What a flavour costs over the first one.
+fn added(cases: &[Case], base: &Peer, peer: &Peer) {
+    println!("\nmedians of the rounds' differences, {} over {}:", peer.name, base.name);
+    for (at, case) in cases.iter().enumerate() {
+        let pairs = |value: &dyn Fn(&Outcome, &Outcome) -> f64| {
+            median(peer.outcomes[at].iter().zip(&base.outcomes[at]).map(|(with, without)| value(with, without)).collect())
+        };
+        let bulk = matches!(case.kind, Kind::Read | Kind::Write);
+        let server = pairs(&|with, without| cost(bulk, with) - cost(bulk, without));
+        println!(
+            "{:<24} rate {:>5.2}  server CPU {}  p50 {:>+8.1} us  p99 {:>+8.1} us",
+            case.name,
+            pairs(&|with, without| rate(with) / rate(without)),
+            if bulk { format!("{server:>+6.3} s/GiB") } else { format!("{server:>+6.1} us/op") },
+            pairs(&|with, without| with.p50_us - without.p50_us),
+            pairs(&|with, without| with.p99_us - without.p99_us),
+        );
+    }
+}
+
+/// Server CPU: seconds a GiB, or microseconds an operation.
+fn cost(bulk: bool, outcome: &Outcome) -> f64 {
+    match bulk {
+        true => outcome.server_s * (1u64 << 30) as f64 / outcome.bytes as f64,
+        false => outcome.server_s * 1e6 / outcome.done as f64,
+    }
+}
+
 fn wanted(args: &Args, case: &Case) -> bool {
     let durable = case.kind == Kind::Create(StableHow::FileSync);
     (!durable || args.durable) && (args.only.is_empty() || args.only.iter().any(|part| case.name.contains(part.as_str())))
 }
 
-fn peer(args: &Args, place: &Path, name: &'static str, server: Server, cases: usize) -> Peer {
-    let mut client = Client::connect(server.port, &format!("bench of {name}"), args.connections, 64);
+fn peer(args: &Args, place: &Path, name: String, server: Server, cases: usize, sec: Security) -> Peer {
+    let mut client = kerberos::connect(server.port, &format!("bench of {name}"), args.connections, 64, sec);
     fs::write(place.join(format!("write-{name}")), b"").or_stop("the file to write");
     let mut open = |file: &str, writes| {
         let handle = client.handle(&["exports-bench", file]);
@@ -204,7 +265,7 @@ fn measure(args: &Args, place: &Path, case: Case, round: usize, peer: &mut Peer)
             outcome
         }
         Kind::Create(stable) => {
-            let (name, path) = directory(place, peer.name, round, stable);
+            let (name, path) = directory(place, &peer.name, round, stable);
             fs::create_dir(&path).or_stop(path.display());
             let handle = client.handle(&["exports-bench", &name]);
             let mut work = Small::new(handle, 0..args.files, Use::Create(stable), case.depth);
@@ -213,7 +274,7 @@ fn measure(args: &Args, place: &Path, case: Case, round: usize, peer: &mut Peer)
             outcome
         }
         Kind::ReadBack => {
-            let (name, path) = directory(place, peer.name, round, StableHow::Unstable);
+            let (name, path) = directory(place, &peer.name, round, StableHow::Unstable);
             if !path.exists() {
                 fs::create_dir(&path).or_stop(path.display());
                 let handle = client.handle(&["exports-bench", &name]);
@@ -291,7 +352,7 @@ fn memory(args: &Args, place: &Path, count: usize) {
     for number in 0..count {
         fs::write(path.join(format!("file{number:06}")), b"").or_stop("a file to open");
     }
-    for (name, server) in servers(args) {
+    for (name, server) in servers(args, None) {
         std::thread::sleep(Duration::from_millis(500));
         println!("{name}: idle {:.1} MiB", server.resident_kib() as f64 / 1024.0);
         let mut client = Client::connect(server.port, "bench of memory", 1, 64);
@@ -302,7 +363,7 @@ fn memory(args: &Args, place: &Path, count: usize) {
         println!("{name}: {count} open files, {open_kib:.2} KiB each, {:.1} us of CPU an OPEN", outcome.server_s * 1e6 / count as f64);
     }
     // Anew: descriptors of open files and of connections come out of one limit.
-    for (name, server) in servers(args) {
+    for (name, server) in servers(args, None) {
         let mut client = Client::connect(server.port, "bench of memory", 1, 64);
         let handle = client.handle(&["exports-bench", "many"]);
         let (before, start, cpu) = (server.resident_kib(), Instant::now(), server.cpu_ever());

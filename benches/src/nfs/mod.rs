@@ -3,6 +3,7 @@
 
 pub mod files;
 pub mod idle;
+pub mod kerberos;
 pub mod metadata;
 pub mod pages;
 pub mod peers;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use vouch_nfs4::op::{Args, LookupArgs, PutfhArgs, Results};
 use vouch_nfs4::{Filehandle, Name, Verifier};
-use vouch_nfs4_client::{Error, Identity, OpenCall, Pipeline, Plain, ReplyBody};
+use vouch_nfs4_client::{Error, Identity, OpenCall, Pipeline, Plain, Protection, ReplyBody};
 use vouch_oncrpc::AuthSys;
 use vouch_xdr::Writer;
 
@@ -67,10 +68,15 @@ pub struct Client {
 impl Client {
     /// Introduces itself under a name of its own, with so many slots.
     pub fn connect(port: u16, name: &str, connections: usize, slots: usize) -> Self {
+        Self::connect_by(port, name, connections, slots, Box::new(Plain::sys(&superuser())))
+    }
+
+    /// Likewise, with this protection of its calls.
+    pub fn connect_by(port: u16, name: &str, connections: usize, slots: usize, protection: Box<dyn Protection>) -> Self {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
         let identity = Identity { slots: slots.max(8) as u32, ..Identity::new(name.as_bytes(), Verifier(nanos.to_be_bytes())) };
-        let pipeline = Pipeline::connect(address, 1, connections, &identity, Box::new(Plain::sys(&superuser())));
+        let pipeline = Pipeline::connect(address, 1, connections, &identity, protection);
         Self { pipeline: pipeline.or_stop("the client's session") }
     }
 
