@@ -33,15 +33,13 @@ pub enum RecordError {
     TooManyFragments,
 }
 
-/// Cuts a byte stream into records.
-///
-/// Holds memory only while a record is incomplete, and never more than twice what the peer has really sent of it (the
-/// growth of a vector): a length that is merely announced allocates nothing.
+/// Follows the marks of a byte stream: how many bytes of a record come next, and where it ends. Holds no bytes of records, so that
+/// whoever reads may put them where they are wanted.
 #[derive(Debug)]
-pub struct RecordReader {
+pub struct RecordMarks {
     record_len_max: usize,
-    /// What has come of the record.
-    record: Vec<u8>,
+    /// Length of the record as far as it has been announced.
+    len: usize,
     /// What has come of the next fragment's header.
     mark: [u8; RECORD_MARK_LEN],
     mark_len: usize,
@@ -51,49 +49,59 @@ pub struct RecordReader {
     fragments: u32,
 }
 
-impl RecordReader {
-    /// A reader at the start of a stream that takes records of up to `record_len_max` bytes.
+/// What comes next in a stream of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Unknown before more input is here.
+    More,
+    /// So many bytes of the record, one at least; see [`RecordMarks::took`].
+    Bytes(usize),
+    /// The record is over; told once.
+    End,
+}
+
+impl RecordMarks {
+    /// At the start of a stream that takes records of up to `record_len_max` bytes.
     pub const fn new(record_len_max: usize) -> Self {
-        Self { record_len_max, record: Vec::new(), mark: [0; RECORD_MARK_LEN], mark_len: 0, fragment_left: 0, last: false, fragments: 0 }
+        Self { record_len_max, len: 0, mark: [0; RECORD_MARK_LEN], mark_len: 0, fragment_left: 0, last: false, fragments: 0 }
     }
 
-    /// Takes bytes from the front of `input` until a record is complete or `input` is empty.
-    ///
-    /// A record that lies in `input` whole and in one fragment is lent from there; any other is copied once.
-    /// Call until it returns `None`; then everything in `input` has been taken. After an error the stream has no known
-    /// record boundary any more.
-    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Cow<'a, [u8]>>, RecordError> {
-        while !input.is_empty() {
-            if self.fragment_left == 0 && !self.read_mark(input)? {
-                return Ok(None);
+    /// What comes next; takes headers, and nothing else, from the front of `input`. After an error the stream has no known record
+    /// boundary any more.
+    pub fn next(&mut self, input: &mut &[u8]) -> Result<Next, RecordError> {
+        loop {
+            if self.fragment_left > 0 {
+                return Ok(Next::Bytes(self.fragment_left));
             }
-            let n = self.fragment_left.min(input.len());
-            let (piece, rest) = input.split_at(n);
-            *input = rest;
-            self.fragment_left -= n;
-            let ended = self.fragment_left == 0 && self.last;
-            if ended {
-                self.fragments = 0;
-                if self.record.is_empty() {
-                    return Ok(Some(Cow::Borrowed(piece)));
-                }
+            if self.last {
+                (self.last, self.fragments, self.len) = (false, 0, 0);
+                return Ok(Next::End);
             }
-            self.record.extend_from_slice(piece);
-            if ended {
-                return Ok(Some(Cow::Owned(std::mem::take(&mut self.record))));
+            if !self.read_mark(input)? {
+                return Ok(Next::More);
             }
         }
-        Ok(None)
+    }
+
+    /// Bytes of the record that are announced and have not been read.
+    pub const fn left(&self) -> usize {
+        self.fragment_left
+    }
+
+    /// Takes note that `n` of the bytes that [`Next::Bytes`] announced have been read.
+    pub const fn took(&mut self, n: usize) {
+        debug_assert!(n <= self.fragment_left, "no more than was announced");
+        self.fragment_left -= n;
+    }
+
+    /// Whether the record has no more bytes.
+    const fn ends(&self) -> bool {
+        self.fragment_left == 0 && self.last
     }
 
     /// Whether the stream may end here: no record has begun.
     pub const fn at_boundary(&self) -> bool {
         self.mark_len == 0 && self.fragments == 0
-    }
-
-    /// Memory held for an incomplete record, in bytes.
-    pub fn held_len(&self) -> usize {
-        self.record.capacity()
     }
 
     /// Reads a header; `true` when it is complete.
@@ -114,12 +122,62 @@ impl RecordReader {
         if self.fragments > FRAGMENT_COUNT_MAX {
             return Err(RecordError::TooManyFragments);
         }
-        let len = self.record.len() + self.fragment_left;
-        if len > self.record_len_max {
-            return Err(RecordError::TooLong { len, max: self.record_len_max });
+        self.len += self.fragment_left;
+        if self.len > self.record_len_max {
+            return Err(RecordError::TooLong { len: self.len, max: self.record_len_max });
         }
-        // An empty last fragment needs no more input, so the caller's loop must go on even if `input` is empty now.
         Ok(true)
+    }
+}
+
+/// Cuts a byte stream into records.
+///
+/// Holds memory only while a record is incomplete, and never more than twice what the peer has really sent of it (the
+/// growth of a vector): a length that is merely announced allocates nothing.
+#[derive(Debug)]
+pub struct RecordReader {
+    marks: RecordMarks,
+    /// What has come of the record.
+    record: Vec<u8>,
+}
+
+impl RecordReader {
+    /// A reader at the start of a stream that takes records of up to `record_len_max` bytes.
+    pub const fn new(record_len_max: usize) -> Self {
+        Self { marks: RecordMarks::new(record_len_max), record: Vec::new() }
+    }
+
+    /// Takes bytes from the front of `input` until a record is complete or `input` is empty.
+    ///
+    /// A record that lies in `input` whole and in one fragment is lent from there; any other is copied once.
+    /// Call until it returns `None`; then everything in `input` has been taken. After an error the stream has no known
+    /// record boundary any more.
+    pub fn next<'a>(&mut self, input: &mut &'a [u8]) -> Result<Option<Cow<'a, [u8]>>, RecordError> {
+        loop {
+            let n = match self.marks.next(input)? {
+                Next::End => return Ok(Some(Cow::Owned(std::mem::take(&mut self.record)))),
+                Next::Bytes(n) if !input.is_empty() => n.min(input.len()),
+                _ => return Ok(None),
+            };
+            let (piece, rest) = input.split_at(n);
+            *input = rest;
+            self.marks.took(n);
+            if self.marks.ends() && self.record.is_empty() {
+                self.marks.next(input)?;
+                return Ok(Some(Cow::Borrowed(piece)));
+            }
+            self.record.extend_from_slice(piece);
+        }
+    }
+
+    /// Whether the stream may end here: no record has begun.
+    pub const fn at_boundary(&self) -> bool {
+        self.marks.at_boundary()
+    }
+
+    /// Memory held for an incomplete record, in bytes.
+    pub fn held_len(&self) -> usize {
+        self.record.capacity()
     }
 }
 

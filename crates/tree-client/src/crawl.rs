@@ -125,7 +125,7 @@ async fn visit<J: Job>(tree: &Tree, job: &Arc<J>, work: Work<J::Context>, blocki
     let look = {
         let (job, work) = (Arc::clone(job), Arc::clone(&work));
         off_reactor(blocking, move || match job.at_hand(&work)? {
-            Some(stored) => open(&*job, &work, &stored, stored.len()).map(Some),
+            Some(stored) => open(&*job, &work, &stored).map(Some),
             None => Ok(None),
         })
         .await?
@@ -143,16 +143,16 @@ async fn visit<J: Job>(tree: &Tree, job: &Arc<J>, work: Work<J::Context>, blocki
     let job = Arc::clone(job);
     off_reactor(blocking, move || {
         job.fetched(&work, &fetched.stored)?;
-        open(&*job, &work, &fetched.stored, fetched.held_len)
+        open(&*job, &work, &fetched.stored)
     })
     .await
 }
 
-fn open<J: Job>(job: &J, work: &Work<J::Context>, stored: &Bytes, held_len: usize) -> Result<Vec<Work<J::Context>>> {
+fn open<J: Job>(job: &J, work: &Work<J::Context>, stored: &Bytes) -> Result<Vec<Work<J::Context>>> {
     if work.kind == FrameKind::Leaf && !J::OPENS_LEAVES {
         return Ok(Vec::new());
     }
-    match Frame::decode(work.kind, &work.handle, stored, held_len) {
+    match Frame::decode(work.kind, &work.handle, stored) {
         Ok(frame) => job.below(work, &frame),
         Err(error) => job.failed(work, error).map(|()| Vec::new()),
     }

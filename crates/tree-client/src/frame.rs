@@ -28,17 +28,15 @@ pub enum Frame {
 impl Frame {
     /// Decodes a stored frame that has been verified to be what `handle` names. What fails here is the publisher's fault.
     ///
-    /// Raw leaves share `stored`, unless `stored` is a small part of a longer allocation of `held_len` bytes, which a
-    /// cached leaf would keep from being freed.
-    pub(crate) fn decode(kind: FrameKind, handle: &BlockHandle, stored: &Bytes, held_len: usize) -> Result<Self> {
+    /// Raw leaves share `stored`, which must be an allocation of its own: a cached leaf keeps it from being freed.
+    pub(crate) fn decode(kind: FrameKind, handle: &BlockHandle, stored: &Bytes) -> Result<Self> {
         let payload = frame::payload(kind, stored).map_err(|e| Error::frame(handle, e))?;
         let malformed = |e| Error::malformed(handle, e);
         Ok(match kind {
             FrameKind::Leaf | FrameKind::Fsinfo => {
                 let bytes = match payload {
                     std::borrow::Cow::Owned(owned) => Bytes::from(owned),
-                    std::borrow::Cow::Borrowed(part) if held_len <= 2 * part.len() => stored.slice_ref(part),
-                    std::borrow::Cow::Borrowed(part) => Bytes::copy_from_slice(part),
+                    std::borrow::Cow::Borrowed(part) => stored.slice_ref(part),
                 };
                 if kind == FrameKind::Leaf { Self::Leaf(bytes) } else { Self::Fsinfo(bytes) }
             }

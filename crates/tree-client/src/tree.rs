@@ -217,7 +217,7 @@ impl Tree {
             if let Some(disk) = &self.client.disk {
                 disk.put(handle, fetched.stored.clone());
             }
-            fetched.decoded.unwrap_or_else(|| Frame::decode(kind, handle, &fetched.stored, fetched.held_len))
+            fetched.decoded.unwrap_or_else(|| Frame::decode(kind, handle, &fetched.stored))
         };
         let shared = self.client.memory.get_or_fetch(self.number, kind, handle, fetch);
         match timeout_at(deadline, shared).await {
@@ -287,7 +287,7 @@ impl Tree {
             return None;
         }
         CounterCells::add(&self.counters.disk_frames, 1);
-        Frame::decode(kind, handle, &stored, stored.len()).ok()
+        Frame::decode(kind, handle, &stored).ok()
     }
 
     /// Keeps frames that came along with an fsinfo, by the handles that they hash to.
@@ -298,7 +298,7 @@ impl Tree {
             let (Some(kind), stored) = (frame::kind_of(stored), Bytes::copy_from_slice(stored)) else { continue };
             if stored.len() <= FRAME_LEN_MAX
                 && !self.is_in_memory(&handle)
-                && let Ok(frame) = Frame::decode(kind, &handle, &stored, stored.len())
+                && let Ok(frame) = Frame::decode(kind, &handle, &stored)
             {
                 self.client.memory.insert(self.number, &handle, frame);
                 if let Some(disk) = &self.client.disk {

@@ -71,8 +71,7 @@ impl Held {
         }
         let Some(stored) = self.writer.get(handle)? else { return Ok(None) };
         vouch_tree::frame::verify(&self.writer.iv(), handle, &stored).map_err(|e| Error::frame(handle, e))?;
-        let len = stored.len();
-        let frame = Frame::decode(kind, handle, &Bytes::from(stored), len)?;
+        let frame = Frame::decode(kind, handle, &Bytes::from(stored))?;
         self.pages.insert(HELD, handle, frame.clone());
         Ok(Some(frame))
     }

@@ -8,11 +8,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
-use vouch_tree::protocol::{GetDataArgs, GetDataResult, HANDLES_MAX, Procedure};
+use vouch_tree::protocol::{GetDataArgs, HANDLES_MAX};
 use vouch_tree::{BlockHandle, FrameKind, Iv, frame};
-use vouch_xdr::Xdr;
 
-use super::CallFailure;
 use super::set::Replica;
 use crate::Error;
 use crate::frame::Frame;
@@ -44,8 +42,6 @@ pub(crate) struct Request {
 #[derive(Debug, Clone)]
 pub(crate) struct FetchedFrame {
     pub(crate) stored: Bytes,
-    /// Length of the allocation that `stored` is a part of.
-    pub(crate) held_len: usize,
     /// The frame decoded, where that was asked for.
     pub(crate) decoded: Option<Result<Frame, Error>>,
 }
@@ -120,46 +116,35 @@ async fn next_batch(calls: &Arc<Semaphore>, queue: &mut mpsc::Receiver<Request>)
 async fn ask(replica: &Replica, batch: Vec<Request>) {
     let asked = Instant::now();
     let args = GetDataArgs { hostid: replica.hostid, handles: batch.iter().map(|r| r.handle).collect() };
-    let results = match replica.call(Procedure::GetData, &args.to_xdr()).await {
-        Ok(results) => results,
-        Err(failure) => return refuse(batch, replica.call_failed(&failure)),
-    };
-    let frames = match GetDataResult::from_xdr(&results) {
-        Ok(found) if found.frames.len() == batch.len() => found.frames,
-        Ok(found) => {
-            let what = format!("answered {} handles with {} results", batch.len(), found.frames.len());
-            return refuse(batch, replica.call_failed(&CallFailure::Garbage(what)));
+    let mut waiting = batch.into_iter();
+    // Once a call, before anything that counts against the replica: an answer makes up for failures before it.
+    let mut unbooked = true;
+    let outcome = replica.call_data(&args, |found| {
+        let Some(request) = waiting.next() else { return };
+        let answer = found.ok_or(FetchFailure::Missing).and_then(|stored| check(replica, &request, stored));
+        if (waiting.len() == 0 || matches!(answer, Err(FetchFailure::Lied(_)))) && std::mem::take(&mut unbooked) {
+            replica.call_answered(asked.elapsed());
         }
-        Err(error) => return refuse(batch, replica.call_failed(&CallFailure::Garbage(format!("GETDATA results: {error}")))),
-    };
-    replica.call_answered(asked.elapsed());
-    for (request, found) in batch.into_iter().zip(frames) {
-        let answer = match found {
-            None => Err(FetchFailure::Missing),
-            Some(stored) => check(replica, &request, &results, stored),
-        };
+        if let Err(FetchFailure::Lied(proof)) = &answer {
+            replica.lied(proof);
+        }
         let _ = request.answer.send(answer);
-        // A frame takes up to some 100 µs to hash and to decompress: let the reactor in between.
-        tokio::task::yield_now().await;
+    });
+    if let Err(failure) = outcome.await {
+        refuse(waiting.collect(), replica.call_failed(&failure));
     }
 }
 
-fn check(replica: &Replica, request: &Request, results: &Bytes, stored: &[u8]) -> Result<FetchedFrame, FetchFailure> {
+fn check(replica: &Replica, request: &Request, stored: Bytes) -> Result<FetchedFrame, FetchFailure> {
     let begun = std::time::Instant::now();
-    let verdict = frame::verify(&request.iv, &request.handle, stored);
+    let verdict = frame::verify(&request.iv, &request.handle, &stored);
     replica.counters.verified(stored.len(), begun.elapsed());
-    match verdict {
-        Ok(()) => {
-            let (stored, held_len) = (results.slice_ref(stored), results.len());
-            let decoded = request.decode.map(|kind| Frame::decode(kind, &request.handle, &stored, held_len));
-            Ok(FetchedFrame { stored, held_len, decoded })
-        }
-        Err(error) => {
-            let got = request.iv.handle_of(stored);
-            replica.lied(&format!("asked for frame {}, got {} bytes that hash to {got}", request.handle, stored.len()));
-            Err(FetchFailure::Lied(error.to_string()))
-        }
+    if verdict.is_err() {
+        let got = request.iv.handle_of(&stored);
+        return Err(FetchFailure::Lied(format!("asked for frame {}, got {} bytes that hash to {got}", request.handle, stored.len())));
     }
+    let decoded = request.decode.map(|kind| Frame::decode(kind, &request.handle, &stored));
+    Ok(FetchedFrame { stored, decoded })
 }
 
 fn refuse(batch: Vec<Request>, failure: FetchFailure) {

@@ -7,25 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{BufMut as _, Bytes};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
-use vouch_oncrpc::{Accepted, Call, OpaqueAuth, RecordReader, Reply, ReplyBody, begin_record, end_record};
-use vouch_tree::protocol::{DATA_LEN_MAX, PROGRAM, Procedure, VERSION};
-use vouch_xdr::Writer;
+use vouch_oncrpc::{Accepted, Call, OpaqueAuth, Reply, ReplyBody, begin_record, end_record};
+use vouch_tree::protocol::{GetDataArgs, GetDataResult, PROGRAM, Procedure, VERSION};
+use vouch_xdr::{Writer, Xdr};
 
+use super::arrival::{Arrival, Arrivals, READ_LEN};
 use crate::connect::Stream;
 
 /// Calls in flight on one connection: with 1 MiB a call, more than any link holds.
 const CALLS_MAX: usize = 64;
-
-/// The longest reply: full GETDATA results below an RPC header with the longest verifier.
-const RECORD_LEN_MAX: usize = DATA_LEN_MAX + 512;
-
-/// Bytes read at a time.
-const READ_LEN: usize = 256 * 1024;
 
 /// Bytes of calls put into one write.
 const WRITE_LEN_MAX: usize = 64 * 1024;
@@ -71,8 +66,26 @@ struct Shared {
     closed: watch::Sender<bool>,
 }
 
+/// Who waits for a reply.
+enum Waiter {
+    /// For all of it.
+    Whole(oneshot::Sender<CallResult>),
+    /// For so many frames, each as it comes; the sender is dropped at the end.
+    Frames(usize, mpsc::Sender<Result<Option<Bytes>, CallFailure>>),
+}
+
+impl Waiter {
+    fn fail(self, failure: CallFailure) {
+        match self {
+            Self::Whole(answer) => drop(answer.send(Err(failure))),
+            // There is a place for each frame, and one for this.
+            Self::Frames(_, frames) => drop(frames.try_send(Err(failure))),
+        }
+    }
+}
+
 struct Calls {
-    waiting: HashMap<u32, (Instant, oneshot::Sender<CallResult>)>,
+    waiting: HashMap<u32, (Instant, Waiter)>,
     first_xid: u32,
     issued: u32,
     unawaited: u64,
@@ -135,10 +148,27 @@ impl Connection {
         let closed = || CallFailure::Closed("connection closed".into());
         let _slot = self.shared.slots.acquire().await.map_err(|_| closed())?;
         let (answer, answered) = oneshot::channel();
-        let xid = self.shared.enter(answer)?;
+        let xid = self.shared.enter(Waiter::Whole(answer))?;
         let _waiting = Waiting { shared: &self.shared, xid };
         self.outbox.send(record(xid, procedure, args)).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
+    }
+
+    /// Calls GETDATA and hands each result to `take` as it arrives, in the order of the handles; `None` where there is no such frame.
+    /// After a failure nothing more comes. Not bounded in time either.
+    pub(crate) async fn call_data(&self, args: &GetDataArgs, take: &mut (dyn FnMut(Option<Bytes>) + Send)) -> Result<(), CallFailure> {
+        let closed = || CallFailure::Closed("connection closed".into());
+        let _slot = self.shared.slots.acquire().await.map_err(|_| closed())?;
+        let (frame, mut frames) = mpsc::channel(args.handles.len() + 1);
+        let xid = self.shared.enter(Waiter::Frames(args.handles.len(), frame))?;
+        let _waiting = Waiting { shared: &self.shared, xid };
+        self.outbox.send(record(xid, Procedure::GetData, &args.to_xdr())).await.map_err(|_| closed())?;
+        while let Some(found) = frames.recv().await {
+            take(found?);
+            // A frame takes up to some 100 µs to hash and to decompress: let the reactor in between.
+            tokio::task::yield_now().await;
+        }
+        Ok(())
     }
 }
 
@@ -153,14 +183,14 @@ fn record(xid: u32, procedure: Procedure, args: &[u8]) -> Vec<u8> {
 }
 
 impl Shared {
-    fn enter(&self, answer: oneshot::Sender<CallResult>) -> Result<u32, CallFailure> {
+    fn enter(&self, waiter: Waiter) -> Result<u32, CallFailure> {
         let mut calls = self.calls.lock();
         if let Some(failure) = &calls.failure {
             return Err(failure.clone());
         }
         let xid = calls.first_xid.wrapping_add(calls.issued);
         calls.issued = calls.issued.wrapping_add(1);
-        calls.waiting.insert(xid, (Instant::now(), answer));
+        calls.waiting.insert(xid, (Instant::now(), waiter));
         Ok(xid)
     }
 
@@ -175,8 +205,8 @@ impl Shared {
         };
         self.closed.send_replace(true);
         self.slots.close();
-        for (_, answer) in waiting.into_values() {
-            let _ = answer.send(Err(failure.clone()));
+        for (_, waiter) in waiting.into_values() {
+            waiter.fail(failure.clone());
         }
     }
 
@@ -190,27 +220,70 @@ impl Shared {
         self.calls.lock().waiting.values().any(|(since, _)| since.elapsed() >= long)
     }
 
-    /// Hands a record to the call that it answers.
-    fn answer(&self, record: Bytes) -> Result<(), CallFailure> {
-        let reply = Reply::decode(&record).map_err(|e| CallFailure::Garbage(format!("not an RPC reply: {e}")))?;
-        let waiting = {
-            let mut calls = self.calls.lock();
-            if reply.xid.wrapping_sub(calls.first_xid) >= calls.issued {
-                return Err(CallFailure::Garbage(format!("a reply to a call that was never made ({:#x})", reply.xid)));
-            }
-            let waiting = calls.waiting.remove(&reply.xid);
-            if waiting.is_none() {
-                calls.unawaited += 1;
-                if calls.unawaited > UNAWAITED_MAX {
-                    return Err(CallFailure::Garbage("replies that nobody asked for".into()));
+    /// How many results the reply to a call should have, if frames of it are waited for.
+    fn results_of(&self, xid: u32) -> Option<usize> {
+        match self.calls.lock().waiting.get(&xid) {
+            Some((_, Waiter::Frames(count, _))) => Some(*count),
+            _ => None,
+        }
+    }
+
+    /// Hands what has come to the call that it answers.
+    fn arrived(&self, arrival: Arrival) -> Result<(), CallFailure> {
+        match arrival {
+            Arrival::Reply(record) => self.answer(&record)?,
+            Arrival::Frame(xid, frame) => {
+                if let Some((_, Waiter::Frames(_, frames))) = self.calls.lock().waiting.get(&xid) {
+                    let _ = frames.try_send(Ok(frame));
                 }
             }
-            waiting
-        };
-        if let Some((_, waiting)) = waiting {
-            let _ = waiting.send(results(&reply, &record));
+            Arrival::End(xid) => drop(self.take(xid)?),
+            Arrival::Garbage(xid, why) => {
+                if let Some(waiter) = self.take(xid)? {
+                    waiter.fail(CallFailure::Garbage(why));
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Hands a whole reply to the call that it answers.
+    fn answer(&self, record: &Bytes) -> Result<(), CallFailure> {
+        let reply = Reply::decode(record).map_err(|e| CallFailure::Garbage(format!("not an RPC reply: {e}")))?;
+        match (self.take(reply.xid)?, results(&reply, record)) {
+            (None, _) => {}
+            (Some(Waiter::Whole(answer)), results) => drop(answer.send(results)),
+            (Some(waiter @ Waiter::Frames(..)), Err(failure)) => waiter.fail(failure),
+            (Some(Waiter::Frames(count, frames)), Ok(results)) => match GetDataResult::from_xdr(&results) {
+                Ok(found) if found.frames.len() == count => {
+                    for frame in found.frames {
+                        let _ = frames.try_send(Ok(frame.map(Bytes::copy_from_slice)));
+                    }
+                }
+                Ok(found) => {
+                    let what = format!("answered {count} handles with {} results", found.frames.len());
+                    Waiter::Frames(count, frames).fail(CallFailure::Garbage(what));
+                }
+                Err(error) => Waiter::Frames(count, frames).fail(CallFailure::Garbage(format!("GETDATA results: {error}"))),
+            },
+        }
+        Ok(())
+    }
+
+    /// Takes the call that a reply ends out of the table; `None` if nobody waits for it any more.
+    fn take(&self, xid: u32) -> Result<Option<Waiter>, CallFailure> {
+        let mut calls = self.calls.lock();
+        if xid.wrapping_sub(calls.first_xid) >= calls.issued {
+            return Err(CallFailure::Garbage(format!("a reply to a call that was never made ({xid:#x})")));
+        }
+        let waiting = calls.waiting.remove(&xid);
+        if waiting.is_none() {
+            calls.unawaited += 1;
+            if calls.unawaited > UNAWAITED_MAX {
+                return Err(CallFailure::Garbage("replies that nobody asked for".into()));
+            }
+        }
+        Ok(waiting.map(|(_, waiter)| waiter))
     }
 }
 
@@ -263,10 +336,17 @@ async fn read_replies(shared: Arc<Shared>, mut stream: ReadHalf<Box<dyn Stream>>
 }
 
 async fn read_records(shared: &Shared, stream: &mut ReadHalf<Box<dyn Stream>>) -> CallFailure {
-    let mut records = RecordReader::new(RECORD_LEN_MAX);
+    let mut arrivals = Arrivals::new();
     let mut buffer = vec![0; READ_LEN];
     loop {
-        let n = match timeout(SILENCE_MAX, stream.read(&mut buffer)).await {
+        let (read, placed) = match arrivals.place() {
+            Some((place, most)) => (timeout(SILENCE_MAX, stream.read_buf(&mut place.limit(most))).await, true),
+            None => {
+                let most = arrivals.read_len();
+                (timeout(SILENCE_MAX, stream.read(&mut buffer[..most])).await, false)
+            }
+        };
+        let n = match read {
             Ok(Ok(0)) => return CallFailure::Closed("the replica closed the connection".into()),
             Ok(Ok(n)) => n,
             Ok(Err(error)) => return CallFailure::Closed(format!("read: {error}")),
@@ -274,15 +354,17 @@ async fn read_records(shared: &Shared, stream: &mut ReadHalf<Box<dyn Stream>>) -
             Err(_) => return CallFailure::Closed(format!("nothing received for {} s", SILENCE_MAX.as_secs())),
         };
         shared.received.fetch_add(n as u64, Ordering::Relaxed);
-        let mut input = &buffer[..n];
+        let mut input = if placed { &[][..] } else { &buffer[..n] };
+        if placed {
+            arrivals.placed(n);
+        }
         loop {
-            let record = match records.next(&mut input) {
-                Ok(Some(std::borrow::Cow::Borrowed(record))) => Bytes::copy_from_slice(record),
-                Ok(Some(std::borrow::Cow::Owned(record))) => Bytes::from(record),
+            let arrived = match arrivals.next(&mut input, |xid| shared.results_of(xid)) {
+                Ok(Some(arrival)) => shared.arrived(arrival),
                 Ok(None) => break,
                 Err(error) => return CallFailure::Garbage(error.to_string()),
             };
-            if let Err(failure) = shared.answer(record) {
+            if let Err(failure) = arrived {
                 return failure;
             }
         }

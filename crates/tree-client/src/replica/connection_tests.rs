@@ -1,7 +1,9 @@
 //! Tests of the connection, against a peer that does as it is told.
 
+use super::super::arrival::RECORD_LEN_MAX;
 use super::*;
 use tokio::io::DuplexStream;
+use vouch_oncrpc::RecordReader;
 
 /// The other end: reads calls, writes whatever the test wants.
 struct Peer {

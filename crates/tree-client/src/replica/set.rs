@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::{Instant, timeout};
 use vouch_tree::HostId;
-use vouch_tree::protocol::{FsinfoOffer, GetFsinfoArgs, GetFsinfoResult, Procedure};
+use vouch_tree::protocol::{FsinfoOffer, GetDataArgs, GetFsinfoArgs, GetFsinfoResult, Procedure};
 use vouch_xdr::Xdr;
 
 use super::batch::{self, FetchFailure, Queues};
@@ -226,6 +226,22 @@ impl Replica {
         let (connection, reused) = self.connection().await?;
         match connection.call(procedure, args).await {
             Err(CallFailure::Closed(_)) if reused => self.connection().await?.0.call(procedure, args).await,
+            done => done,
+        }
+    }
+
+    /// Calls GETDATA and hands each result to `take` as it comes. A second try as with [`Replica::call`], unless something came.
+    pub(crate) async fn call_data(&self, args: &GetDataArgs, mut take: impl FnMut(Option<Bytes>) + Send) -> Result<(), CallFailure> {
+        let has_begun = AtomicBool::new(false);
+        let mut take = |found| {
+            has_begun.store(true, Ordering::Relaxed);
+            take(found);
+        };
+        let (connection, reused) = self.connection().await?;
+        match connection.call_data(args, &mut take).await {
+            Err(CallFailure::Closed(_)) if reused && !has_begun.load(Ordering::Relaxed) => {
+                self.connection().await?.0.call_data(args, &mut take).await
+            }
             done => done,
         }
     }
