@@ -45,6 +45,11 @@ impl Published {
         self.dir.path().join("db")
     }
 
+    /// The frames that go along with the fsinfo.
+    pub fn companions(&self) -> Vec<BlockHandle> {
+        Database::open_read(&self.path()).or_stop("database").companions()
+    }
+
     /// The frame and what it names, depth first, each handle once, in the order of its first use.
     pub fn walk(&self) -> Vec<(FrameKind, BlockHandle)> {
         let snapshot = Database::open_read(&self.path()).or_stop("database");

@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use vouch_tree::fsinfo::TAG_LEN_MAX;
-use vouch_tree::{BlockHandle, Content, FrameKind, Fsinfo, Inode, SignedFsinfo, frame};
-use vouch_tree_store::{FrameSink as _, FrameSource as _, NewRevision, PutCounts, Writer};
+use vouch_tree::{BlockHandle, FrameKind, Fsinfo, SignedFsinfo, frame};
+use vouch_tree_store::{FrameSink as _, NewRevision, PutCounts, Writer};
 use vouch_xdr::Xdr as _;
 
 use crate::cache::Cache;
@@ -123,17 +123,10 @@ fn commit(writer: &Writer, signer: &Signer<'_>, options: &Options, fsinfo: &Fsin
         fsinfo: handle,
         signed,
         tag: options.tag.clone(),
-        companions: companions(writer, &fsinfo.root)?,
+        companions: vouch_tree_store::companions(writer, &fsinfo.root)?,
         keep: options.keep,
     })?;
     Ok((handle, counts))
-}
-
-/// The frames that a client needs next, if they are small: the root's top page.
-fn companions(writer: &Writer, root: &Inode) -> Result<Vec<BlockHandle>, Error> {
-    let Content::Directory { top: Some(top), .. } = &root.content else { return Ok(Vec::new()) };
-    let small = writer.get(&top.handle)?.is_some_and(|stored| stored.len() <= COMPANION_LEN_MAX);
-    Ok(small.then_some(top.handle).into_iter().collect())
 }
 
 fn identity_of(writer: &Writer) -> Option<(u64, u64)> {
@@ -173,9 +166,6 @@ fn summary(
         elapsed: began.elapsed(),
     }
 }
-
-/// What a reply to GETFSINFO may grow by.
-const COMPANION_LEN_MAX: usize = 16 * 1024;
 
 /// The highest level of zstd that needs no memory beyond reason.
 const LEVEL_MAX: i32 = 19;

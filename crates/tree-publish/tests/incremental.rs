@@ -217,6 +217,6 @@ fn revisions_follow_each_other_and_are_kept_as_asked() {
     let tree = publisher.tree();
     let before = snapshot.revisions()[1].fsinfo;
     assert_eq!(tree.fsinfo.previous, Some(before));
-    // A small root travels with the fsinfo.
+    // A small root travels with the fsinfo; what lies in its page is not apart.
     assert_eq!(snapshot.companions().len(), 1);
 }

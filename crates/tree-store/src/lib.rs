@@ -10,6 +10,7 @@
 mod adopt;
 mod collect;
 mod commit;
+mod companions;
 pub mod conformance;
 mod database;
 pub mod disk;
@@ -32,6 +33,7 @@ mod view;
 mod writer;
 
 pub use collect::{CollectOptions, Collected};
+pub use companions::companions;
 pub use database::Database;
 pub use error::{Error, Result};
 pub use frames::{FrameSink, FrameSource, Progress, ProgressFn, PutCounts};

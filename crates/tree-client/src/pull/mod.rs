@@ -9,9 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use vouch_tree::protocol::COMPANIONS_LEN_MAX;
-use vouch_tree::{BlockHandle, Content, FRAME_LEN_MAX, FrameKind, Fsinfo, SignedFsinfo, TreeName};
-use vouch_tree_store::{CollectOptions, Database, FrameSink, FrameSource, NewRevision, PutCounts, WriteOptions, Writer};
+use vouch_tree::{FrameKind, Fsinfo, SignedFsinfo, TreeName};
+use vouch_tree_store::{CollectOptions, Database, FrameSink, NewRevision, PutCounts, WriteOptions, Writer};
 use vouch_xdr::Xdr;
 
 use crate::client::{Client, TreeOptions};
@@ -334,17 +333,9 @@ fn commit(writer: &Writer, revision: &Revision, keep: Option<usize>, statements:
         fsinfo: revision.handle,
         signed: revision.signed.to_vec(),
         tag,
-        companions: companions(writer, &revision.fsinfo)?,
+        companions: vouch_tree_store::companions(writer, &revision.fsinfo.root)?,
         keep,
     })?)
-}
-
-/// What a client will want first: the top page of the root directory, if it is short enough to go along.
-fn companions(writer: &Writer, fsinfo: &Fsinfo) -> Result<Vec<BlockHandle>> {
-    const { assert!(COMPANIONS_LEN_MAX <= FRAME_LEN_MAX) };
-    let Content::Directory { top: Some(page), .. } = &fsinfo.root.content else { return Ok(Vec::new()) };
-    let fits = writer.get(&page.handle)?.is_some_and(|stored| stored.len() <= COMPANIONS_LEN_MAX);
-    Ok(if fits { vec![page.handle] } else { Vec::new() })
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {

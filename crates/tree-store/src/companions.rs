@@ -1,0 +1,129 @@
+//! Which frames go along with a revision's fsinfo: what a client that comes for the first time asks for next.
+
+use std::collections::VecDeque;
+
+use vouch_tree::protocol::COMPANIONS_MAX;
+use vouch_tree::{BlockHandle, Inode, frame, refs};
+
+use crate::{FrameSource, Result};
+
+/// The frames to send along, the first to be needed first: the top page of the root directory unless it is long, and breadth first what
+/// is below as far as all of it arrives in one burst. So a tree of some kilobytes comes whole in one round trip, and of a large one what
+/// each first look-up needs. Understands frames, but verifies none: whoever gets them does.
+///
+/// # Errors
+/// Where a frame can't be read.
+pub fn companions(source: &dyn FrameSource, root: &Inode) -> Result<Vec<BlockHandle>> {
+    let (mut chosen, mut len) = (Vec::new(), 0);
+    let mut queue: VecDeque<_> = refs::of_inode(root).take(CANDIDATES_MAX).collect();
+    let mut looks = 0;
+    while let Some((kind, handle)) = queue.pop_front() {
+        looks += 1;
+        if chosen.len() == COMPANIONS_MAX || looks > CANDIDATES_MAX {
+            break;
+        }
+        let Some(stored) = source.get(&handle)? else { continue };
+        let len_max = if chosen.is_empty() { FIRST_LEN_MAX } else { BURST_LEN_MAX };
+        if len + stored.len() > len_max || chosen.contains(&handle) {
+            continue;
+        }
+        len += stored.len();
+        chosen.push(handle);
+        // A frame that can't be opened is the reader's to complain of.
+        let Ok(payload) = frame::payload(kind, &stored) else { continue };
+        let below = refs::children(kind, &payload).unwrap_or_default();
+        queue.extend(below.into_iter().take(CANDIDATES_MAX.saturating_sub(queue.len())));
+    }
+    Ok(chosen)
+}
+
+/// A first page may be longer than a burst: it is needed whatever comes after.
+const FIRST_LEN_MAX: usize = 16 * 1024;
+
+/// All together: with the fsinfo and headers within the ten segments that TCP sends before it hears of the peer (RFC 6928).
+const BURST_LEN_MAX: usize = 12 * 1024;
+
+/// Frames looked at: bounds the time, and the memory.
+const CANDIDATES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::IV;
+    use crate::{FrameSink as _, MemoryStore};
+    use vouch_tree::directory::DirectoryBuilder;
+    use vouch_tree::protocol::COMPANIONS_LEN_MAX;
+    use vouch_tree::{Blob, BlobBody, Content, FileName, FrameKind, Timestamp};
+
+    const _: () = assert!(FIRST_LEN_MAX <= COMPANIONS_LEN_MAX && BURST_LEN_MAX <= FIRST_LEN_MAX);
+
+    fn inode(content: Content) -> Inode {
+        let mtime = Timestamp { s: 1, ns: 0 };
+        Inode { mode: 0o644, uid: 0, gid: 0, mtime, nlink: 1, link_group: 0, xattrs: Blob::empty(), content }
+    }
+
+    fn put(store: &MemoryStore, kind: FrameKind, payload: &[u8]) -> BlockHandle {
+        let bytes = frame::build(kind, payload, 0);
+        let handle = IV.handle_of(&bytes);
+        store.put(&handle, &bytes).unwrap();
+        handle
+    }
+
+    /// A file of one frame of `len` bytes.
+    fn file(store: &MemoryStore, byte: u8, len: usize) -> Inode {
+        let body = BlobBody::Leaf(put(store, FrameKind::Leaf, &vec![byte; len]));
+        inode(Content::Regular { blob: Blob { size: len as u64, body }, space: 0 })
+    }
+
+    fn directory(store: &MemoryStore, entries: Vec<(String, Inode)>) -> Inode {
+        let mut builder = DirectoryBuilder::new();
+        let count = entries.len() as u64;
+        let mut put = |kind, payload: &[u8]| Ok::<_, ()>(put(store, kind, payload));
+        for (name, inode) in entries {
+            builder.push(FileName::parse(name.as_bytes()).unwrap(), inode, &mut put).unwrap();
+        }
+        let top = builder.finish(&mut put).unwrap();
+        inode(Content::Directory { entries: count, subdirs: 0, opaque: false, top })
+    }
+
+    fn lens(store: &MemoryStore, root: &Inode) -> Vec<usize> {
+        companions(store, root).unwrap().iter().map(|handle| store.get(handle).unwrap().unwrap().len()).collect()
+    }
+
+    #[test]
+    fn a_small_tree_comes_whole() {
+        let store = MemoryStore::new();
+        let below = directory(&store, vec![("leaf".into(), file(&store, 1, 2000))]);
+        let root = directory(&store, vec![("below".into(), below), ("file".into(), file(&store, 2, 3000))]);
+        let found = lens(&store, &root);
+        assert_eq!(found.len(), 4);
+        assert_eq!((found[2], found[3]), (3002, 2002), "breadth first");
+    }
+
+    #[test]
+    fn of_a_large_tree_comes_what_fits_a_burst() {
+        let store = MemoryStore::new();
+        let files = (0..100u8).map(|i| (format!("{i:03}"), file(&store, i, 4000))).collect();
+        let root = directory(&store, files);
+        let found = lens(&store, &root);
+        assert!(found.len() >= 2 && found.iter().sum::<usize>() <= BURST_LEN_MAX, "{found:?}");
+    }
+
+    #[test]
+    fn a_long_first_page_comes_alone_or_not_at_all() {
+        let store = MemoryStore::new();
+        let make =
+            |count: usize| directory(&store, (0..count).map(|i| (format!("{i:05}{}", "n".repeat(90)), file(&store, 1, 2000))).collect());
+        let (middling, long) = (lens(&store, &make(50)), lens(&store, &make(80)));
+        assert!(middling.len() == 1 && middling[0] > BURST_LEN_MAX / 2, "{middling:?}");
+        assert!(long.iter().sum::<usize>() <= FIRST_LEN_MAX, "{long:?}");
+    }
+
+    #[test]
+    fn what_is_missing_is_left_out() {
+        let store = MemoryStore::new();
+        let lost = inode(Content::Regular { blob: Blob { size: 5000, body: BlobBody::Leaf(BlockHandle::from_bytes([7; 32])) }, space: 0 });
+        assert_eq!(lens(&store, &directory(&store, vec![("lost".into(), lost)])).len(), 1);
+        assert_eq!(lens(&store, &directory(&store, Vec::new())), [0; 0]);
+    }
+}
