@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
+use std::time::Duration;
 
 use crate::layout::{PackClass, parse_pack_name, parse_segment_name};
 use crate::manifest::PackMeta;
@@ -23,7 +24,8 @@ impl Writer {
         for (id, class) in self.unnamed_packs()? {
             match orphans {
                 Orphans::Adopt => self.adopt(class, id, &mut adopted)?,
-                Orphans::Drop => self.remove(&layout.pack(class, id))?,
+                Orphans::Drop(age) if is_older(&layout.pack(class, id), age) => self.remove(&layout.pack(class, id))?,
+                Orphans::Drop(_) => {}
             }
         }
         if adopted.new_frames > 0 {
@@ -112,6 +114,12 @@ impl Writer {
     fn remove(&self, path: &Path) -> Result<()> {
         self.shop.disk.remove(path).map_err(Error::io("remove", path))
     }
+}
+
+/// Whether a file was last written to before so long. One whose time can't be told, or is in the future, counts as new.
+fn is_older(path: &Path, age: Duration) -> bool {
+    let written = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    age.is_zero() || written.and_then(|at| at.elapsed().ok()).is_some_and(|since| since >= age)
 }
 
 /// The names in a directory that are text; ours all are.

@@ -26,6 +26,8 @@ use crate::{Database, Error, FrameSource, Result, Snapshot};
 pub struct CollectOptions<'a> {
     /// How long to wait for a writer to end; zero for [`Error::Busy`] at once.
     pub lock_wait: Duration,
+    /// What an interrupted writer has stored stays for its next run, unless it was last written to before so long.
+    pub unfinished_age_max: Duration,
     /// A pack with more garbage than this is written again without it.
     pub garbage_percent_max: u64,
     /// When a new pack is begun.
@@ -38,8 +40,9 @@ pub struct CollectOptions<'a> {
 
 impl Default for CollectOptions<'_> {
     fn default() -> Self {
-        let (disk, lock_wait) = (Arc::new(SystemDisk), Duration::ZERO);
-        Self { lock_wait, garbage_percent_max: 30, pack_len_max: pack::PACK_LEN_MAX, progress: None, disk }
+        let disk = Arc::new(SystemDisk);
+        let (lock_wait, unfinished_age_max, pack_len_max) = (Duration::ZERO, Duration::ZERO, pack::PACK_LEN_MAX);
+        Self { lock_wait, unfinished_age_max, garbage_percent_max: 30, pack_len_max, progress: None, disk }
     }
 }
 
@@ -63,7 +66,7 @@ pub struct Collected {
 }
 
 impl Database {
-    /// Drops what no kept revision reaches, whatever an unfinished writer left included, and gathers small packs.
+    /// Drops what no kept revision reaches, and what an unfinished writer left unless it is young, and gathers small packs.
     ///
     /// Needs free space for a new index (44 bytes a frame), and up to 1 GiB and a pack for packs that are written again.
     /// Memory: one bit a frame while marking, and a writer's own.
@@ -79,7 +82,7 @@ impl Database {
             pack_len_max: options.pack_len_max,
             ..WriteOptions::default()
         };
-        let writer = Writer::open(path, &write, Orphans::Drop)?;
+        let writer = Writer::open(path, &write, Orphans::Drop(options.unfinished_age_max))?;
         let marks = early_done.is_ok().then_some((&*view, &early));
         Collection::new(&writer, marks, &options)?.run()
     }

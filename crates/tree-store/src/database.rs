@@ -73,7 +73,8 @@ impl Database {
 
     /// Opens for writing: takes the lock, and takes over what a killed writer had stored.
     pub fn open_write(path: &Path, options: WriteOptions) -> Result<Writer> {
-        Writer::open(path, &options, Orphans::Adopt)
+        let orphans = if options.adopt { Orphans::Adopt } else { Orphans::Drop(Duration::MAX) };
+        Writer::open(path, &options, orphans)
     }
 }
 

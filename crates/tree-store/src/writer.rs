@@ -30,13 +30,16 @@ pub struct WriteOptions {
     pub fresh_count_max: usize,
     /// When a new pack is begun.
     pub pack_len_max: u32,
+    /// Whether to take over what an interrupted writer has stored; if not, it is left for the next one.
+    pub adopt: bool,
     /// What changes the files.
     pub disk: Arc<dyn Disk>,
 }
 
 impl Default for WriteOptions {
     fn default() -> Self {
-        Self { lock_wait: Duration::ZERO, fresh_count_max: 128 << 10, pack_len_max: pack::PACK_LEN_MAX, disk: Arc::new(SystemDisk) }
+        let (pack_len_max, disk) = (pack::PACK_LEN_MAX, Arc::new(SystemDisk));
+        Self { lock_wait: Duration::ZERO, fresh_count_max: 128 << 10, pack_len_max, adopt: true, disk }
     }
 }
 
@@ -93,8 +96,10 @@ pub(crate) struct RunIndex {
 /// What to do with packs that the manifest does not name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Orphans {
+    /// Take their frames over.
     Adopt,
-    Drop,
+    /// Remove those that were last written to before so long; a next writer adopts the others.
+    Drop(Duration),
 }
 
 impl Writer {

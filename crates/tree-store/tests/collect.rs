@@ -111,6 +111,35 @@ fn collection_waits_for_the_writer_and_loses_nothing_that_it_committed_meanwhile
 }
 
 #[test]
+fn what_an_unfinished_writer_left_lately_stays_for_the_next() {
+    let (_dir, path) = database();
+    let w = writer(&path);
+    w.commit(revision(&w, 1, 0..50)).unwrap();
+    drop(w);
+    let w = writer(&path);
+    let (handle, frame) = leaf(9000);
+    w.put(&handle, &frame).unwrap();
+    drop(w);
+    let hour = Duration::from_secs(3600);
+    // Nor does whoever forgets revisions in between make garbage of it.
+    let w = Database::open_write(&path, WriteOptions { adopt: false, ..Default::default() }).unwrap();
+    assert_eq!((w.retain(1).unwrap(), w.contains(&handle).unwrap()), (0, false));
+    drop(w);
+    Database::collect(&path, CollectOptions { unfinished_age_max: hour, ..Default::default() }).unwrap();
+    let w = writer(&path);
+    assert_eq!((w.adopted().new_frames, w.get(&handle).unwrap()), (1, Some(frame)));
+    drop(w);
+    // Once it is old enough it goes.
+    for entry in std::fs::read_dir(path.join("packs")).unwrap() {
+        let file = std::fs::File::options().write(true).open(entry.unwrap().path()).unwrap();
+        file.set_modified(std::time::SystemTime::now() - 2 * hour).unwrap();
+    }
+    Database::collect(&path, CollectOptions { unfinished_age_max: hour, ..Default::default() }).unwrap();
+    assert_eq!(writer(&path).adopted().new_frames, 0);
+    assert!(verify(&path).is_sound());
+}
+
+#[test]
 fn what_an_unfinished_writer_left_is_collected_too() {
     let (_dir, path) = database();
     let w = writer(&path);

@@ -18,9 +18,9 @@ use crate::{output, progress, when};
 #[command(
     after_help = "Examples:\n  vouch gc --db /srv/db\n  vouch gc --db /srv/db --keep 5             forget all but the newest 5 and the tagged ones first\n  \
                   vouch gc --db /srv/db --drop-tag v1.0      forget a tag, then what only it kept\n  \
-                  vouch gc --db /srv/db --repair             build a damaged index anew first\n\n\
-                  What a publication or pull that was interrupted has stored is given back as well: let the next one finish first, or it fetches \
-                  or reads that again. One that runs is waited for."
+                  vouch gc --db /srv/db --repair             build a damaged index anew first\n  \
+                  vouch gc --db /srv/db --drop-unfinished    and what an interrupted publication or pull has stored\n\n\
+                  What an interrupted publication or pull has stored stays for its next run, for a week after it stopped. One that runs is waited for."
 )]
 pub(crate) struct Args {
     /// The database.
@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// First build the index anew from the packs, each frame of which is hashed: for a database whose index `vouch verify --db` finds damaged.
     #[arg(long)]
     repair: bool,
+    /// Give back at once what an interrupted publication or pull has stored: its next run reads or fetches that again.
+    #[arg(long)]
+    drop_unfinished: bool,
     /// How long to wait for another writer of the database to end.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = when::parse_duration)]
     wait: Duration,
@@ -47,14 +50,15 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let started = Instant::now();
     let bar = progress::spinner(global, "collecting");
     let tick = |now: Progress| bar.set_message(progress::stage_text(&now));
-    let options = || CollectOptions { lock_wait: args.wait, progress: Some(&tick), ..CollectOptions::default() };
+    let unfinished_age_max = if args.drop_unfinished { Duration::ZERO } else { UNFINISHED_AGE_MAX };
+    let options = || CollectOptions { lock_wait: args.wait, unfinished_age_max, progress: Some(&tick), ..CollectOptions::default() };
     let mut repaired = None;
     if args.repair {
         repaired = Some(Database::repair(&args.db, &options())?);
     }
     let mut forgotten = 0;
     if args.keep.is_some() || !args.drop_tag.is_empty() {
-        let writer = Database::open_write(&args.db, WriteOptions { lock_wait: args.wait, ..WriteOptions::default() })?;
+        let writer = Database::open_write(&args.db, WriteOptions { lock_wait: args.wait, adopt: false, ..WriteOptions::default() })?;
         for tag in &args.drop_tag {
             if !writer.drop_tag(tag)? {
                 return Err(Failure::not_found(format_args!("--drop-tag {tag}"), "no kept revision has this tag")
@@ -92,6 +96,9 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         started.elapsed().as_secs_f64()
     ))
 }
+
+/// A pull or publication that was interrupted is taken up again sooner, or has been given up.
+const UNFINISHED_AGE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 #[derive(Serialize)]
 struct Report {
