@@ -138,8 +138,8 @@ pub enum Error {
         /// What is wrong with it.
         source: Arc<io::Error>,
     },
-    /// Everybody can write where it is remembered what was seen.
-    #[error("anybody may write to the state directory {} (mode {mode:03o}), and so bring an older revision back; chmod 700 it after a look at who did, or name another by --state", dir.display())]
+    /// Others than its owner can write where it is remembered what was seen.
+    #[error("others than its owner may write to the state directory {} (mode {mode:03o}), and so bring an older revision back; chmod 700 it after a look at who did, or name another by --state", dir.display())]
     StateOpen {
         /// The directory.
         dir: PathBuf,

@@ -227,12 +227,12 @@ fn unreadable(path: &Path, error: io::Error) -> Error {
     Error::StateUnreadable { path: path.to_owned(), source: Arc::new(error) }
 }
 
-/// Refuses a directory that anybody may write to: they could put an older memory there. Says so where others may do less.
+/// Refuses a directory that others than its owner may write to: they could put an older memory there. Says so where they may do less.
 fn check_directory(dir: &Path) -> Result<()> {
     // One that can't be looked at is told of by what is done next.
     let Ok(metadata) = fs::metadata(dir) else { return Ok(()) };
     let mode = metadata.permissions().mode() & 0o777;
-    if metadata.is_dir() && mode & 0o002 != 0 {
+    if metadata.is_dir() && mode & 0o022 != 0 {
         return Err(Error::StateOpen { dir: dir.to_owned(), mode });
     }
     if metadata.is_dir() && mode & 0o077 != 0 {

@@ -139,9 +139,13 @@ fn whoever_holds_the_lock_keeps_nobody_from_remembering_and_only_the_owner_can()
 #[test]
 fn a_state_directory_that_all_may_write_to_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
-    let refused = SeenStore::new(Some(dir.path().into()), false).load(&hostid());
-    assert!(matches!(refused, Err(Error::StateOpen { mode: 0o777, .. })), "{refused:?}");
+    for open in [0o777, 0o770, 0o720, 0o702] {
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(open)).unwrap();
+        let refused = SeenStore::new(Some(dir.path().into()), false).load(&hostid());
+        assert!(matches!(refused, Err(Error::StateOpen { mode, .. }) if mode == open), "{refused:?}");
+    }
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(SeenStore::new(Some(dir.path().into()), false).load(&hostid()).is_ok());
 }
 
 #[test]
