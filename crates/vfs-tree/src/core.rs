@@ -1,10 +1,11 @@
 //! What all calls share, and what each call begins with: the revision that it answers from, and whether it may wait.
 
+use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
@@ -36,6 +37,8 @@ pub(crate) struct Core {
     /// The newest revision and some before it, for listings under way.
     shown: Mutex<VecDeque<Arc<Revision>>>,
     referred: Mutex<HashMap<FileId, Referred>>,
+    /// Not before then are the replicas asked because a frame is missing: the last time they had nothing newer.
+    missed_again: Mutex<Option<Instant>>,
     began_s: u64,
 }
 
@@ -61,6 +64,7 @@ impl Core {
             newest: AtomicU64::new(0),
             shown: Mutex::default(),
             referred: Mutex::default(),
+            missed_again: Mutex::default(),
             began_s: unix_seconds(),
         }
     }
@@ -90,7 +94,29 @@ impl Core {
             shown.push_front(revision.clone());
             shown.truncate(SHOWN_MAX);
         }
-        Ok(Asking { core: self, revision, patience })
+        Ok(Asking { core: self, revision, patience, missed: Cell::new(false) })
+    }
+
+    /// Does `work` in the newest revision; where all replicas have dropped what it needs, once more in the one that they have gone on to.
+    pub(crate) fn with<T>(&self, patience: Patience, mut work: impl FnMut(&Asking<'_>) -> Result<T>) -> Result<T> {
+        let asking = self.ask(patience)?;
+        match work(&asking) {
+            Err(_) if asking.missed.get() && self.moves_on(asking.revision.number()) => work(&self.ask(patience)?),
+            done => done,
+        }
+    }
+
+    /// Whether there is a newer revision than `number`. Waits, as whoever has learnt that a frame is missing may.
+    fn moves_on(&self, number: u64) -> bool {
+        if self.tree.newest().number() <= number {
+            if self.missed_again.lock().is_some_and(|at| Instant::now() < at) {
+                return false;
+            }
+            let _ = self.runtime.block_on(self.tree.refresh());
+        }
+        let moved = self.tree.newest().number() > number;
+        *self.missed_again.lock() = (!moved).then(|| Instant::now() + MISSED_INTERVAL);
+        moved
     }
 
     /// Waits for the client, which ends each operation within its deadline.
@@ -142,6 +168,8 @@ pub(crate) struct Asking<'a> {
     pub(crate) core: &'a Core,
     pub(crate) revision: Arc<Revision>,
     pub(crate) patience: Patience,
+    /// All replicas lack a frame that this call needed.
+    pub(crate) missed: Cell<bool>,
 }
 
 impl Asking<'_> {
@@ -153,7 +181,10 @@ impl Asking<'_> {
         match (at_hand, self.patience) {
             (Some(answer), _) => answer.map_err(error),
             (None, Patience::None) => Err(Error::WouldBlock),
-            (None, Patience::Any) => self.core.wait(fetched()),
+            (None, Patience::Any) => self.core.runtime.block_on(fetched()).map_err(|why| {
+                self.missed.set(self.missed.get() || matches!(why, vouch_tree_client::Error::Missing { .. }));
+                error(why)
+            }),
         }
     }
 
@@ -222,6 +253,9 @@ const GONE_MAX: usize = 4096;
 
 /// Revisions in which a listing under way can go on from an entry that is no more.
 const SHOWN_MAX: usize = 8;
+
+/// The replicas are not asked for a newer revision by each who needs a frame that they lack.
+const MISSED_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Opaque directories of which something is remembered.
 const OPAQUE_MAX: usize = 4096;

@@ -32,16 +32,19 @@ impl TreeFs {
         &self.core.tree
     }
 
-    fn node(&self, id: &FileId, patience: Patience) -> Result<(Asking<'_>, Arc<Node>)> {
-        let asking = self.core.ask(patience)?;
-        let node = asking.node(id)?;
-        Ok((asking, node))
+    fn with_node<T>(&self, id: &FileId, patience: Patience, mut work: impl FnMut(&Asking<'_>, &Node) -> Result<T>) -> Result<T> {
+        self.core.with(patience, |asking| work(asking, &*asking.node(id)?))
+    }
+
+    /// Fails where the file is no more. Waits.
+    fn exists(&self, id: &FileId) -> Result<()> {
+        self.with_node(id, Patience::Any, |_, _| Ok(()))
     }
 
     /// Refuses a change in a directory, as POSIX puts it: what is wrong with the request goes before the file system's being read-only.
     fn refuse(&self, caller: &Caller, directory: &FileId) -> Error {
-        let looked = self.node(directory, Patience::Any).and_then(|(asking, directory)| match directory.inode.is_directory() {
-            true => asking.may(caller, &directory, EXECUTE),
+        let looked = self.with_node(directory, Patience::Any, |asking, directory| match directory.inode.is_directory() {
+            true => asking.may(caller, directory, EXECUTE),
             false => Err(Error::NotDirectory),
         });
         looked.err().unwrap_or(Error::ReadOnly)
@@ -106,36 +109,38 @@ impl FileSystem for TreeFs {
     }
 
     fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes> {
-        Ok(self.core.attributes(&*self.core.ask(patience)?.node(id)?))
+        self.core.with(patience, |asking| Ok(self.core.attributes(&*asking.node(id)?)))
     }
 
     fn access(&self, caller: &Caller, id: &FileId, wanted: Access, patience: Patience) -> Result<Access> {
-        let (asking, node) = self.node(id, patience)?;
-        Ok(rights::access(caller, &node.inode, &asking.acl(&node, PosixAclKind::Access)?, wanted))
+        self.with_node(id, patience, |asking, node| {
+            Ok(rights::access(caller, &node.inode, &asking.acl(node, PosixAclKind::Access)?, wanted))
+        })
     }
 
     fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, patience: Patience) -> Result<(FileId, Attributes)> {
-        let node = self.lookup_node(&self.core.ask(patience)?, caller, directory, name)?;
+        let node = self.core.with(patience, |asking| self.lookup_node(asking, caller, directory, name))?;
         Ok((node.id, self.core.attributes(&node)))
     }
 
     fn parent(&self, caller: &Caller, directory: &FileId, patience: Patience) -> Result<FileId> {
-        let (asking, node) = self.node(directory, patience)?;
-        if !node.inode.is_directory() {
-            return Err(Error::NotDirectory);
-        }
-        asking.may(caller, &node, EXECUTE)?;
-        if node.path.is_empty() {
-            return Err(Error::NotFound);
-        }
-        Ok(self.core.identities.of(split(&node.path).0, vouch_tree::FileType::Directory))
+        self.with_node(directory, patience, |asking, node| {
+            if !node.inode.is_directory() {
+                return Err(Error::NotDirectory);
+            }
+            asking.may(caller, node, EXECUTE)?;
+            if node.path.is_empty() {
+                return Err(Error::NotFound);
+            }
+            Ok(self.core.identities.of(split(&node.path).0, vouch_tree::FileType::Directory))
+        })
     }
 
     fn read_link(&self, _caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<u8>> {
-        match &self.node(id, patience)?.1.inode.content {
+        self.with_node(id, patience, |_, node| match &node.inode.content {
             Content::Symlink(target) => Ok(target.clone()),
             _ => Err(Error::Invalid),
-        }
+        })
     }
 
     fn read_directory(
@@ -147,9 +152,7 @@ impl FileSystem for TreeFs {
         patience: Patience,
         each: Each<'_>,
     ) -> Result<bool> {
-        let asking = self.core.ask(patience)?;
-        let directory = asking.node(directory)?;
-        asking.list(caller, &directory, cookie, with_files, each)
+        self.core.with(patience, |asking| asking.list(caller, &*asking.node(directory)?, cookie, with_files, &mut *each))
     }
 
     fn open(
@@ -160,9 +163,7 @@ impl FileSystem for TreeFs {
         owner_override: bool,
         patience: Patience,
     ) -> Result<Arc<dyn OpenFile>> {
-        let asking = self.core.ask(patience)?;
-        let node = asking.node(id)?;
-        self.open_node(&asking, caller, &node, access, owner_override)
+        self.core.with(patience, |asking| self.open_node(asking, caller, &*asking.node(id)?, access, owner_override))
     }
 
     fn create(
@@ -209,7 +210,7 @@ impl FileSystem for TreeFs {
     }
 
     fn link(&self, caller: &Caller, id: &FileId, directory: &FileId, _name: Name<'_>) -> Result<DirectoryChange> {
-        self.node(id, Patience::Any)?;
+        self.exists(id)?;
         Err(self.refuse(caller, directory))
     }
 
@@ -225,7 +226,7 @@ impl FileSystem for TreeFs {
     }
 
     fn set_attributes(&self, _caller: &Caller, id: &FileId, _open: Option<&dyn OpenFile>, _set: &SetAttributes) -> Result<()> {
-        self.node(id, Patience::Any)?;
+        self.exists(id)?;
         Err(Error::ReadOnly)
     }
 
@@ -236,36 +237,37 @@ impl FileSystem for TreeFs {
     }
 
     fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, patience: Patience) -> Result<PosixAcl> {
-        let (asking, node) = self.node(id, patience)?;
-        asking.acl(&node, kind)
+        self.with_node(id, patience, |asking, node| asking.acl(node, kind))
     }
 
     fn set_acl(&self, _caller: &Caller, id: &FileId, _kind: PosixAclKind, _acl: &PosixAcl) -> Result<()> {
-        self.node(id, Patience::Any)?;
+        self.exists(id)?;
         Err(Error::ReadOnly)
     }
 
     fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], patience: Patience) -> Result<Vec<u8>> {
-        let (asking, node) = self.node(id, patience)?;
-        asking.may(caller, &node, READ)?;
-        let value = asking.xattrs(&node)?.get(&[USER, name].concat()).map(<[u8]>::to_vec);
-        value.ok_or(Error::NoXattr)
+        self.with_node(id, patience, |asking, node| {
+            asking.may(caller, node, READ)?;
+            let value = asking.xattrs(node)?.get(&[USER, name].concat()).map(<[u8]>::to_vec);
+            value.ok_or(Error::NoXattr)
+        })
     }
 
     fn set_xattr(&self, _caller: &Caller, id: &FileId, _name: &[u8], _value: &[u8], _how: XattrHow) -> Result<()> {
-        self.node(id, Patience::Any)?;
+        self.exists(id)?;
         Err(Error::ReadOnly)
     }
 
     fn remove_xattr(&self, _caller: &Caller, id: &FileId, _name: &[u8]) -> Result<()> {
-        self.node(id, Patience::Any)?;
+        self.exists(id)?;
         Err(Error::ReadOnly)
     }
 
     fn xattrs(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<Vec<u8>>> {
-        let (asking, node) = self.node(id, patience)?;
-        asking.may(caller, &node, READ)?;
-        let all = asking.xattrs(&node)?;
+        let all = self.with_node(id, patience, |asking, node| {
+            asking.may(caller, node, READ)?;
+            asking.xattrs(node)
+        })?;
         Ok(all.pairs().iter().filter_map(|(name, _)| Some(name.strip_prefix(USER)?.to_vec())).collect())
     }
 

@@ -41,6 +41,8 @@ impl Asking<'_> {
         match done {
             // What is at hand goes out now.
             Err(Error::WouldBlock) if list.given > 0 => Ok(false),
+            // What follows is listed from the revision that the replicas have gone on to.
+            Err(_) if list.given > 0 && self.missed.get() => Ok(false),
             done => done,
         }
     }

@@ -84,16 +84,16 @@ impl OpenFile for TreeOpen {
     }
 
     fn attributes(&self) -> Result<Attributes> {
-        let asking = self.core.ask(Patience::Any)?;
-        Ok(self.core.attributes(&*asking.node(&self.id)?))
+        self.core.with(Patience::Any, |asking| Ok(self.core.attributes(&*asking.node(&self.id)?)))
     }
 
     fn read(&self, offset: u64, len: usize, into: ReadInto<'_>, patience: Patience) -> Result<Content> {
-        let asking = self.core.ask(patience)?;
-        let source = self.source(&asking, &*asking.node(&self.id)?)?;
-        let bytes = source.read(&asking, offset, len)?;
+        let (bytes, size) = self.core.with(patience, |asking| {
+            let source = self.source(asking, &*asking.node(&self.id)?)?;
+            Ok((source.read(asking, offset, len)?, source.size()))
+        })?;
         into.bytes.extend_from_slice(&bytes);
-        Ok(Content::Bytes { len: bytes.len(), eof: offset.saturating_add(bytes.len() as u64) >= source.size() })
+        Ok(Content::Bytes { len: bytes.len(), eof: offset.saturating_add(bytes.len() as u64) >= size })
     }
 
     fn write(&self, _offset: u64, _data: &[u8], _stability: Stability, _patience: Patience) -> Result<Written> {
@@ -109,14 +109,15 @@ impl OpenFile for TreeOpen {
     }
 
     fn seek(&self, offset: u64, target: SeekTarget) -> Result<u64> {
-        let asking = self.core.ask(Patience::Any)?;
-        let node = asking.node(&self.id)?;
-        let TreeContent::Regular { blob, .. } = &node.inode.content else { return Err(Error::Stale) };
         let seek = match target {
             SeekTarget::Data => Seek::Data,
             SeekTarget::Hole => Seek::Hole,
         };
-        asking.answer(None, || self.core.tree.seek(blob, offset, seek))?.ok_or(Error::NoSuchRegion)
+        self.core.with(Patience::Any, |asking| {
+            let node = asking.node(&self.id)?;
+            let TreeContent::Regular { blob, .. } = &node.inode.content else { return Err(Error::Stale) };
+            asking.answer(None, || self.core.tree.seek(blob, offset, seek))?.ok_or(Error::NoSuchRegion)
+        })
     }
 
     fn allocate(&self, _offset: u64, _len: u64) -> Result<()> {

@@ -44,6 +44,8 @@ impl TreePath {
 pub(crate) struct OpenTree {
     pub(crate) tree: Arc<Tree>,
     pub(crate) revision: Arc<Revision>,
+    /// That revision was asked for, and no other will do.
+    is_chosen: bool,
 }
 
 impl OpenTree {
@@ -54,12 +56,37 @@ impl OpenTree {
             None => tree.revision()?,
             Some(number) => at(&tree, number).await?,
         };
-        Ok(OpenTree { tree, revision })
+        Ok(OpenTree { tree, revision, is_chosen: number.is_some() })
+    }
+
+    /// The same tree at another revision.
+    pub(crate) async fn at(&self, number: u64) -> Outcome<OpenTree> {
+        Ok(OpenTree { tree: self.tree.clone(), revision: at(&self.tree, number).await?, is_chosen: true })
+    }
+
+    /// Whether `error` means that the replicas have dropped what this revision needs and have gone on to a newer one, which is open from
+    /// now on.
+    pub(crate) async fn moves_on(&mut self, error: &vouch_tree_client::Error) -> bool {
+        if self.is_chosen || !matches!(error, vouch_tree_client::Error::Missing { .. }) {
+            return false;
+        }
+        let _ = self.tree.refresh().await;
+        let newer = self.tree.revision().ok().filter(|newest| newest.number() > self.revision.number());
+        let Some(newer) = newer else { return false };
+        tracing::info!("the replicas have gone on to revision {}", newer.number());
+        self.revision = newer;
+        true
     }
 
     /// The file at `path`, symbolic links followed.
-    pub(crate) async fn follow(&self, path: &[u8]) -> Outcome<(Vec<u8>, Inode)> {
-        match self.tree.walk_following(self.revision.root(), path).await? {
+    pub(crate) async fn follow(&mut self, path: &[u8]) -> Outcome<(Vec<u8>, Inode)> {
+        let walked = loop {
+            match self.tree.walk_following(self.revision.root(), path).await {
+                Err(error) if self.moves_on(&error).await => {}
+                walked => break walked?,
+            }
+        };
+        match walked {
             Walked::Inside { path, inode } => Ok((path, inode)),
             Walked::Outside { link, target, .. } => {
                 Err(Failure::input(printable(&link), format_args!("a symbolic link that leads out of the tree, to {}", printable(&target))))
@@ -68,17 +95,23 @@ impl OpenTree {
     }
 
     /// The file at `path`, the last symbolic link not followed.
-    pub(crate) async fn find(&self, path: &[u8]) -> Outcome<Inode> {
-        let Some(cut) = path.iter().rposition(|&b| b == b'/') else {
-            return Ok(self.tree.walk(self.revision.root(), path).await?);
-        };
-        let (_, above) = self.follow(&path[..cut]).await?;
-        Ok(self.tree.walk(&above, &path[cut + 1..]).await?)
+    pub(crate) async fn find(&mut self, path: &[u8]) -> Outcome<Inode> {
+        let cut = path.iter().rposition(|&b| b == b'/');
+        loop {
+            let (above, name) = match cut {
+                Some(cut) => (self.follow(&path[..cut]).await?.1, &path[cut + 1..]),
+                None => (self.revision.root().clone(), path),
+            };
+            match self.tree.walk(&above, name).await {
+                Err(error) if self.moves_on(&error).await => {}
+                found => return Ok(found?),
+            }
+        }
     }
 }
 
 /// A revision by its number.
-pub(crate) async fn at(tree: &Arc<Tree>, number: u64) -> Outcome<Arc<Revision>> {
+async fn at(tree: &Arc<Tree>, number: u64) -> Outcome<Arc<Revision>> {
     tree.revision_at(number).await?.ok_or_else(|| {
         Failure::not_found(format_args!("revision {number}"), "no replica keeps it, or there never was one")
             .cure("`vouch log` lists those that are kept")
@@ -88,6 +121,13 @@ pub(crate) async fn at(tree: &Arc<Tree>, number: u64) -> Outcome<Arc<Revision>> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::time::{SystemTime, UNIX_EPOCH};
+    use vouch_tree::key::{SecretKey, SigningCert};
+    use vouch_tree::{Content, Iv};
+    use vouch_tree_client::{ClientOptions, LocalConnector, TreeOptions};
+    use vouch_tree_publish::{Options, Progress, Signer};
+    use vouch_tree_store::{CollectOptions, Database, WriteOptions};
 
     const HOSTID: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
 
@@ -105,5 +145,42 @@ mod tests {
     fn what_is_no_name_is_refused() {
         assert!(TreePath::parse(OsStr::new("host/a")).is_err());
         assert!(TreePath::parse(OsStr::from_bytes(b"@h\xff,x/a")).is_err());
+    }
+
+    #[tokio::test]
+    async fn where_replicas_have_dropped_the_revision_a_path_is_followed_in_the_next_one() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (source, db) = (dir.path().join("source"), dir.path().join("db"));
+        let (root, key) = (SecretKey::from_seed(&[1; 32]), SecretKey::from_seed(&[2; 32]));
+        let signer = Signer { key: &key, cert: SigningCert::issue(&root, key.public(), 1, 0, u64::MAX / 2) };
+        let name = TreeName::new("localhost", root.public().hostid()).expect("a name");
+        Database::create(&db, *name.hostid(), Iv::from_bytes([7; 32])).expect("a database");
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+        let publish = |age: u64| {
+            // Directories whose pages are not in the root's.
+            for n in 0..50 {
+                let below = source.join(format!("a/b{n}"));
+                fs::create_dir_all(&below).expect("a directory");
+                fs::write(below.join("file"), age.to_string()).expect("a file");
+            }
+            let options = Options { keep: Some(1), rehash: true, ..Options::new(source.clone(), name.clone(), now - age, 3600) };
+            let writer = Database::open_write(&db, WriteOptions::default()).expect("a writer");
+            vouch_tree_publish::publish(&writer, &signer, &options, &Progress::default()).expect("a revision");
+        };
+        publish(9);
+        let connector = Arc::new(LocalConnector::open(&db).expect("a replica"));
+        let client = Client::new(ClientOptions { connector, memory_cache_bytes: 1, ..ClientOptions::default() }).expect("a client");
+        let tree = client.open(&name, &TreeOptions::default()).await.expect("a tree");
+        let open = |is_chosen| OpenTree { tree: tree.clone(), revision: tree.newest(), is_chosen };
+        let (mut newest, mut chosen) = (open(false), open(true));
+        publish(8);
+        Database::collect(&db, CollectOptions::default()).expect("a collection");
+        // The replica sees it with this, and the client as well; what is open does not move by itself.
+        assert!(tree.refresh().await.expect("a newer revision"));
+        assert_eq!(newest.revision.number(), 1);
+        let Content::Regular { blob, .. } = newest.find(b"a/b7/file").await.expect("a file").content else { panic!("no file") };
+        assert_eq!(&tree.read(&blob, 0, 9).await.expect("its bytes")[..], b"8");
+        assert_eq!(newest.revision.number(), 2);
+        assert!(chosen.follow(b"a/b7/file").await.is_err(), "a revision that was asked for is not replaced");
     }
 }

@@ -78,3 +78,39 @@ fn an_expired_tree_serves_nothing() {
     site.now.store(NOW, Ordering::SeqCst);
     assert!(world.content(&id).is_err());
 }
+
+#[test]
+fn where_replicas_have_dropped_the_revision_calls_go_on_in_the_next_one() {
+    let site = Site::new();
+    let names: Vec<String> = (0..3000).map(|n| format!("{n:04}")).collect();
+    let write = |seed: u64| {
+        site.write("leaf", noise(seed, 50_000));
+        site.write("large", noise(seed + 1, 400_000));
+        names.iter().for_each(|name| site.write(format!("many/{name}"), seed.to_string()));
+    };
+    write(1);
+    site.publish();
+    let world = site.export();
+    let (leaf, large, many) = (world.id("leaf"), world.id("large"), world.id("many"));
+    let open = world.open(&large).unwrap();
+    assert_eq!(world.list(&many, 0, 10).unwrap().len(), 10);
+    write(3);
+    site.publish_and_collect();
+    // Another connection, as after any pause: it finds the database as it is now.
+    site.is_up.store(false, Ordering::SeqCst);
+    std::thread::sleep(Duration::from_millis(100));
+    site.is_up.store(true, Ordering::SeqCst);
+    assert!(world.content(&leaf).unwrap() == noise(3, 50_000));
+    let mut bytes = Vec::new();
+    assert_eq!(read(&*open, 0, 1000, &mut bytes, Patience::Any).unwrap(), (1000, false));
+    assert!(bytes == noise(4, 400_000)[..1000]);
+    let mut listed: Vec<(String, u64)> = Vec::new();
+    loop {
+        let more = world.list(&many, listed.last().map_or(0, |(_, cookie)| *cookie), usize::MAX).unwrap();
+        if more.is_empty() {
+            break;
+        }
+        listed.extend(more);
+    }
+    assert!(listed.into_iter().map(|(name, _)| name).eq(names));
+}

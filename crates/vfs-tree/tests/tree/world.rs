@@ -15,7 +15,7 @@ use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::{Iv, TreeName};
 use vouch_tree_client::{Client, ClientOptions, Clock, Connector, LocalConnector, Stream, Tree, TreeOptions};
 use vouch_tree_publish::{Options, Progress, Signer, publish};
-use vouch_tree_store::{Database, WriteOptions};
+use vouch_tree_store::{CollectOptions, Database, WriteOptions};
 use vouch_vfs::{Attributes, Caller, Content, Error, FileId, FileSystem, Name, OpenAccess, OpenFile, Patience, ReadInto, Result};
 use vouch_vfs_tree::TreeFs;
 
@@ -36,6 +36,8 @@ impl Clock for TestClock {
 /// The way to the database, while it is up; cut when it goes down.
 struct Gate {
     inner: LocalConnector,
+    /// Opened again for each connection, so that what was collected meanwhile is missed.
+    database: PathBuf,
     is_up: Arc<AtomicBool>,
 }
 
@@ -50,7 +52,8 @@ impl Connector for Gate {
             if !is_up.load(Ordering::SeqCst) {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
-            let mut inner = self.inner.connect(address).await?;
+            let fresh = LocalConnector::open(&self.database).map_err(io::Error::other)?;
+            let mut inner = fresh.connect(address).await?;
             let (ours, mut theirs) = tokio::io::duplex(1 << 20);
             tokio::spawn(async move {
                 let down = async {
@@ -103,10 +106,21 @@ impl Site {
     }
 
     pub fn publish(&self) {
+        self.publish_with(|_| {});
+    }
+
+    /// Publishes, keeps no older revision, and drops what only those reached.
+    pub fn publish_and_collect(&self) {
+        self.publish_with(|options| options.keep = Some(1));
+        Database::collect(&self.dir.path().join("db"), CollectOptions::default()).unwrap();
+    }
+
+    fn publish_with(&self, choose: impl FnOnce(&mut Options)) {
         let start = NOW + self.revision.fetch_add(1, Ordering::SeqCst);
         let mut options = Options::new(self.source(""), self.name.clone(), start as u64, DURATION_S);
         // The stat cache does not trust timestamps this young, and tests rewrite files within one tick.
         options.rehash = true;
+        choose(&mut options);
         let writer = Database::open_write(&self.dir.path().join("db"), WriteOptions::default()).unwrap();
         publish(&writer, &Signer { key: &self.signing, cert: self.cert }, &options, &Progress::default()).unwrap();
     }
@@ -121,7 +135,7 @@ impl Site {
         let inner = LocalConnector::open(&self.dir.path().join("db")).unwrap();
         let name = inner.name().unwrap();
         let mut options = ClientOptions {
-            connector: Arc::new(Gate { inner, is_up: self.is_up.clone() }),
+            connector: Arc::new(Gate { inner, database: self.dir.path().join("db"), is_up: self.is_up.clone() }),
             clock: Arc::new(TestClock(self.now.clone())),
             deadline: Duration::from_secs(2),
             refresh_interval: Some(Duration::from_secs(3600)),

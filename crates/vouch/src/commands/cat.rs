@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 
-use vouch_tree::Content;
+use vouch_tree::{Blob, Content};
 
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
@@ -38,16 +38,23 @@ async fn write_all(args: &Args, paths: &[TreePath]) -> Outcome {
     let client = args.client.client().await?;
     let mut out = io::stdout().lock();
     for path in paths {
-        let open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
-        let (found, inode) = open.follow(&path.path).await?;
-        let Content::Regular { blob, .. } = inode.content else {
-            return Err(Failure::input(printable(&found), "is not a regular file"));
-        };
-        let size = blob.size;
-        let file = open.tree.open_file(blob);
+        let mut open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
+        let (mut found, mut blob) = content(&mut open, &path.path).await?;
+        let mut file = open.tree.open_file(blob.clone());
         let mut offset = 0;
-        while offset < size {
-            let bytes = file.read(offset, STEP).await?;
+        while offset < blob.size {
+            let bytes = match file.read(offset, STEP).await {
+                Err(error) if open.moves_on(&error).await => {
+                    let (newer_found, newer) = content(&mut open, &path.path).await?;
+                    if offset > 0 && newer != blob {
+                        return Err(Failure::input(printable(&found), "changed while it was read, and no replica keeps it as it was"));
+                    }
+                    (found, blob) = (newer_found, newer);
+                    file = open.tree.open_file(blob.clone());
+                    continue;
+                }
+                bytes => bytes?,
+            };
             if bytes.is_empty() {
                 return Err(Failure::input(printable(&found), "ends before its size"));
             }
@@ -56,6 +63,14 @@ async fn write_all(args: &Args, paths: &[TreePath]) -> Outcome {
         }
     }
     out.flush().at("standard output")
+}
+
+async fn content(open: &mut OpenTree, path: &[u8]) -> Outcome<(Vec<u8>, Blob)> {
+    let (found, inode) = open.follow(path).await?;
+    match inode.content {
+        Content::Regular { blob, .. } => Ok((found, blob)),
+        _ => Err(Failure::input(printable(&found), "is not a regular file")),
+    }
 }
 
 /// Bytes asked for at once; the client reads further ahead by itself.

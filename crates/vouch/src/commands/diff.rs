@@ -10,7 +10,7 @@ use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::exit::{At as _, Code, Failure, Outcome, forgive_closed_pipe};
 use crate::output::{JsonName, printable};
-use crate::tree_path::{self, OpenTree, TreePath};
+use crate::tree_path::{OpenTree, TreePath};
 
 /// Show what differs between two revisions of a tree, or between two trees.
 ///
@@ -57,7 +57,7 @@ async fn compare(args: &Args, old: &TreePath, new: Option<&TreePath>) -> Outcome
                     Failure::not_found("the revision before 1", "there is none").cure("compare with another tree, or publish again")
                 );
             }
-            OpenTree { tree: new.tree.clone(), revision: tree_path::at(&new.tree, number).await? }
+            new.at(number).await?
         }
     };
     let mut changes = Diff::new((&old.tree, &old.revision), (&new.tree, &new.revision));

@@ -100,7 +100,7 @@ fn partial_name(dest: &Path) -> PathBuf {
 async fn copy(args: &Args, path: &TreePath, partial: &Path, global: &Global) -> Outcome<Report> {
     let started = Instant::now();
     let client = args.client.client().await?;
-    let open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
+    let mut open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
     let inode = open.find(&path.path).await?;
     let keep = Keep { owner: !args.no_owner && rustix::process::geteuid().is_root(), xattrs: !args.no_xattrs };
     let job = Arc::new(Job { tree: open.tree.clone(), keep, counts: Counts::default(), bar: progress::spinner(global, "copying") });

@@ -51,47 +51,61 @@ async fn list_all(args: &Args, paths: &[TreePath]) -> Outcome {
     let client = args.client.client().await?;
     let mut out = io::BufWriter::new(io::stdout().lock());
     for path in paths {
-        let open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
-        let inode = if args.directory { open.find(&path.path).await? } else { open.follow(&path.path).await?.1 };
+        let mut open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
+        let (base, inode) =
+            if args.directory { (path.path.clone(), open.find(&path.path).await?) } else { open.follow(&path.path).await? };
         if args.directory || !inode.is_directory() {
             let shown = if path.path.is_empty() { &b"."[..] } else { &path.path };
             print(args, &mut out, &[(shown.to_vec(), inode)]).at("standard output")?;
         } else {
-            list(args, &open, &mut out, inode).await?;
+            list(args, &mut open, &mut out, &base, inode).await?;
         }
     }
     out.flush().at("standard output")
 }
 
-/// Lists a directory, and those below if so wanted; walks with a list of its own, since a tree may be deeper than a stack.
-async fn list(args: &Args, open: &OpenTree, out: &mut impl Write, top: Inode) -> Outcome {
-    let mut waiting = vec![(Vec::new(), top)];
-    while let Some((prefix, dir)) = waiting.pop() {
+/// Lists a directory, and those below if so wanted; walks with a list of its own, since a tree may be deeper than a stack. Where the
+/// replicas drop the revision meanwhile it goes on in the next one, after the last name.
+async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, base: &[u8], top: Inode) -> Outcome {
+    let mut waiting = vec![(Vec::new(), top, open.revision.number())];
+    while let Some((prefix, mut dir, mut revision)) = waiting.pop() {
         if args.recursive && !args.json && !prefix.is_empty() {
             writeln!(out, "\n{}:", printable(&prefix)).at("standard output")?;
         }
         let mut below = Vec::new();
-        let mut position = Position::Start;
+        let mut last: Option<Vec<u8>> = None;
         loop {
-            let page = open.tree.list(&dir, position).await?;
+            let position = last.as_ref().map_or(Position::Start, |name| Position::After(name));
+            let page = match open.tree.list(&dir, position).await {
+                Err(error) if revision < open.revision.number() || open.moves_on(&error).await => {
+                    dir = open.follow(&below_base(base, &prefix)).await?.1;
+                    revision = open.revision.number();
+                    continue;
+                }
+                page => page?,
+            };
             let mut rows = Vec::with_capacity(page.entries().len());
             for entry in page.entries() {
                 let name = entry.name.as_bytes();
                 let path = if prefix.is_empty() { name.to_vec() } else { [&prefix, &b"/"[..], name].concat() };
                 if args.recursive && entry.inode.is_directory() {
-                    below.push((path.clone(), entry.inode.clone()));
+                    below.push((path.clone(), entry.inode.clone(), revision));
                 }
                 rows.push((if args.json { path } else { name.to_vec() }, entry.inode.clone()));
             }
             print(args, out, &rows).at("standard output")?;
-            if page.last {
-                break;
+            match page.entries().last() {
+                Some(entry) if !page.last => last = Some(entry.name.as_bytes().to_vec()),
+                _ => break,
             }
-            position = page.next();
         }
         waiting.extend(below.into_iter().rev());
     }
     Ok(())
+}
+
+fn below_base(base: &[u8], path: &[u8]) -> Vec<u8> {
+    [base, path].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(&b'/')
 }
 
 fn print(args: &Args, out: &mut impl Write, rows: &[(Vec<u8>, Inode)]) -> io::Result<()> {
