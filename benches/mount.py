@@ -97,7 +97,7 @@ Subsystem sftp internal-sftp
         cache = ["--no-cache"]
         if self.options.passthrough:
             shutil.rmtree(f"{self.work}/cache", ignore_errors=True)
-            cache = ["--passthrough", "--cache", f"{self.work}/cache", "--cache-quota", "40G"]
+            cache = ["--passthrough=always", "--cache", f"{self.work}/cache", "--cache-quota", "40G"]
         command = [self.options.vouch, "mount", self.name, self.point, *cache, "--state", f"{self.work}/state"]
         self.mount_process = self.start(*command, *self.options.mount_option)
         wait_for("mounting", lambda: os.path.ismount(self.point))

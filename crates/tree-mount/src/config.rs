@@ -36,13 +36,27 @@ pub struct MountOptions {
     /// Whether the kernel may read large files that are wholly cached by itself, from a verified copy in the disk cache.
     /// Needs a disk cache, root, and a kernel that has it; else it is as if this were off. The kernel then asks for each
     /// open of a file, which it does not otherwise.
-    pub passthrough: bool,
+    pub passthrough: Passthrough,
     /// Files from this length on are passed through.
     pub passthrough_len_min: u64,
     /// The clock by which freshness is judged; the client's own.
     pub clock: Arc<dyn Clock>,
     /// The longest that one request of the kernel may take.
     pub deadline: Duration,
+}
+
+/// Whether the kernel may read large cached files by itself. It can be told never to ask at an open, for all files of a mount and for
+/// good, but not which files to ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Passthrough {
+    /// No.
+    #[default]
+    Never,
+    /// As long as it pays: once opens of small files have cost more than those of large ones may gain, the kernel is told not to ask
+    /// again.
+    WhereItPays,
+    /// To the end of the mount.
+    Always,
 }
 
 /// Whether extended attributes are shown.
@@ -69,7 +83,7 @@ impl Default for MountOptions {
             threads: None,
             read_ahead_bytes: 4 << 20,
             xattrs: XattrMode::Auto,
-            passthrough: false,
+            passthrough: Passthrough::Never,
             passthrough_len_min: 1 << 20,
             clock: Arc::new(SystemClock),
             deadline: Duration::from_secs(60),

@@ -30,7 +30,7 @@ mod sweep;
 mod table;
 mod volume;
 
-pub use config::{MountConfig, MountOptions, XattrMode};
+pub use config::{MountConfig, MountOptions, Passthrough, XattrMode};
 pub use error::MountError;
 pub use point::{clear_dead_mount, unmount_point};
 pub use session::{MountStatus, Mounted, TreeStatus, mount_namespace, mount_tree};

@@ -12,7 +12,7 @@ use vouch_tree_client::{Client, Tree, TreeOptions};
 
 use crate::attr::brief;
 use crate::complaint::Complaints;
-use crate::config::{MountConfig, XattrMode, is_root};
+use crate::config::{MountConfig, Passthrough, XattrMode, is_root};
 use crate::core::{Core, Shape};
 use crate::error::MountError;
 use crate::face::Face;
@@ -97,7 +97,7 @@ async fn mount(
     source: &str,
 ) -> Result<Mounted, MountError> {
     let (kernel, notices) = Kernel::channel();
-    let wants_passthrough = config.options.passthrough && is_root();
+    let wants_passthrough = config.options.passthrough != Passthrough::Never && is_root();
     let read_ahead_bytes = config.options.read_ahead_bytes;
     let session_config = config.options.session(source);
     let runtime = tokio::runtime::Handle::current();

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use vouch_tree_client::DiskCacheOptions;
+use vouch_tree_mount::Passthrough;
 
 use crate::world::{NOW, Site, World, noise, survey};
 
@@ -28,12 +29,16 @@ fn site(seed: u8) -> Arc<Site> {
 }
 
 fn mount(site: &Arc<Site>, cache: &Path, quota_bytes: u64) -> Option<World> {
+    mount_with(site, cache, quota_bytes, Passthrough::Always)
+}
+
+fn mount_with(site: &Arc<Site>, cache: &Path, quota_bytes: u64, passthrough: Passthrough) -> Option<World> {
     if !rustix::process::geteuid().is_root() {
         println!("skipped: passthrough needs root");
         return None;
     }
     let cache = DiskCacheOptions { dir: cache.to_owned(), quota_bytes };
-    let world = World::of_tree_with_cache(site, cache, |options| options.passthrough = true)?;
+    let world = World::of_tree_with_cache(site, cache, |options| options.passthrough = passthrough)?;
     // Once anything was answered, the kernel has said what it can.
     fs::metadata(world.path("small")).ok();
     if !world.mounted.as_ref().unwrap().status().passthrough {
@@ -186,4 +191,22 @@ fn a_copy_that_somebody_writes_to_is_not_used_again() {
     for _ in 0..20 {
         assert!(fs::read(world.path("one")).unwrap() == noise(1, LEN + 77));
     }
+}
+
+#[test]
+fn where_mostly_small_files_are_opened_the_kernel_is_told_not_to_ask() {
+    let (site, cache) = (site(41), tempfile::tempdir().unwrap());
+    let Some(world) = mount_with(&site, cache.path(), 64 << 20, Passthrough::WhereItPays) else { return };
+    let open = open_through(&world, "one");
+    assert!(reread(&open) == noise(1, LEN + 77));
+    let is_asked = || world.mounted.as_ref().unwrap().status().passthrough;
+    let small = || assert!(fs::read(world.path("small")).unwrap() == noise(3, 300_000));
+    (0..100).for_each(|_| small());
+    assert!(is_asked());
+    (0..1100).for_each(|_| drop(File::open(world.path("small")).unwrap()));
+    assert!(!is_asked());
+    // What is open goes on, and both are read as ever.
+    assert!(reread(&open) == noise(1, LEN + 77));
+    assert!(fs::read(world.path("one")).unwrap() == noise(1, LEN + 77));
+    small();
 }

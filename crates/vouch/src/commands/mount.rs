@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use tokio::sync::Notify;
-use vouch_tree_mount::{MountConfig, MountOptions, XattrMode, mount_namespace, mount_tree};
+use vouch_tree_mount::{MountConfig, MountOptions, Passthrough, XattrMode, mount_namespace, mount_tree};
 
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
@@ -65,10 +65,10 @@ pub(crate) struct Args {
     /// The kernel's read-ahead.
     #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = size::parse)]
     read_ahead: u64,
-    /// Let the kernel read large files that are wholly cached by itself: as fast as local ones, but each open of any file asks. Needs root and the
-    /// disk cache; what guards the copies is told in SECURITY.md.
-    #[arg(long)]
-    passthrough: bool,
+    /// Let the kernel read large files that are wholly cached by itself: as fast as local ones, but each open of any file asks. With auto (or
+    /// without a value) until opens of small files have cost more than is gained. Needs root and the disk cache; what guards the copies is told in SECURITY.md.
+    #[arg(long, value_name = "WHEN", default_value = "never", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
+    passthrough: PassthroughArg,
     #[command(flatten)]
     client: ClientArgs,
 }
@@ -78,6 +78,13 @@ enum Xattrs {
     Auto,
     On,
     Off,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum PassthroughArg {
+    Never,
+    Auto,
+    Always,
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
@@ -140,7 +147,11 @@ fn mount_options(args: &Args) -> Outcome<MountOptions> {
             Xattrs::On => XattrMode::On,
             Xattrs::Off => XattrMode::Off,
         },
-        passthrough: args.passthrough,
+        passthrough: match args.passthrough {
+            PassthroughArg::Never => Passthrough::Never,
+            PassthroughArg::Auto => Passthrough::WhereItPays,
+            PassthroughArg::Always => Passthrough::Always,
+        },
         // Several of the client's operations may be behind one system call.
         deadline: args.client.timeout().saturating_mul(2),
         ..MountOptions::default()
