@@ -188,6 +188,10 @@ impl Worker {
         }
         peer.connection.rest(now);
         match end {
+            TurnEnd::Wait if peer.may_look_again() => {
+                peer.queued = true;
+                self.again.push_back(id);
+            }
             TurnEnd::Wait => {
                 if peer.register(self.poll.registry(), Token(LISTENERS_MAX + id)).is_err() {
                     self.close(id, Closed::Failed);
@@ -258,6 +262,8 @@ struct Peer {
     interest: Option<Interest>,
     /// In the queue for another turn.
     queued: bool,
+    /// Looked for more before the system was asked for news, in vain since something was last read.
+    looked_again: bool,
     /// When the requests were read whose answers are leaving.
     asked_at: Option<Instant>,
 }
@@ -274,7 +280,8 @@ impl Peer {
     fn new(socket: TcpStream, now: Instant) -> Self {
         let connection = Connection::new(now);
         let (interest, asked_at) = (None, None);
-        Self { socket, connection, readable: true, read_closed: false, writable: true, interest, queued: false, asked_at }
+        let (readable, writable) = (true, true);
+        Self { socket, connection, readable, read_closed: false, writable, interest, queued: false, looked_again: false, asked_at }
     }
 
     fn hear(&mut self, event: &mio::event::Event) {
@@ -293,6 +300,14 @@ impl Peer {
             Some(old) if old != wanted => registry.reregister(&mut self.socket, token, wanted),
             Some(_) => Ok(()),
         }
+    }
+
+    /// Whether to look for more once all others have had their turn, instead of asking the system for news: a client that has its answer
+    /// asks on at once or leaves, and most connections are so short that they never need the system's list. Once after each read.
+    fn may_look_again(&mut self) -> bool {
+        let may = self.interest.is_none() && !self.queued && self.writable && !std::mem::replace(&mut self.looked_again, true);
+        self.readable |= may;
+        may
     }
 
     fn turn(&mut self, tools: &mut Tools, now: Instant) -> TurnEnd {
@@ -353,6 +368,7 @@ impl Peer {
                     Err(_) => return Ok(TurnEnd::Close(Closed::Failed)),
                 };
                 tools.counters().received_len.add(n as u64);
+                self.looked_again = false;
                 // A short read has emptied the socket (epoll(7)); the end, if it comes later, is news.
                 self.readable = n == READ_LEN_MAX || self.read_closed;
                 self.connection.feed(&tools.read_buffer[..n], &tools.replica)?;
