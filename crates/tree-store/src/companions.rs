@@ -103,20 +103,16 @@ mod tests {
     #[test]
     fn of_a_large_tree_comes_what_fits_a_burst() {
         let store = MemoryStore::new();
-        let files = (0..100u8).map(|i| (format!("{i:03}"), file(&store, i, 4000))).collect();
-        let root = directory(&store, files);
-        let found = lens(&store, &root);
-        assert!(found.len() >= 2 && found.iter().sum::<usize>() <= BURST_LEN_MAX, "{found:?}");
-    }
-
-    #[test]
-    fn a_long_first_page_comes_alone_or_not_at_all() {
-        let store = MemoryStore::new();
-        let make =
-            |count: usize| directory(&store, (0..count).map(|i| (format!("{i:05}{}", "n".repeat(90)), file(&store, 1, 2000))).collect());
-        let (middling, long) = (lens(&store, &make(50)), lens(&store, &make(80)));
-        assert!(middling.len() == 1 && middling[0] > BURST_LEN_MAX / 2, "{middling:?}");
-        assert!(long.iter().sum::<usize>() <= FIRST_LEN_MAX, "{long:?}");
+        let of = |count: usize| {
+            let files = (0..count).map(|i| (format!("{i:05}"), file(&store, i as u8, 1000))).collect();
+            lens(&store, &directory(&store, files))
+        };
+        assert_eq!(of(20).len(), COMPANIONS_MAX);
+        for count in (10..400).step_by(10) {
+            let (found, sum) = (of(count), of(count).iter().sum::<usize>());
+            // A longer first page comes alone, or not at all.
+            assert!(sum <= BURST_LEN_MAX || (found.len() == 1 && sum <= FIRST_LEN_MAX), "{count}: {found:?}");
+        }
     }
 
     #[test]
