@@ -10,6 +10,7 @@ use crate::world::{DURATION_S, NOW, Site, noise, read, until};
 #[test]
 fn without_patience_only_memory_answers() {
     let site = Site::new();
+    site.crowd();
     site.write("directory/file", noise(1, 400_000));
     for n in 0..2000 {
         site.write(format!("directory/other{n}"), b"");
@@ -38,6 +39,7 @@ fn without_patience_only_memory_answers() {
 fn what_can_not_be_fetched_fails_in_time_and_is_not_missing() {
     let site = Site::new();
     let long = "long name/".repeat(10) + "file";
+    site.crowd();
     site.write("directory/file", noise(1, 400_000));
     site.write(&long, b"x");
     for n in 0..2000 {

@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use vouch_tree::key::{SecretKey, SigningCert};
+use vouch_tree::protocol::COMPANIONS_MAX;
 use vouch_tree::{Iv, TreeName};
 use vouch_tree_client::{Client, ClientOptions, Clock, Connector, LocalConnector, Stream, Tree, TreeOptions};
 use vouch_tree_publish::{Options, Progress, Signer, publish};
@@ -103,6 +104,11 @@ impl Site {
         let path = self.source(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, bytes).unwrap();
+    }
+
+    /// Makes directories that come before others, so many that of the others nothing goes along with the fsinfo.
+    pub fn crowd(&self) {
+        (0..COMPANIONS_MAX).for_each(|n| self.write(format!("a crowd{n}/file"), b""));
     }
 
     pub fn publish(&self) {
