@@ -203,7 +203,7 @@ fn where_mostly_small_files_are_opened_the_kernel_is_told_not_to_ask() {
     let small = || assert!(fs::read(world.path("small")).unwrap() == noise(3, 300_000));
     (0..100).for_each(|_| small());
     assert!(is_asked());
-    (0..1100).for_each(|_| drop(File::open(world.path("small")).unwrap()));
+    (0..5000).for_each(|_| drop(File::open(world.path("small")).unwrap()));
     assert!(!is_asked());
     // What is open goes on, and both are read as ever.
     assert!(reread(&open) == noise(1, LEN + 77));
