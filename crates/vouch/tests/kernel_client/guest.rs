@@ -38,6 +38,11 @@ impl Network {
         Some(Network { index, address: String::from_utf8_lossy(&out.stdout).trim().to_owned(), _lock: lock })
     }
 
+    /// The guest's own name.
+    pub(crate) fn guest_name(&self) -> String {
+        format!("client{}.vouch.test", self.index)
+    }
+
     /// Loses every packet from now on: this machine has the address no more. (With its device down, the guest would see a cable pulled.)
     pub(crate) fn cut(&self) {
         self.address_is("del");
@@ -69,9 +74,21 @@ pub(crate) struct Guest {
 impl Guest {
     pub(crate) fn new(network: &Network, server: &Server) -> Guest {
         let mut command = Command::new(runner());
-        command.args(["-i", &network.index.to_string(), "-n", &format!("client{}.vouch.test", network.index)]);
+        command.args(["-i", &network.index.to_string(), "-n", &network.guest_name()]);
         command.args(["-e", &format!("PORT={}", server.port)]);
         Guest { command }
+    }
+
+    /// Gives the script a file, which it finds in its working directory under the same name.
+    pub(crate) fn file(mut self, path: &Path) -> Guest {
+        self.command.arg("-f").arg(path);
+        self
+    }
+
+    /// How long the script may take, for those that do much: a busy machine makes a guest slow.
+    pub(crate) fn limit(mut self, seconds: u32) -> Guest {
+        self.command.args(["-t", &seconds.to_string()]);
+        self
     }
 
     /// Sets a variable of the script.
@@ -130,6 +147,6 @@ fn runner() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../script/guest/run")
 }
 
-fn work(script: &str) -> PathBuf {
+pub(crate) fn work(script: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernel_client/work").join(script)
 }

@@ -2,6 +2,9 @@
 //! server's disk, here. Each test has its own server, export, state directory and guests, and leaves nothing behind.
 
 mod guest;
+#[path = "../kerberos/kdc.rs"]
+mod kdc;
+mod kerberos;
 mod server;
 
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! A server for one test: `vouch export` of a directory, which can be killed and started again on the same state.
 
+use std::ffi::OsString;
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -14,17 +15,38 @@ pub(crate) struct Server {
     dir: TempDir,
     address: String,
     pub(crate) port: u16,
+    manner: Manner,
     child: Child,
+}
+
+/// How it serves.
+pub(crate) struct Manner {
+    /// Options of exports(5).
+    pub(crate) options: String,
+    /// More options of the command.
+    pub(crate) more: Vec<OsString>,
+    pub(crate) environment: Vec<(&'static str, OsString)>,
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Manner { options: "rw,no_root_squash,sec=sys".into(), more: Vec::new(), environment: Vec::new() }
+    }
 }
 
 impl Server {
     /// One that listens on every address, so that guests of other networks reach it too.
     pub(crate) fn start(network: &Network) -> Server {
+        Self::start_in(network, Manner::default())
+    }
+
+    /// One that serves in another manner.
+    pub(crate) fn start_in(network: &Network, manner: Manner) -> Server {
         let dir = tempfile::tempdir().expect("a temporary directory");
         std::fs::create_dir(dir.path().join("export")).expect("a directory");
         let port = free_port();
-        let child = spawn(&dir, port);
-        let server = Server { dir, address: network.address.clone(), port, child };
+        let child = spawn(&dir, port, &manner);
+        let server = Server { dir, address: network.address.clone(), port, manner, child };
         server.wait();
         server
     }
@@ -37,7 +59,7 @@ impl Server {
 
     /// Starts it again.
     pub(crate) fn restart(&mut self) {
-        self.child = spawn(&self.dir, self.port);
+        self.child = spawn(&self.dir, self.port, &self.manner);
         self.wait();
     }
 
@@ -89,11 +111,15 @@ impl Drop for Server {
 /// The lease is short, so that grace and expiry fit a test.
 const LEASE_SECONDS: &str = "5";
 
-fn spawn(dir: &TempDir, port: u16) -> Child {
+fn spawn(dir: &TempDir, port: u16, manner: &Manner) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
     command.arg("export").arg("--dir").arg(dir.path().join("export")).args(["--pseudo", "/export"]);
-    command.args(["--listen", &format!("0.0.0.0:{port}"), "--options", "rw,no_root_squash,sec=sys", "--lease", LEASE_SECONDS]);
-    command.arg("--state").arg(dir.path().join("state"));
+    command.args(["--listen", &format!("0.0.0.0:{port}"), "--options", &manner.options, "--lease", LEASE_SECONDS]);
+    command
+        .arg("--state")
+        .arg(dir.path().join("state"))
+        .args(&manner.more)
+        .envs(manner.environment.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the binary starts")
 }
 

@@ -1,0 +1,109 @@
+//! The Linux kernel's own client under Kerberos: rpc.gssd and tickets in the guest, a real KDC outside.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::guest::{self, Guest, Network};
+use crate::kdc::{Client, Kdc};
+use crate::server::{Manner, Server};
+
+/// What the guest's kernel knows: 6.1 has no enctypes of RFC 8009.
+const ENCTYPES: &str = "aes256-cts-hmac-sha1-96 aes128-cts-hmac-sha1-96";
+/// Users of every Debian system, and their numbers: what they are called in the realm too.
+const USERS: [&str; 3] = ["daemon", "games", "mail"];
+
+/// A guest's network with a KDC, whose realm has the users, the guest and the server.
+struct Realm {
+    kdc: Kdc,
+    network: Network,
+    krb5_conf: PathBuf,
+    server_keytab: PathBuf,
+}
+
+impl Realm {
+    /// None where this machine can't boot a guest. `clock_skew`: how long after its end a ticket is still taken, seconds.
+    fn new(clock_skew: u32) -> Option<Realm> {
+        let network = Network::new()?;
+        for (program, package) in [("/usr/sbin/rpc.gssd", "nfs-common"), ("/usr/bin/kinit", "krb5-user")] {
+            if !std::path::Path::new(program).exists() {
+                guest::skip(&format!("needs the package {package}"));
+                return None;
+            }
+        }
+        let address = network.address.parse().expect("an address");
+        let kdc = Kdc::start_on(&[address])?;
+        let machine = format!("host/{}", network.guest_name());
+        kdc.add(&USERS);
+        kdc.add(&["nfs/server.vouch.test", &machine]);
+        USERS.iter().for_each(|user| drop(kdc.keytab(&format!("{user}.keytab"), &[user])));
+        kdc.keytab("machine.keytab", &[&machine]);
+        let server_keytab = kdc.keytab("server.keytab", &["nfs/server.vouch.test"]);
+        kdc.client(&Client { name: "server", clock_skew, ..Client::default() });
+        // The guest finds it under the name that the system has for it.
+        std::fs::create_dir(kdc.path("guest")).expect("a directory");
+        let krb5_conf = kdc.client(&Client { name: "guest/krb5", kdc: address, enctypes: ENCTYPES, clock_skew, ..Client::default() });
+        Some(Realm { kdc, network, krb5_conf, server_keytab })
+    }
+
+    /// A server of a directory that everybody may write to.
+    fn server(&self, options: &str) -> Server {
+        let manner = Manner {
+            options: options.into(),
+            more: vec!["--keytab".into(), self.server_keytab.clone().into()],
+            environment: self.kdc.environment("server"),
+        };
+        let server = Server::start_in(&self.network, manner);
+        std::fs::set_permissions(server.path(""), PermissionsExt::from_mode(0o1777)).expect("the export is ours");
+        server
+    }
+
+    fn guest(&self, server: &Server) -> Guest {
+        let mut guest = Guest::new(&self.network, server).limit(1200).file(&self.krb5_conf).file(&guest::work("gss.bash"));
+        for name in USERS.iter().chain(&["machine"]) {
+            guest = guest.file(&self.kdc.path("keytabs").join(format!("{name}.keytab")));
+        }
+        guest
+    }
+}
+
+#[test]
+fn each_flavour_carries_the_work_of_those_who_have_tickets() {
+    let Some(realm) = Realm::new(300) else { return };
+    let server = realm.server("rw,sec=krb5p:krb5i:krb5,crossmnt");
+    let out = realm.guest(&server).run("kerberos.sh");
+    for version in ["4.1", "4.2", "4.0"] {
+        for flavour in ["krb5", "krb5i", "krb5p"] {
+            assert!(out.contains(&format!("ok: {version} {flavour}")), "{out}");
+            let file = server.path(&format!("daemon-{version}-{flavour}"));
+            assert_eq!(std::fs::metadata(file).expect("a file that the guest made").uid(), 1, "whose ticket it is, his is the file");
+            let file = server.path(&format!("machine-{version}-{flavour}"));
+            assert_eq!(std::fs::metadata(file).expect("a file that the guest made").uid(), 65_534, "the machine is nobody in particular");
+        }
+    }
+    assert!(out.contains("ok: the strongest is chosen"), "{out}");
+}
+
+#[test]
+fn work_goes_on_when_the_server_has_lost_its_contexts() {
+    let Some(realm) = Realm::new(300) else { return };
+    let mut server = realm.server("rw,sec=krb5p");
+    let guest = realm.guest(&server).start("kerberos_survivor.sh");
+    server.wait_for("begun");
+    for pause in [700, 900] {
+        std::thread::sleep(Duration::from_millis(pause));
+        server.kill();
+        server.restart();
+    }
+    std::fs::write(server.path("enough"), "").expect("a file");
+    let out = guest.ok();
+    assert!(out.contains("ok: survived"), "{out}");
+}
+
+#[test]
+fn a_ticket_that_ends_takes_its_rights_along_and_a_new_one_brings_them_back() {
+    let Some(realm) = Realm::new(1) else { return };
+    let server = realm.server("rw,sec=krb5i");
+    let out = realm.guest(&server).run("kerberos_expiry.sh");
+    assert!(out.contains("ok: renewed"), "{out}");
+}

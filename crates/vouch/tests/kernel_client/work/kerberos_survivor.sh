@@ -1,0 +1,23 @@
+# Appends and makes files while the server is killed and started again, so that contexts and all are gone: no error, and nothing acknowledged is lost.
+set -eu
+. ./gss.bash
+gssd_up
+ticket 1 daemon
+attach 4.2 /export /mnt/e sec=krb5p || fail mount
+cd /mnt/e
+as 1 python3 - <<'P' || fail "work was disturbed"
+import fcntl, os, time
+log = open("log", "a"); fcntl.lockf(log, fcntl.LOCK_EX)
+os.close(os.open("begun", os.O_CREAT | os.O_WRONLY, 0o644))
+count, end = 0, time.time() + 240
+while not os.path.exists("enough"):
+    log.write("line %d\n" % count); log.flush(); os.fsync(log.fileno())
+    with open("file-%d" % count, "w") as f: f.write(str(count)); f.flush(); os.fsync(f.fileno())
+    count += 1
+    time.sleep(0.02)
+    os.listdir(".")
+    assert time.time() < end, "it was never enough"
+assert open("log").read().splitlines() == ["line %d" % n for n in range(count)]
+for n in range(count): assert open("file-%d" % n).read() == str(n), n
+print("ok: survived", count)
+P
