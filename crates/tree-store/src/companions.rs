@@ -104,10 +104,10 @@ mod tests {
     fn of_a_large_tree_comes_what_fits_a_burst() {
         let store = MemoryStore::new();
         let of = |count: usize| {
-            let files = (0..count).map(|i| (format!("{i:05}"), file(&store, i as u8, 1000))).collect();
+            let files = (0..count).map(|i| (format!("{i:05}"), file(&store, i as u8, 1500))).collect();
             lens(&store, &directory(&store, files))
         };
-        assert_eq!(of(20).len(), COMPANIONS_MAX);
+        assert!((4..=COMPANIONS_MAX).contains(&of(20).len()));
         for count in (10..400).step_by(10) {
             let (found, sum) = (of(count), of(count).iter().sum::<usize>());
             // A longer first page comes alone, or not at all.
