@@ -108,7 +108,7 @@ impl Site {
 
     /// Makes directories that come before others, so many that of the others nothing goes along with the fsinfo.
     pub fn crowd(&self) {
-        (0..COMPANIONS_MAX).for_each(|n| self.write(format!("a crowd{n}/file"), b""));
+        (0..COMPANIONS_MAX).for_each(|n| self.write(format!("a crowd{n}/file"), n.to_string()));
     }
 
     pub fn publish(&self) {
