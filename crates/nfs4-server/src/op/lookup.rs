@@ -86,19 +86,21 @@ pub(crate) fn above(walk: &Walk<'_>) -> Result<Object, Stop> {
 
 /// RFC 8881, section 15.1.2.8: an operation on a directory that meets a symbolic link says SYMLINK.
 pub(crate) fn directory_error(walk: &Walk<'_>, file: &FileRef, error: Error) -> Stop {
-    if matches!(error, Error::NotDirectory)
-        && let Ok(attributes) = file.files().attributes(&file.id, walk.patience)
-        && attributes.file_type == FileType::Symlink
-    {
-        return Status::SYMLINK.into();
+    if !matches!(error, Error::NotDirectory) {
+        return error.into();
     }
-    error.into()
+    match file.files().attributes(&file.id, walk.patience) {
+        Ok(attributes) if attributes.file_type == FileType::Symlink => Status::SYMLINK.into(),
+        Err(Error::WouldBlock) => Stop::Blocked,
+        _ => error.into(),
+    }
 }
 
 /// A bad name in what is no directory: the directory is judged first.
 fn name_status(walk: &Walk<'_>, directory: &FileRef, status: Status) -> Stop {
     match directory.files().attributes(&directory.id, walk.patience) {
         Ok(attributes) => walk.require_directory(&attributes).err().unwrap_or(status).into(),
+        Err(Error::WouldBlock) => Stop::Blocked,
         Err(_) => status.into(),
     }
 }

@@ -186,6 +186,8 @@ fn transcript(calls: &[(bool, Vec<Act>)], reluctance: u64) -> Vec<Vec<u8>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, rng_seed: proptest::test_runner::RngSeed::Fixed(1), ..ProptestConfig::default() })]
+
     #[test]
     fn what_had_to_wait_comes_to_the_same(
         calls in prop::collection::vec((any::<bool>(), prop::collection::vec(act(), 1..7)), 1..25),

@@ -93,8 +93,12 @@ fn found(
     settings: &Settings,
 ) -> Result<(FileRef, Found, Opened), Stop> {
     let truncate = settings.set.size == Some(0);
+    // Before anything is done: this may have to wait.
+    let change = match directory.files().attributes(&directory.id, walk.patience) {
+        Err(Error::WouldBlock) => return Err(Stop::Blocked),
+        attributes => ChangeId(attributes.map_or(0, |attributes| attributes.change)),
+    };
     let opened = existing(walk, wish, &file, truncate)?;
-    let change = ChangeId(directory.files().attributes(&directory.id, walk.patience).map_or(0, |attributes| attributes.change));
     let attrs_set = if truncate { Bitmap::of(&[Attr::SIZE.0]) } else { Bitmap::EMPTY };
     Ok((file, Found { change: ChangeInfo { atomic: true, before: change, after: change }, attrs_set }, opened))
 }

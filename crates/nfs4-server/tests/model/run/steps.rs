@@ -18,7 +18,9 @@ impl World {
             Step::Return { agent, file } => self.step_return(agent, file),
             Step::Answer { reachable } => self.step_answer(reachable),
             Step::Replay { agent, slot, fresh_xid } => {
+                // One that was silent asks first what is left of what it held.
                 if self.standing[agent].boot == self.net.boot
+                    && !self.is_silent(agent)
                     && let Some((first, again)) = self.agents[agent].replay(&mut self.net, slot, fresh_xid)
                 {
                     assert_eq!(first, again, "a call that comes again is answered as before");
