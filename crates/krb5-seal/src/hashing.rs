@@ -1,7 +1,7 @@
 //! A message's way through an HMAC, in steps that can be taken side by side with other messages': whole blocks from where the message lies,
 //! what straddles and what ends it from a scratch block, then the outer hash.
 
-use zeroize::Zeroize;
+use zeroize::{Zeroize, optimization_barrier};
 
 use crate::digest::{BLOCK_LEN_MAX, DIGEST_LEN_MAX, Digest, HmacPads};
 use crate::kernels::{HashItem, Kernels, LANES_MAX, Segment};
@@ -52,7 +52,9 @@ impl<D: Digest> Hashing<D> {
     pub(crate) fn wipe(&mut self) {
         self.state.zeroize();
         self.outer.zeroize();
-        self.scratch.zeroize();
+        // As a whole: `zeroize` goes byte by byte.
+        self.scratch = [0; 2 * BLOCK_LEN_MAX];
+        optimization_barrier(&self.scratch);
     }
 }
 
