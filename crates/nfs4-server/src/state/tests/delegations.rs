@@ -234,3 +234,14 @@ fn a_holder_that_can_not_be_asked_loses_the_delegation() {
     assert_eq!(world.state.delegated_attributes(&file(1), Some(b.client), false, late), Err(Status::DELAY));
     assert!(world.callbacks().iter().any(|callback| matches!(callback.op, CallbackOp::Recall { .. })));
 }
+
+#[test]
+fn who_may_be_the_holder_itself_is_not_kept_from_returning_what_is_recalled() {
+    // RFC 7530, section 10.4.3: GETATTR of 4.0 has no client; Linux sends one with DELEGRETURN.
+    let mut world = World::new();
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    write_delegation(&mut world, &a, 1);
+    assert_eq!(world.open(&b, 1, 1, 0), Err(Status::DELAY));
+    assert_eq!(world.state.delegated_attributes(&file(1), None, false, 0), Ok(Holder::None));
+    assert_eq!(world.state.delegated_attributes(&file(1), Some(b.client), false, 0), Err(Status::DELAY));
+}
