@@ -1,9 +1,9 @@
 //! From `statx` to [`Attributes`], and the change attribute.
 //!
 //! Where the file system stamps changes finely (multigrain times: Linux 6.13 and later on the usual file systems; tried out when the export begins) the change attribute is
-//! the time of the last change in nanoseconds. Elsewhere the number of changes that we made is added: it moves with every change of ours even within a tick, and a
-//! change made behind our back shows with the next tick. That number is forgotten with the descriptor or the process; by then the clock has gone on. Either way a
-//! system clock that is set back can bring back earlier values.
+//! the time of the last change in nanoseconds. Elsewhere the number of the last change that we made is added (`node.rs`): it moves with every change of ours even within a
+//! tick, and a change made behind our back shows with the next tick. That number goes with the descriptor or the process; a file that is met again within a tick of its last
+//! change gets a new one. Either way a system clock that is set back makes it go down, so it is not told to be one that only grows; it moves all the same.
 
 use rustix::fs::{self, AtFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
@@ -34,25 +34,26 @@ impl Node {
 
     /// The same, from a `statx` of this file.
     pub(crate) fn attributes_of(&self, stat: &Statx) -> Result<Attributes> {
-        attributes(stat, &self.mount, self.changes())
+        attributes(stat, &self.mount, self.changes(changed_ns(stat)))
     }
 
     /// The change attribute now; 0 where it can't be had.
     pub(crate) fn change(&self) -> u64 {
-        stat(self.as_fd()).map_or(0, |stat| change(&stat, self.changes()))
+        stat(self.as_fd()).map_or(0, |stat| change(&stat, self.changes(changed_ns(&stat))))
     }
 }
 
 fn change(stat: &Statx, changes: u64) -> u64 {
-    (stat.stx_ctime.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(stat.stx_ctime.tv_nsec.into()).wrapping_add(changes)
+    changed_ns(stat).wrapping_add(changes)
+}
+
+/// Nanoseconds of the last change.
+fn changed_ns(stat: &Statx) -> u64 {
+    (stat.stx_ctime.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(stat.stx_ctime.tv_nsec.into())
 }
 
 /// Attributes of a file on `mount` to which we made `changes`.
 pub(crate) fn attributes(stat: &Statx, mount: &Mount, changes: u64) -> Result<Attributes> {
-    let device = (stat.stx_dev_major, stat.stx_dev_minor);
-    // A subvolume numbers its inodes anew, and shows a device number of its own.
-    let other =
-        if device == mount.device { 0 } else { (u64::from(device.0) << 32 | u64::from(device.1)).wrapping_mul(0x9e37_79b9_7f4a_7c15) };
     Ok(Attributes {
         file_type: file_type(stat).ok_or(Error::WrongType)?,
         mode: stat.stx_mode & 0o7777,
@@ -62,7 +63,8 @@ pub(crate) fn attributes(stat: &Statx, mount: &Mount, changes: u64) -> Result<At
         size: stat.stx_size,
         space_used: stat.stx_blocks.saturating_mul(512),
         device: (stat.stx_rdev_major, stat.stx_rdev_minor),
-        fsid: mount.fsid ^ other,
+        // The files of a stack show the devices that they really lie on, and are of one file system all the same.
+        fsid: if mount.stacked { mount.fsid } else { part_of(stat, mount) },
         file_number: stat.stx_ino,
         accessed: time(stat.stx_atime),
         modified: time(stat.stx_mtime),
@@ -70,6 +72,16 @@ pub(crate) fn attributes(stat: &Statx, mount: &Mount, changes: u64) -> Result<At
         created: (stat.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| time(stat.stx_btime)),
         change: change(stat, changes),
     })
+}
+
+/// The number of the part of the file system within which inode numbers are unique.
+pub(crate) fn part_of(stat: &Statx, mount: &Mount) -> u64 {
+    let device = (stat.stx_dev_major, stat.stx_dev_minor);
+    if device == mount.device {
+        return mount.fsid;
+    }
+    // A subvolume numbers its inodes anew, and shows a device number of its own.
+    mount.fsid ^ (u64::from(device.0) << 32 | u64::from(device.1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Type of the file.

@@ -51,6 +51,10 @@ impl Inner {
     /// Remembers a file system by an open file on it.
     fn enter(&self, fd: std::os::fd::OwnedFd) -> Result<Arc<Mount>> {
         let mut mount = Arc::new(Mount::new(fd, false).or_error()?);
+        if !self.opens_by_handle(&mount) && self.options.ids.is_none() {
+            // Its files would be lost as soon as their descriptors go.
+            return Err(Error::Access);
+        }
         let id = mount.id;
         if mount.fsid == self.root.mount.fsid {
             mount = Arc::clone(&self.root.mount);

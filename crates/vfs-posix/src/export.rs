@@ -9,13 +9,12 @@ use std::sync::atomic::AtomicUsize;
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{self, CWD, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit, setrlimit};
 use vouch_vfs::{FileId, FileType, NAME_LEN_MAX, Traits};
 
 use crate::id_store::IdStore;
 use crate::listing::Streams;
 use crate::mount::Mount;
-use crate::node::{Node, Nodes};
+use crate::node::{FileCache, Node, Nodes};
 use crate::{attributes, ffi, handle, identity, probe};
 
 /// How a directory is exported.
@@ -30,24 +29,14 @@ pub struct Options {
     pub subtree_check: bool,
     /// Where the names of files are kept: needed where files can't be opened by handle.
     pub ids: Option<Arc<IdStore>>,
-    /// Most descriptors kept open for files lately used.
-    pub files_kept_max: usize,
+    /// Where descriptors of files lately used are kept.
+    pub files: FileCache,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { read_only: false, cross_mounts: false, subtree_check: false, ids: None, files_kept_max: files_kept_default() }
+        Options { read_only: false, cross_mounts: false, subtree_check: false, ids: None, files: FileCache::of_process() }
     }
-}
-
-/// Half of the descriptors that the process may have (the rest is for open files and connections), at most 65,536: as many inodes are pinned in the kernel.
-fn files_kept_default() -> usize {
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current < limit.maximum {
-        let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum });
-    }
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(131_072);
-    usize::try_from(limit / 2).unwrap_or(usize::MAX).min(65_536)
 }
 
 /// Why a directory can't be exported.
@@ -127,11 +116,13 @@ impl PosixFs {
             acls: probe::knows_xattr(&mount.fd, "system.posix_acl_access"),
             clone_block_len: probe::clone_block_len(&mount.fd),
             sparse: true,
+            // By handle a file is found whatever became of its name, for as long as it exists. By names it is not once it was moved behind our back, or the store lost its
+            // last second.
+            persistent_ids: by_handle,
             change_grows: false,
-            persistent_ids: true,
         };
         let root = Node::new(id, FileType::Directory, mount, fd);
-        let nodes = Nodes::new(options.files_kept_max.max(1));
+        let nodes = Nodes::new(options.files.clone());
         let inner = Inner {
             traits,
             options,
@@ -156,7 +147,8 @@ pub(crate) fn identify(fd: BorrowedFd<'_>, mount: &Mount) -> Result<FileId, Errn
         return handle::id_of_handle(mount.id_fsid(), &handle).ok_or(Errno::OVERFLOW);
     }
     let stat = attributes::stat(fd)?;
-    Ok(handle::id_of_number(mount.fsid, stat.stx_ino, attributes::birth(&stat)))
+    let birth = if mount.stacked { 0 } else { attributes::birth(&stat) };
+    Ok(handle::id_of_number(attributes::part_of(&stat, mount), stat.stx_ino, birth))
 }
 
 impl Inner {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{self, OFlags};
+use rustix::io::Errno;
 use vouch_vfs::{
     Access, Attributes, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem, FileType, Name, NewNode,
     OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
@@ -13,7 +14,7 @@ use vouch_vfs::{
 
 use crate::attributes::stat;
 use crate::c_name::CName;
-use crate::errno::OrError;
+use crate::errno::{OrError, error};
 use crate::export::{Inner, PosixFs};
 use crate::open::PosixOpen;
 use crate::{access, identity, space};
@@ -207,11 +208,20 @@ impl FileSystem for PosixFs {
             if patience == Patience::None {
                 return Err(Error::WouldBlock);
             }
-            // Others can't be opened, and what is new about them is in their directory's transaction.
-            if matches!(node.file_type, FileType::Regular | FileType::Directory) {
-                identity::assume_root()?;
-                let fd = self.inner.reopen(node.as_fd(), OFlags::RDONLY).or_error()?;
-                fs::fsync(fd).or_error()?;
+            identity::assume_root()?;
+            match node.file_type {
+                FileType::Regular | FileType::Directory => match self.inner.reopen(node.as_fd(), OFlags::RDONLY) {
+                    Ok(fd) => fs::fsync(fd).or_error()?,
+                    // A user may make what that user may not read.
+                    Err(Errno::ACCESS) => match self.inner.reopen(node.as_fd(), OFlags::WRONLY) {
+                        Ok(fd) => fs::fsync(fd).or_error()?,
+                        Err(_) => fs::syncfs(&node.mount.fd).or_error()?,
+                    },
+                    Err(errno) => return Err(error(errno)),
+                },
+                // Others can't be opened to be synced. What is new about one that was just made or linked is in its directory's transaction.
+                _ if ids.len() > 1 => {}
+                _ => fs::syncfs(&node.mount.fd).or_error()?,
             }
         }
         Ok(())
@@ -235,7 +245,7 @@ impl FileSystem for PosixFs {
             }
         }
         let next = skip + SWEEP_COUNT;
-        inner.swept.store(if next >= inner.nodes.len() { 0 } else { next }, Ordering::Relaxed);
+        inner.swept.store(if next >= inner.nodes.kept() { 0 } else { next }, Ordering::Relaxed);
     }
 }
 

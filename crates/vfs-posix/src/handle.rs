@@ -3,7 +3,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 1 | 1: handle on the root's file system; 2: handle on another; 3: no handle, inode number and time of birth, on any |
-//! | 8 | the file system's number ([`Mount::fsid`](crate::mount::Mount)), not in 1 |
+//! | 8 | the file system's number ([`Mount::fsid`](crate::mount::Mount)), not in 1; in 3 that of the part of it that numbers inodes anew |
 //! | 4 | type of the handle, not in 3 |
 //! | … | the handle; 8 to 20 bytes on the usual file systems |
 //!
@@ -53,6 +53,11 @@ pub(crate) fn id_of_number(fsid: u64, inode: u64, birth: u64) -> FileId {
     bytes[9..17].copy_from_slice(&inode.to_be_bytes());
     bytes[17..].copy_from_slice(&birth.to_be_bytes());
     FileId::new(&bytes).expect("25 bytes are within the limit")
+}
+
+/// Whether it is the identity of a file without a handle.
+pub(crate) fn is_number(id: &FileId) -> bool {
+    id.as_bytes().first() == Some(&BY_NUMBER)
 }
 
 /// What an identity says; none if it is not one of ours.

@@ -4,17 +4,20 @@
 //! then opens downward, comparing identities at each step; so a record that is wrong costs a search of one directory and never leads to another file.
 //!
 //! In memory are the records not yet written (up to [`PENDING_MAX`]) and a bounded set of those known to be written; all else is asked of the database. Records are
-//! written together: when enough have come, by [`IdStore::flush`] (which housekeeping calls about once a second) and on drop. A process that is killed loses those of the
-//! last second: clients that hold such a file see it as stale.
+//! written together: when enough have come, by [`IdStore::flush`] (which housekeeping calls about once a second) and on drop. Until then they are in a log beside the
+//! database, so that a process that is killed loses none; a machine that loses its power loses those of the last second, and clients that hold such a file see it as stale.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::path::Path;
 
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use redb::{Database, ReadableDatabase, TableDefinition};
 use vouch_vfs::FileId;
+
+use crate::id_log::IdLog;
 
 /// Identity of the file → length of the directory's identity, that identity, name.
 const RECORDS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("vouch names of files, 1");
@@ -30,17 +33,36 @@ const DATABASE_CACHE_LEN: usize = 8 << 20;
 
 /// Why a store of names does not work.
 #[derive(Debug, thiserror::Error)]
-#[error("store of names: {0}")]
-pub struct IdStoreError(#[source] Box<redb::Error>);
+pub enum IdStoreError {
+    /// The database.
+    #[error("store of names: {0}")]
+    Database(#[source] Box<redb::Error>),
+    /// The log beside it.
+    #[error("log of the store of names: {0}")]
+    Log(#[source] io::Error),
+}
 
 impl<E: Into<redb::Error>> From<E> for IdStoreError {
     fn from(error: E) -> Self {
-        IdStoreError(Box::new(error.into()))
+        IdStoreError::Database(Box::new(error.into()))
     }
 }
 
 /// Directory and name of a file; none if the record is to be removed.
-type Pending = HashMap<FileId, Option<(FileId, Vec<u8>)>>;
+pub(crate) type Record = Option<(FileId, Vec<u8>)>;
+
+/// Records that wait to be written, and the log that has them meanwhile.
+struct Pending {
+    records: HashMap<FileId, Record>,
+    log: IdLog,
+}
+
+impl Pending {
+    fn put(&mut self, id: FileId, record: Record) {
+        self.log.append(&id, record.as_ref());
+        self.records.insert(id, record);
+    }
+}
 
 /// The store of one export.
 pub struct IdStore {
@@ -60,7 +82,12 @@ impl IdStore {
         let transaction = database.begin_write()?;
         transaction.open_table(RECORDS)?;
         transaction.commit()?;
-        Ok(IdStore { database, pending: Mutex::default(), written: Cache::new(WRITTEN_KNOWN_MAX), hasher: RandomState::new() })
+        // Only now: whoever has the database has the log.
+        let (log, records) = IdLog::open(&path.with_extension("log")).map_err(IdStoreError::Log)?;
+        let pending = Mutex::new(Pending { records, log });
+        let store = IdStore { database, pending, written: Cache::new(WRITTEN_KNOWN_MAX), hasher: RandomState::new() };
+        store.flush()?;
+        Ok(store)
     }
 
     /// The file was given out as `name` in `directory`.
@@ -70,18 +97,18 @@ impl IdStore {
             return;
         }
         let mut pending = self.pending.lock();
-        pending.insert(*id, Some((*directory, name.to_vec())));
+        pending.put(*id, Some((*directory, name.to_vec())));
         self.written.insert(*id, sum);
-        if pending.len() >= PENDING_MAX {
+        if pending.records.len() >= PENDING_MAX {
             // A store that can't be written to keeps working from memory; what it loses shows as stale files after a restart.
             let _ = self.write(&mut pending);
-            pending.clear();
+            pending.records.clear();
         }
     }
 
     /// The directory and name by which the file was last given out.
     pub(crate) fn find(&self, id: &FileId) -> Option<(FileId, Vec<u8>)> {
-        if let Some(record) = self.pending.lock().get(id) {
+        if let Some(record) = self.pending.lock().records.get(id) {
             return record.clone();
         }
         let transaction = self.database.begin_read().ok()?;
@@ -95,7 +122,7 @@ impl IdStore {
     /// The file is gone.
     pub(crate) fn forget(&self, id: &FileId) {
         self.written.remove(id);
-        self.pending.lock().insert(*id, None);
+        self.pending.lock().put(*id, None);
     }
 
     /// Writes what is not yet written.
@@ -107,13 +134,13 @@ impl IdStore {
     }
 
     fn write(&self, pending: &mut Pending) -> Result<(), IdStoreError> {
-        if pending.is_empty() {
+        if pending.records.is_empty() {
             return Ok(());
         }
         let transaction = self.database.begin_write()?;
         {
             let mut table = transaction.open_table(RECORDS)?;
-            for (id, record) in pending.iter() {
+            for (id, record) in &pending.records {
                 match record {
                     None => drop(table.remove(id.as_bytes())?),
                     Some((directory, name)) => {
@@ -126,7 +153,8 @@ impl IdStore {
             }
         }
         transaction.commit()?;
-        pending.clear();
+        pending.records.clear();
+        pending.log.clear();
         Ok(())
     }
 }

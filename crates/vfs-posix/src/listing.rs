@@ -12,7 +12,7 @@ use rustix::fs::{self, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
 use vouch_vfs::{Attributes, Caller, DirectoryEntry, Error, FileId, FileType, Result};
 
-use crate::attributes::{stat, stat_name};
+use crate::attributes::stat_name;
 use crate::errno::{OrError, error};
 use crate::export::Inner;
 use crate::node::Node;
@@ -45,6 +45,8 @@ struct Stream {
     given: usize,
     /// The directory's change attribute when it was read.
     change: u64,
+    /// The directory's file system, then.
+    fsid: u64,
 }
 
 struct Entry {
@@ -102,7 +104,7 @@ impl Inner {
             return Ok(kept);
         }
         let fd = self.reopen(node.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY).or_error()?;
-        let mut stream = Stream { fd, directory: node.id, caller: caller.clone(), cookie, ahead: Vec::new(), given: 0, change: 0 };
+        let mut stream = Stream { fd, directory: node.id, caller: caller.clone(), cookie, ahead: Vec::new(), given: 0, change: 0, fsid: 0 };
         if cookie != 0 {
             stream.seek(cookie)?;
         }
@@ -136,7 +138,12 @@ impl Inner {
                 let file = files.next();
                 // Gone since it was read from the directory.
                 if !matches!(file, Some(Err(Error::NotFound | Error::Stale))) {
-                    let entry = DirectoryEntry { name: entry.name.to_bytes(), cookie: entry.cookie, file_number: entry.inode, file };
+                    // Stacked file systems list other numbers than files show. A mount point's is that of the directory below.
+                    let file_number = match &file {
+                        Some(Ok((_, attributes))) if attributes.fsid == stream.fsid => attributes.file_number,
+                        _ => entry.inode,
+                    };
+                    let entry = DirectoryEntry { name: entry.name.to_bytes(), cookie: entry.cookie, file_number, file };
                     if each(entry).is_break() {
                         stream.given += given;
                         return Ok(false);
@@ -199,7 +206,8 @@ impl Stream {
     fn read(&mut self, node: &Node) -> Result<bool> {
         self.ahead.clear();
         self.given = 0;
-        self.change = stat(node.as_fd()).or_error().and_then(|stat| node.attributes_of(&stat))?.change;
+        let attributes = node.attributes()?;
+        (self.change, self.fsid) = (attributes.change, attributes.fsid);
         let mut buffer = Vec::with_capacity(BUFFER_LEN);
         while self.ahead.is_empty() {
             let mut listing = RawDir::new(&self.fd, buffer.spare_capacity_mut());

@@ -22,6 +22,8 @@ pub(crate) struct Mount {
     pub(crate) is_root: bool,
     /// Whether it gives out handles.
     pub(crate) handles: bool,
+    /// Whether it is stacked on others, by whose device numbers its files are told apart. There a file is born again when it is first written to: its copy takes its place.
+    pub(crate) stacked: bool,
     /// Whether it lives in memory: nothing is to be waited for, and nothing survives a loss of power.
     pub(crate) in_memory: bool,
     /// Whether the time of change moves with every change that somebody could tell apart.
@@ -32,16 +34,17 @@ pub(crate) struct Mount {
 
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const RAMFS_MAGIC: i64 = 0x8584_58f6;
+const OVERLAY_MAGIC: i64 = 0x794c_7630;
 
 impl Mount {
     /// The file system on which the open directory lies.
     pub(crate) fn new(fd: OwnedFd, is_root: bool) -> Result<Self, Errno> {
         let stat = fs::fstatfs(&fd)?;
-        let statx = fs::statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+        let statx = fs::statx(&fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
         let device = (statx.stx_dev_major, statx.stx_dev_minor);
         let (handles, id) = match ffi::name_to_handle(fd.as_fd(), c"") {
             Ok((handle, id)) => (crate::handle::id_of_handle(Some(0), &handle).is_some(), id),
-            Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => (false, 0),
+            Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => (false, i32::try_from(statx.stx_mnt_id).map_err(|_| Errno::OVERFLOW)?),
             Err(errno) => return Err(errno),
         };
         let words = fs::fstatvfs(&fd)?.f_fsid;
@@ -53,6 +56,7 @@ impl Mount {
             device,
             is_root,
             handles,
+            stacked: kind == OVERLAY_MAGIC,
             in_memory: kind == TMPFS_MAGIC || kind == RAMFS_MAGIC,
             fine_times: probe::fine_times(&fd),
             reads_now: AtomicBool::new(true),

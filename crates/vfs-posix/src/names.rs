@@ -195,7 +195,7 @@ impl Inner {
         identity::assume(caller)?;
         let (descriptors, number) = self.descriptor_name(node.as_fd());
         let ((), change) = self.changing(&directory, || {
-            node.note_change();
+            let _changing = node.changing();
             fs::linkat(descriptors, number.as_c_str(), &directory, &*name, AtFlags::SYMLINK_FOLLOW).or_error()
         })?;
         self.note(id, &directory, &name);

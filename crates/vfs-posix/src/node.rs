@@ -1,15 +1,17 @@
 //! Files that were lately used: a descriptor each (O_PATH: it names the file and opens nothing), found by identity.
 //!
-//! Bounded: [`Nodes`] keeps at most as many as it was made for, and drops those used least. Those of open files are found besides, so that a file that lost its last
-//! name can be asked about for as long as it is open.
+//! Bounded: a [`FileCache`] keeps at most as many as it was made for, of all file systems that share it, and drops those used least. Those of open files are found
+//! besides, so that a file that lost its last name can be asked about for as long as it is open.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use vouch_vfs::{Error, FileId, FileType, Patience, Result};
 
 use crate::mount::Mount;
@@ -20,9 +22,15 @@ pub(crate) struct Node {
     pub(crate) file_type: FileType,
     pub(crate) mount: Arc<Mount>,
     fd: OwnedFd,
-    /// Changes that we made, for file systems whose clock is too coarse to show them.
+    /// The number of the last change that we made, for file systems whose clock is too coarse to show it; [`UNDECIDED`] until somebody asks.
     changes: AtomicU64,
 }
+
+/// No change of ours is known, and nobody has asked yet what that means.
+const UNDECIDED: u64 = u64::MAX;
+
+/// For so long a coarse clock may stand still: FAT has the coarsest that is in use.
+const TICK_MAX: Duration = Duration::from_secs(2);
 
 impl Node {
     /// For calls that may read a disk, and can't tell in advance whether they will: `WouldBlock` without patience, unless there is no disk.
@@ -31,19 +39,59 @@ impl Node {
     }
 
     pub(crate) fn new(id: FileId, file_type: FileType, mount: Arc<Mount>, fd: OwnedFd) -> Arc<Self> {
-        Arc::new(Node { id, file_type, mount, fd, changes: AtomicU64::new(0) })
+        Arc::new(Node { id, file_type, mount, fd, changes: AtomicU64::new(UNDECIDED) })
     }
 
-    /// We have changed the file, or are about to.
+    /// We have changed the file.
     pub(crate) fn note_change(&self) {
         if !self.mount.fine_times {
-            self.changes.fetch_add(1, Ordering::Relaxed);
+            self.changes.store(next_change(), Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn changes(&self) -> u64 {
-        if self.mount.fine_times { 0 } else { self.changes.load(Ordering::Relaxed) }
+    /// For the time of a change: notes it at the end, whatever comes of it. Before it would not do: who looks in between would take the old bytes for the new ones.
+    pub(crate) fn changing(&self) -> Changing<'_> {
+        Changing(self)
     }
+
+    /// What is to be added to the time of change, which is given in nanoseconds.
+    pub(crate) fn changes(&self, changed_ns: u64) -> u64 {
+        if self.mount.fine_times {
+            return 0;
+        }
+        match self.changes.load(Ordering::Relaxed) {
+            UNDECIDED => {
+                // Descriptors come and go. Within a tick of the clock nobody knows what was there before, or what was told of it.
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
+                let recent = changed_ns.saturating_add(TICK_MAX.as_nanos() as u64) > now;
+                let changes = if recent { next_change() } else { 0 };
+                match self.changes.compare_exchange(UNDECIDED, changes, Ordering::Relaxed, Ordering::Relaxed) {
+                    Ok(_) => changes,
+                    Err(noted) => noted,
+                }
+            }
+            noted => noted,
+        }
+    }
+}
+
+/// Notes a change when it ends.
+pub(crate) struct Changing<'a>(&'a Node);
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.0.note_change();
+    }
+}
+
+/// Numbers of changes, for all files of the process; they grow. The first is the part of the second in which the process began to count, in nanoseconds, so that one
+/// that is started again within a tick of the clock goes on above: changes take longer than a nanosecond each.
+fn next_change() -> u64 {
+    static COUNT: OnceLock<AtomicU64> = OnceLock::new();
+    let count = COUNT.get_or_init(|| {
+        AtomicU64::new(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| (now.as_nanos() % TICK_MAX.as_nanos()) as u64) + 1)
+    });
+    count.fetch_add(1, Ordering::Relaxed)
 }
 
 impl AsFd for Node {
@@ -58,26 +106,67 @@ type OpenNodes = HashMap<FileId, (usize, Weak<Node>)>;
 /// How many locks the open files are spread over.
 const SHARD_COUNT: usize = 16;
 
-/// All files lately used, and all that are open.
+/// Descriptors of files lately used, of any number of file systems: what bounds them is the process's limit, which they share.
+#[derive(Clone)]
+pub struct FileCache(Arc<Cache<Key, Arc<Node>>>);
+
+/// The number of the file system that it was opened for, and the file.
+type Key = (u64, FileId);
+
+impl FileCache {
+    /// Keeps at most `count_max`, and at least one.
+    pub fn new(count_max: usize) -> Self {
+        FileCache(Arc::new(Cache::new(count_max.max(1))))
+    }
+
+    /// The one of this process: half of the descriptors that it may have (the rest is for open files and connections), at most 65,536, since as many inodes are pinned in
+    /// the kernel.
+    pub fn of_process() -> Self {
+        static OF_PROCESS: OnceLock<FileCache> = OnceLock::new();
+        OF_PROCESS.get_or_init(|| FileCache::new(count_default())).clone()
+    }
+
+    /// How many descriptors are kept now.
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+fn count_default() -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current < limit.maximum {
+        // Where it can't be raised, it counts as it is.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    }
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(131_072);
+    usize::try_from(limit / 2).unwrap_or(usize::MAX).min(65_536)
+}
+
+/// All files of one file system that were lately used, and all that are open.
 pub(crate) struct Nodes {
-    recent: Cache<FileId, Arc<Node>>,
+    recent: FileCache,
+    number: u64,
     open: [Mutex<OpenNodes>; SHARD_COUNT],
 }
 
 impl Nodes {
-    /// Keeps up to `count_max` that are not open.
-    pub(crate) fn new(count_max: usize) -> Self {
-        Nodes { recent: Cache::new(count_max), open: Default::default() }
+    pub(crate) fn new(recent: FileCache) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        Nodes { recent, number: NUMBERS.fetch_add(1, Ordering::Relaxed), open: Default::default() }
+    }
+
+    fn key(&self, id: &FileId) -> Key {
+        (self.number, *id)
     }
 
     pub(crate) fn get(&self, id: &FileId) -> Option<Arc<Node>> {
-        self.recent.get(id).or_else(|| self.get_open(id))
+        self.recent.0.get(&self.key(id)).or_else(|| self.get_open(id))
     }
 
     #[cold]
     fn get_open(&self, id: &FileId) -> Option<Arc<Node>> {
         let node = self.shard(id).lock().get(id)?.1.upgrade()?;
-        self.recent.insert(*id, Arc::clone(&node));
+        self.recent.0.insert(self.key(id), Arc::clone(&node));
         Some(node)
     }
 
@@ -86,13 +175,13 @@ impl Nodes {
         if let Some(known) = self.get(&node.id) {
             return known;
         }
-        self.recent.insert(node.id, Arc::clone(&node));
+        self.recent.0.insert(self.key(&node.id), Arc::clone(&node));
         node
     }
 
     /// Lets go of a file that is gone; if it is open it is still found.
     pub(crate) fn forget(&self, id: &FileId) {
-        self.recent.remove(id);
+        self.recent.0.remove(&self.key(id));
     }
 
     pub(crate) fn is_open(&self, id: &FileId) -> bool {
@@ -115,17 +204,26 @@ impl Nodes {
         }
     }
 
-    /// Some of the files kept that are not open, to look whether they still exist.
+    /// Of `count` of the files kept, those of this file system, to look whether they still exist.
     pub(crate) fn sample(&self, count: usize, skip: usize) -> Vec<Arc<Node>> {
-        self.recent.iter().skip(skip).take(count).map(|(_, node)| node).collect()
+        self.recent.0.iter().skip(skip).take(count).filter(|(key, _)| key.0 == self.number).map(|(_, node)| node).collect()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.recent.len()
+    /// How many are kept, of all file systems.
+    pub(crate) fn kept(&self) -> usize {
+        self.recent.count()
     }
 
     fn shard(&self, id: &FileId) -> &Mutex<OpenNodes> {
         let sum = id.as_bytes().iter().fold(0usize, |sum, &byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         &self.open[sum % SHARD_COUNT]
+    }
+}
+
+impl Drop for Nodes {
+    /// What is not exported any more is let go of, so that it can be unmounted.
+    fn drop(&mut self) {
+        let number = self.number;
+        self.recent.0.retain(|key, _| key.0 != number);
     }
 }

@@ -19,7 +19,7 @@ use crate::attributes::stat;
 use crate::errno::{OrError, error};
 use crate::export::Inner;
 use crate::names::access_flags;
-use crate::node::Node;
+use crate::node::{Changing, Node};
 use crate::{access, ffi, identity};
 
 /// Shortest read that is answered by a span, bytes: below, a copy costs less than finding out whether the range is in memory, and a sendfile.
@@ -86,14 +86,13 @@ impl PosixOpen {
     }
 
     /// Takes on the privileges of the one who opened the file: quotas, reserved blocks and set-id bits go by them.
-    fn writing(&self) -> Result<()> {
+    fn writing(&self) -> Result<Changing<'_>> {
         if !self.access.write {
             return Err(Error::Access);
         }
         self.inner.changeable()?;
         identity::assume_privileges(&self.caller)?;
-        self.node.note_change();
-        Ok(())
+        Ok(self.node.changing())
     }
 
     /// A range that can be sent from the page cache as it is; none if it is short, empty, or has to be read first.
@@ -217,7 +216,7 @@ impl OpenFile for PosixOpen {
         if waits && patience == Patience::None {
             return Err(Error::WouldBlock);
         }
-        self.writing()?;
+        let _changing = self.writing()?;
         if data.is_empty() {
             return Ok(Written { len: 0, stability });
         }
@@ -250,7 +249,7 @@ impl OpenFile for PosixOpen {
     }
 
     fn truncate(&self, size: u64) -> Result<()> {
-        self.writing()?;
+        let _changing = self.writing()?;
         if i64::try_from(size).is_err() {
             return Err(Error::TooLarge);
         }
@@ -267,12 +266,12 @@ impl OpenFile for PosixOpen {
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.writing()?;
+        let _changing = self.writing()?;
         fs::fallocate(&self.file, FallocateFlags::empty(), offset, len).or_error()
     }
 
     fn deallocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.writing()?;
+        let _changing = self.writing()?;
         fs::fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len).or_error()
     }
 
@@ -292,7 +291,7 @@ impl OpenFile for PosixOpen {
         if !from.access.read {
             return Err(Error::Access);
         }
-        self.writing()?;
+        let _changing = self.writing()?;
         let len = usize::try_from(len.min(COPY_LEN_MAX)).unwrap_or(usize::MAX);
         let (mut from_offset, mut offset) = (from_offset, offset);
         let copied = fs::copy_file_range(&from.file, Some(&mut from_offset), &self.file, Some(&mut offset), len).or_error()?;
@@ -304,7 +303,7 @@ impl OpenFile for PosixOpen {
         if !from.access.read {
             return Err(Error::Access);
         }
-        self.writing()?;
+        let _changing = self.writing()?;
         ffi::clone_range(from.file.as_fd(), from_offset, len, self.file.as_fd(), offset).or_error()
     }
 

@@ -84,6 +84,9 @@ impl Inner {
             if let Some(node) = self.nodes.get(&parent) {
                 break node;
             }
+            if !self.goes_by_name(&parent) {
+                break self.resolve(&parent)?;
+            }
             if wanted.len() == DEPTH_MAX || wanted.contains(&parent) {
                 return Err(Error::Stale);
             }
@@ -132,9 +135,15 @@ impl Inner {
     /// The identity of a name in a directory, without opening it where handles spare that.
     pub(crate) fn identify_name(&self, directory: &Node, name: &CStr) -> Result<FileId> {
         if directory.mount.handles {
-            let (handle, mount) = ffi::name_to_handle(directory.as_fd(), name).or_error()?;
-            let mount = self.mount_entered(directory, name, mount)?;
-            return handle::id_of_handle(mount.id_fsid(), &handle).ok_or(Error::NotSupported);
+            match ffi::name_to_handle(directory.as_fd(), name) {
+                Ok((handle, mount)) => {
+                    let mount = self.mount_entered(directory, name, mount)?;
+                    return handle::id_of_handle(mount.id_fsid(), &handle).ok_or(Error::NotSupported);
+                }
+                // Another file system is mounted there, which has no handles.
+                Err(Errno::OPNOTSUPP | Errno::OVERFLOW) => {}
+                Err(errno) => return Err(error(errno)),
+            }
         }
         let (fd, mount) = self.open_name(directory, name)?;
         identify(fd.as_fd(), &mount).or_error()
@@ -223,7 +232,9 @@ impl Inner {
                 Arc::clone(&self.root.mount)
             } else {
                 let id = fs::statx(&fd, c"", fs::AtFlags::EMPTY_PATH, fs::StatxFlags::MNT_ID).or_error()?.stx_mnt_id;
-                let known = self.mounts.read().get(&i32::try_from(id).map_err(|_| Error::NotSupported)?).cloned();
+                let id = i32::try_from(id).map_err(|_| Error::NotSupported)?;
+                let known =
+                    if id == self.root.mount.id { Some(Arc::clone(&self.root.mount)) } else { self.mounts.read().get(&id).cloned() };
                 known.unwrap_or_else(|| Arc::clone(&directory.mount))
             };
             let id = identify(fd.as_fd(), &mount).or_error()?;
@@ -237,8 +248,15 @@ impl Inner {
 
     /// Remembers by which name a file was given out, where that is needed to find it again.
     pub(crate) fn note(&self, id: &FileId, directory: &Node, name: &CStr) {
-        if let Some(ids) = &self.options.ids {
+        if let Some(ids) = &self.options.ids
+            && self.goes_by_name(id)
+        {
             ids.note(id, &directory.id, name.to_bytes());
         }
+    }
+
+    /// Whether a file with this identity is found by names, and not opened by handle.
+    pub(crate) fn goes_by_name(&self, id: &FileId) -> bool {
+        !identity::can_serve_others() || self.options.subtree_check || handle::is_number(id)
     }
 }

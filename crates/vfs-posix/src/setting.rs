@@ -17,7 +17,7 @@ impl Inner {
     pub(crate) fn set(&self, caller: &Caller, node: &Node, open: Option<BorrowedFd<'_>>, set: &SetAttributes) -> Result<()> {
         self.changeable()?;
         identity::assume(caller)?;
-        node.note_change();
+        let _changing = node.changing();
         if let Some(size) = set.size {
             self.set_size(node, open, size)?;
         }

@@ -36,12 +36,12 @@ impl Node {
     }
 
     pub(crate) fn set_raw_xattr(&self, name: &[u8], value: &[u8], flags: XattrFlags) -> std::result::Result<(), Errno> {
-        self.note_change();
+        let _changing = self.changing();
         fs::setxattr(Inner::descriptor_path(self.as_fd()), name, value, flags)
     }
 
     pub(crate) fn remove_raw_xattr(&self, name: &[u8]) -> std::result::Result<(), Errno> {
-        self.note_change();
+        let _changing = self.changing();
         fs::removexattr(Inner::descriptor_path(self.as_fd()), name)
     }
 

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use vouch_vfs::Caller;
 use vouch_vfs::conformance::{Fixture, check_all, check_read_only};
-use vouch_vfs_posix::{IdStore, Options, PosixFs, can_serve_others, leave_callers};
+use vouch_vfs::{Caller, FileSystem as _, Name, Patience};
+use vouch_vfs_posix::{FileCache, IdStore, Options, PosixFs, can_serve_others, leave_callers};
 
 /// Removed as whom it was made.
 struct Keep(#[expect(dead_code, reason = "kept until the end")] Vec<TempDir>);
@@ -44,7 +44,7 @@ fn by_names(ids: &Path) -> Options {
 
 /// With hardly any descriptors, so that every identity is resolved anew.
 fn forgetful(_: &Path) -> Options {
-    Options { files_kept_max: 1, ..Options::default() }
+    Options { files: FileCache::new(1), ..Options::default() }
 }
 
 /// The best that this process can do.
@@ -112,4 +112,38 @@ fn what_is_exported_read_only_is_not_changed() {
     let fs = PosixFs::open(above.path(), options).expect("it can be exported");
     check_read_only(&fs, &me());
     leave_callers().expect("the superuser may be the superuser");
+}
+
+#[test]
+fn exports_share_the_bound_of_descriptors_and_leave_none_behind() {
+    const BOUND: usize = 20;
+    let files = FileCache::new(BOUND);
+    let above = TempDir::new_in(DISK).expect("a directory can be made");
+    let ids = |name: &str| above.path().join(format!("{name} ids"));
+    let exports: Vec<PosixFs> = ["a", "b", "c"]
+        .into_iter()
+        .map(|name| {
+            let root = above.path().join(name);
+            std::fs::create_dir(&root).expect("a directory can be made");
+            (0..BOUND).for_each(|n| std::fs::write(root.join(n.to_string()), name).expect("a file can be made"));
+            PosixFs::open(&root, Options { files: files.clone(), ..usual(&ids(name)) }).expect("it can be exported")
+        })
+        .collect();
+    let look = |fs: &PosixFs| {
+        for n in 0..BOUND {
+            let name = n.to_string();
+            let name = Name::new(name.as_bytes()).expect("a name");
+            let (id, _) = fs.lookup(&me(), &fs.root(), name, Patience::Any).expect("it is there");
+            assert_eq!(fs.attributes(&id, Patience::Any).expect("it is known").size, 1);
+            assert!(files.count() <= BOUND, "{} are kept", files.count());
+        }
+    };
+    // The same names and, on file systems that count from one, the same numbers: none is taken for another's.
+    for _ in 0..3 {
+        exports.iter().for_each(look);
+    }
+    assert!(files.count() > BOUND / 2);
+    leave_callers().expect("the superuser may be the superuser");
+    drop(exports);
+    assert_eq!(files.count(), 0);
 }

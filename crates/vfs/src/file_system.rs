@@ -26,7 +26,8 @@ pub struct Traits {
     pub sparse: bool,
     /// The change attribute only grows, also where the clock is set back; if not, it is made of times.
     pub change_grows: bool,
-    /// Files keep the handle across rename and restart.
+    /// Files keep their identity for as long as they exist, across rename and restart. Else it may become stale: when the file is renamed behind the file system's
+    /// back, or soon before a crash.
     pub persistent_ids: bool,
 }
 

@@ -49,8 +49,7 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
     match attr {
         Attr::SUPPORTED_ATTRS => supported(view.minor, &view.traits, view.quotas).encode(out),
         Attr::TYPE => wire_type(a.file_type).encode(out),
-        // FH4_PERSISTENT.
-        Attr::FH_EXPIRE_TYPE => out.u32(0),
+        Attr::FH_EXPIRE_TYPE => out.u32(if view.traits.persistent_ids { FH4_PERSISTENT } else { FH4_VOLATILE_ANY }),
         Attr::CHANGE => out.u64(a.change),
         Attr::SIZE => out.u64(a.size),
         Attr::LINK_SUPPORT | Attr::SYMLINK_SUPPORT | Attr::UNIQUE_HANDLES => out.bool(true),
@@ -91,11 +90,10 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
         // FSCHARSET_CAP4_CONTAINS_NON_UTF8: names are bytes.
         Attr::FS_CHARSET_CAP => out.u32(1),
         Attr::CLONE_BLKSIZE => out.u32(view.traits.clone_block_len),
-        Attr::CHANGE_ATTR_TYPE => match view.traits.change_grows {
-            true => ChangeAttrType::MONOTONIC_INCR.encode(out),
-            false => ChangeAttrType::TIME_METADATA.encode(out),
-        },
         Attr::OPEN_ARGUMENTS => super::OPEN_ARGUMENTS.encode(out),
+        // RFC 7862, section 12.2.3. A client that is told that it only grows takes a smaller one for an old reply, and keeps what it has cached.
+        Attr::CHANGE_ATTR_TYPE if view.traits.change_grows => ChangeAttrType::MONOTONIC_INCR.encode(out),
+        Attr::CHANGE_ATTR_TYPE => ChangeAttrType::TIME_METADATA.encode(out),
         Attr::XATTR_SUPPORT => out.bool(view.traits.xattrs),
         other => space(view, other, out),
     }
@@ -105,6 +103,8 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
 fn space(view: &View, attr: Attr, out: &mut Writer) {
     let space = view.space.unwrap_or_default();
     let (used, soft, hard) = space.quota.unwrap_or_default();
+    // No limit is written as 0, and leaves what there is.
+    let left = |limit: u64| if limit == 0 { space.bytes_available } else { limit.saturating_sub(used) };
     out.u64(match attr {
         Attr::FILES_AVAIL => space.files_available,
         Attr::FILES_FREE => space.files_free,
@@ -112,8 +112,8 @@ fn space(view: &View, attr: Attr, out: &mut Writer) {
         Attr::SPACE_AVAIL => space.bytes_available,
         Attr::SPACE_FREE => space.bytes_free,
         Attr::SPACE_TOTAL => space.bytes_total,
-        Attr::QUOTA_AVAIL_HARD => hard.saturating_sub(used),
-        Attr::QUOTA_AVAIL_SOFT => soft.saturating_sub(used),
+        Attr::QUOTA_AVAIL_HARD => left(hard),
+        Attr::QUOTA_AVAIL_SOFT => left(soft),
         Attr::QUOTA_USED => used,
         other => unreachable!("attribute {} is among those supported and has no value", other.0),
     });
@@ -154,6 +154,10 @@ fn wire_type(kind: FileType) -> Type {
         FileType::Socket => Type::Socket,
     }
 }
+
+/// RFC 8881, section 4.2.3: handles that stay good, and such that may become stale before their file is gone.
+const FH4_PERSISTENT: u32 = 0;
+const FH4_VOLATILE_ANY: u32 = 2;
 
 fn time(time: vouch_vfs::Time) -> Time {
     Time { seconds: time.seconds, nanoseconds: time.nanos }

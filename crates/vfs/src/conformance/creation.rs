@@ -1,7 +1,7 @@
 //! Creating files: what is there already, retries, races, the umask.
 
 use super::{BOTH, Fixture, Rule, alice, mode, name, read, refused, write};
-use crate::{CreateHow, Error, FileType, NewNode, SetAttributes};
+use crate::{CreateHow, Error, FileId, FileType, NewNode, Patience, SetAttributes};
 
 pub(super) const RULES: &[Rule] = &[
     ("guarded_creation_refuses_what_is_there", guarded_creation_refuses_what_is_there),
@@ -11,6 +11,7 @@ pub(super) const RULES: &[Rule] = &[
     ("the_umask_is_taken_off", the_umask_is_taken_off),
     ("a_new_file_is_open_whatever_its_mode", a_new_file_is_open_whatever_its_mode),
     ("what_can_not_be_set_up_is_not_left", what_can_not_be_set_up_is_not_left),
+    ("what_was_made_becomes_durable_whatever_its_mode", what_was_made_becomes_durable_whatever_its_mode),
 ];
 
 fn guarded_creation_refuses_what_is_there(fixture: &Fixture) {
@@ -102,6 +103,24 @@ fn a_new_file_is_open_whatever_its_mode(fixture: &Fixture) {
         write(&*made.open, 0, b"content");
         assert_eq!(read(&*made.open, 0, 100).0, b"content", "open as asked");
     }
+}
+
+fn what_was_made_becomes_durable_whatever_its_mode(fixture: &Fixture) {
+    let root = fixture.root();
+    let sync = |ids: &[FileId]| fixture.fs.sync_metadata(ids, Patience::Any).expect("it becomes durable");
+    let file = fixture.create_as(&fixture.owner, &root, "file", CreateHow::Guarded, &mode(0)).expect("it is made").id;
+    sync(&[file, root]);
+    let made = |name_of: &str, node| fixture.fs.make(&fixture.owner, &root, name(name_of), node, &mode(0)).expect("it is made").0;
+    let directory = made("directory", NewNode::Directory);
+    sync(&[directory, root]);
+    for (name_of, node) in [("link", NewNode::Symlink(b"to nowhere")), ("pipe", NewNode::Fifo), ("socket", NewNode::Socket)] {
+        let id = made(name_of, node);
+        sync(&[id, root]);
+        // By itself, as after a change of its owner.
+        sync(&[id]);
+    }
+    fixture.fs.remove(&fixture.owner, &root, name("file")).expect("it is removed");
+    sync(&[file, root]);
 }
 
 fn what_can_not_be_set_up_is_not_left(fixture: &Fixture) {

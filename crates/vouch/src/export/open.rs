@@ -1,5 +1,6 @@
 //! Which file system stands behind a source: the one place that knows the crates that have them.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -16,7 +17,7 @@ use super::trees::Trees;
 /// Opens sources, and keeps an eye on the stores of names that some of them need.
 pub(super) struct Opener {
     state: PathBuf,
-    stores: Mutex<Vec<Weak<IdStore>>>,
+    stores: Mutex<HashMap<PathBuf, Weak<IdStore>>>,
     trees: Trees,
 }
 
@@ -37,24 +38,35 @@ impl Opener {
     fn directory(&self, path: &Path, options: &Options) -> io::Result<Arc<dyn FileSystem>> {
         let plain = vouch_vfs_posix::Options { cross_mounts: options.cross_mounts, ..vouch_vfs_posix::Options::default() };
         match PosixFs::open(path, plain.clone()) {
-            Ok(file_system) => Ok(Arc::new(file_system)),
-            Err(ExportError::NeedsIds(_)) => {
-                let hash = blake3::hash(path.as_os_str().as_bytes());
-                let file = self.state.join(format!("names-{}.redb", &hash.to_hex()[..16]));
-                let store = Arc::new(IdStore::open(&file).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?);
-                self.stores.lock().push(Arc::downgrade(&store));
-                let file_system = PosixFs::open(path, vouch_vfs_posix::Options { ids: Some(store), ..plain }).map_err(plainly)?;
-                Ok(Arc::new(file_system))
-            }
-            Err(error) => Err(plainly(error)),
+            // What is mounted below may need names where this directory doesn't.
+            Ok(file_system) if !options.cross_mounts => return Ok(Arc::new(file_system)),
+            Ok(_) | Err(ExportError::NeedsIds(_)) => {}
+            Err(error) => return Err(plainly(error)),
         }
+        let store = self.store(path)?;
+        let file_system = PosixFs::open(path, vouch_vfs_posix::Options { ids: Some(store), ..plain }).map_err(plainly)?;
+        Ok(Arc::new(file_system))
+    }
+
+    /// The store of names of the export of this path. One that is open is used again: it takes one opening at a time, and an export whose options have changed is opened
+    /// before the old one goes.
+    fn store(&self, path: &Path) -> io::Result<Arc<IdStore>> {
+        let hash = blake3::hash(path.as_os_str().as_bytes());
+        let file = self.state.join(format!("names-{}.redb", &hash.to_hex()[..16]));
+        let mut stores = self.stores.lock();
+        if let Some(store) = stores.get(&file).and_then(Weak::upgrade) {
+            return Ok(store);
+        }
+        let store = Arc::new(IdStore::open(&file).map_err(|error| io::Error::other(format!("{}: {error}", file.display())))?);
+        stores.insert(file, Arc::downgrade(&store));
+        Ok(store)
     }
 
     /// Makes durable which names were given out.
     pub(super) fn flush(&self) {
         let mut stores = self.stores.lock();
-        stores.retain(|store| store.strong_count() > 0);
-        let open: Vec<Arc<IdStore>> = stores.iter().filter_map(Weak::upgrade).collect();
+        stores.retain(|_, store| store.strong_count() > 0);
+        let open: Vec<Arc<IdStore>> = stores.values().filter_map(Weak::upgrade).collect();
         drop(stores);
         for store in open {
             if let Err(error) = store.flush() {

@@ -1,0 +1,156 @@
+//! File systems mounted below an exported directory.
+
+use std::ops::ControlFlow;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt, chown};
+
+use vouch_vfs::{Caller, FileSystem as _, Patience};
+use vouch_vfs_posix::Options;
+
+use crate::world::{
+    Short as _, alone, content, export, image, memory, mount, named, overlay, put, refused, run, unmount, users, with_names,
+};
+
+fn crossing() -> Options {
+    Options { cross_mounts: true, ..Options::default() }
+}
+
+#[test]
+fn what_is_mounted_below_has_a_number_and_the_rights_of_its_own() {
+    alone("crossing::what_is_mounted_below_has_a_number_and_the_rights_of_its_own", &[], |above| {
+        let root = above.join("root");
+        let Some(()) = memory(&root.join("sub")) else { return };
+        std::fs::set_permissions(root.join("sub"), PermissionsExt::from_mode(0o1777)).expect("the superuser may");
+        std::fs::create_dir(root.join("sub/private")).expect("a directory");
+        std::fs::set_permissions(root.join("sub/private"), PermissionsExt::from_mode(0o700)).expect("the superuser may");
+        std::fs::write(root.join("sub/private/secret"), "secret").expect("a file");
+        std::fs::write(root.join("beside"), "beside").expect("a file");
+        chown(root.join("beside"), Some(1234), Some(1234)).expect("the superuser may");
+        std::fs::set_permissions(&root, PermissionsExt::from_mode(0o1777)).expect("the superuser may");
+
+        let fs = export(&root, crossing());
+        let (one, other) = users();
+        let (sub, at_sub) = fs.find(&one, &fs.root(), "sub").expect("the mount point is entered");
+        let at_root = fs.look(&fs.root()).expect("the root");
+        assert_ne!(at_sub.fsid, at_root.fsid);
+        assert_eq!(fs.parent(&one, &sub).expect("there is one"), fs.root());
+        // A listing tells the same as a look-up.
+        let mut listed = None;
+        let mut each = |entry: vouch_vfs::DirectoryEntry<'_>| {
+            if entry.name == b"sub" {
+                listed = entry.file.and_then(Result::ok);
+            }
+            ControlFlow::Continue(())
+        };
+        fs.read_directory(&one, &fs.root(), 0, true, Patience::Any, &mut each).expect("it can be listed");
+        let (id, attributes) = listed.expect("it is listed");
+        assert_eq!((id, attributes.fsid, attributes.file_number), (sub, at_sub.fsid, at_sub.file_number));
+
+        // Each with his own rights.
+        let made = fs.new_file(&one, &sub, "mine", 0o600).expect("it may be made");
+        put(&*made.open, 0, b"mine").expect("it can be written");
+        assert_eq!((made.attributes.fsid, made.attributes.uid), (at_sub.fsid, 1234));
+        refused!(fs.opened(&other, &made.id), Access);
+        let (private, _) = fs.find(&one, &sub, "private").expect("its name is no secret");
+        refused!(fs.find(&one, &private, "secret"), Access);
+        assert_eq!(fs.parent(&Caller::root(), &private).expect("there is one"), sub);
+        // One file system is not the other.
+        refused!(fs.rename(&one, &fs.root(), named("beside"), &sub, named("beside")), CrossesFileSystems);
+        let (beside, _) = fs.find(&one, &fs.root(), "beside").expect("it is there");
+        refused!(fs.link(&one, &beside, &sub, named("beside")), CrossesFileSystems);
+        refused!(fs.remove(&Caller::root(), &fs.root(), named("sub")), Busy);
+
+        // After a restart an identity is good before anybody has entered.
+        drop((fs, made.open));
+        let fs = export(&root, crossing());
+        assert_eq!(content(&*fs.opened(&one, &made.id).expect("it is found")), b"mine");
+        // Whoever does not ask for it does not cross.
+        let plain = export(&root, Options::default());
+        refused!(plain.find(&one, &plain.root(), "sub"), Access);
+        refused!(plain.look(&made.id), Stale);
+        // What is no longer exported can be unmounted, and what was there is gone.
+        drop((fs, plain));
+        unmount(&root.join("sub"));
+        memory(&root.join("sub")).expect("as before");
+        let fs = export(&root, crossing());
+        refused!(fs.look(&made.id), Stale);
+    });
+}
+
+#[test]
+fn mounts_in_mounts_are_crossed_and_a_directory_mounted_elsewhere_is_the_same_file_system() {
+    alone("crossing::mounts_in_mounts_are_crossed_and_a_directory_mounted_elsewhere_is_the_same_file_system", &["mkfs.ext4"], |above| {
+        let root = above.join("root");
+        let Some(()) = image("ext4", &[], &root) else { return };
+        let Some(()) = memory(&root.join("a")) else { return };
+        let Some(()) = image("ext4", &[], &root.join("a/b")) else { return };
+        std::fs::create_dir(root.join("there")).expect("a directory");
+        std::fs::write(root.join("there/file"), "there").expect("a file");
+        mount("none", "bind", &root.join("there"), &root.join("here")).expect("what is there can be bound");
+        let fs = export(&root, crossing());
+        let one = Caller::root();
+        let (a, at_a) = fs.find(&one, &fs.root(), "a").expect("entered");
+        let (b, at_b) = fs.find(&one, &a, "b").expect("entered");
+        let at_root = fs.look(&fs.root()).expect("the root");
+        assert!(at_a.fsid != at_b.fsid && at_b.fsid != at_root.fsid && at_a.fsid != at_root.fsid);
+        assert_eq!(fs.parent(&one, &b).expect("there is one"), a);
+        assert_eq!(fs.parent(&one, &a).expect("there is one"), fs.root());
+        let deep = fs.new_file(&one, &b, "deep", 0o600).expect("made").id;
+        let (here, _) = fs.find(&one, &fs.root(), "here").expect("entered");
+        let (there, _) = fs.find(&one, &fs.root(), "there").expect("it is there");
+        assert_eq!(here, there);
+        drop(fs);
+        let fs = export(&root, crossing());
+        assert_eq!(fs.look(&deep).expect("found by its handle").fsid, at_b.fsid);
+    });
+}
+
+#[test]
+fn a_subvolume_has_a_number_of_its_own() {
+    alone("crossing::a_subvolume_has_a_number_of_its_own", &["mkfs.btrfs", "btrfs"], |above| {
+        let root = above.join("root");
+        let Some(()) = image("btrfs", &[], &root) else { return };
+        run("btrfs", ["subvolume", "create", &root.join("sub").to_string_lossy()]).expect("a subvolume can be made");
+        std::fs::write(root.join("sub/file"), "in it").expect("a file");
+        std::fs::write(root.join("file"), "beside it").expect("a file");
+        // The first file of each has the same inode number.
+        let number = |path: &str| std::fs::metadata(root.join(path)).expect("a file").ino();
+        assert_eq!(number("sub/file"), number("file"));
+        let fs = export(&root, Options::default());
+        let one = Caller::root();
+        let (sub, at_sub) = fs.find(&one, &fs.root(), "sub").expect("no mount is crossed");
+        let (inner, at_inner) = fs.find(&one, &sub, "file").expect("it is there");
+        let (outer, at_outer) = fs.find(&one, &fs.root(), "file").expect("it is there");
+        assert!(inner != outer && at_inner.fsid != at_outer.fsid && at_sub.fsid == at_inner.fsid);
+        drop(fs);
+        let fs = export(&root, Options::default());
+        assert_eq!(content(&*fs.opened(&one, &inner).expect("found by its handle")), b"in it");
+        assert_eq!(content(&*fs.opened(&one, &outer).expect("found by its handle")), b"beside it");
+    });
+}
+
+#[test]
+fn what_has_no_handles_is_entered_only_where_names_are_kept() {
+    alone("crossing::what_has_no_handles_is_entered_only_where_names_are_kept", &[], |above| {
+        let root = above.join("root");
+        std::fs::create_dir(&root).expect("a directory");
+        let Some(()) = memory(&root) else { return };
+        let sub = root.join("sub");
+        let Some(()) = overlay(&sub) else { return };
+        std::fs::create_dir(sub.join("deep")).expect("a directory");
+        std::fs::write(sub.join("deep/file"), "by its name").expect("a file");
+        let one = Caller::root();
+        let fs = export(&root, crossing());
+        refused!(fs.find(&one, &fs.root(), "sub"), Access);
+        drop(fs);
+        let store = above.join("names");
+        let keeping = || Options { cross_mounts: true, ..with_names(&store) };
+        let fs = export(&root, keeping());
+        let (entered, at_sub) = fs.find(&one, &fs.root(), "sub").expect("entered");
+        assert_ne!(at_sub.fsid, fs.look(&fs.root()).expect("the root").fsid);
+        let (deep, _) = fs.find(&one, &entered, "deep").expect("it is there");
+        let (file, _) = fs.find(&one, &deep, "file").expect("it is there");
+        drop(fs);
+        let fs = export(&root, keeping());
+        assert_eq!(content(&*fs.opened(&one, &file).expect("found by its names")), b"by its name");
+    });
+}

@@ -1,0 +1,110 @@
+//! A file system that opens no files by handle: they are found again by the names that were given out.
+
+use std::path::Path;
+
+use vouch_vfs::{Caller, FileSystem as _};
+use vouch_vfs_posix::{ExportError, Options, PosixFs, leave_callers};
+
+use crate::world::{Short as _, alone, content, export, named, overlay, put, refused, with_names};
+
+/// A stack with a file in its lower layer; no more than its place.
+fn stack(above: &Path) -> Option<std::path::PathBuf> {
+    let root = above.join("root");
+    std::fs::create_dir_all(root.with_extension("lower")).expect("a directory");
+    std::fs::write(root.with_extension("lower").join("old"), "from below").expect("a file");
+    overlay(&root)?;
+    Some(root)
+}
+
+#[test]
+fn without_a_store_it_is_refused_and_with_one_it_says_what_it_can_not_promise() {
+    alone("names::without_a_store_it_is_refused_and_with_one_it_says_what_it_can_not_promise", &[], |above| {
+        let Some(root) = stack(above) else { return };
+        assert!(matches!(PosixFs::open(&root, Options::default()), Err(ExportError::NeedsIds(_))));
+        assert!(!export(&root, with_names(&above.join("names"))).traits().persistent_ids);
+        assert!(export(above, Options::default()).traits().persistent_ids);
+        let checked = Options { subtree_check: true, ..with_names(&above.join("others")) };
+        assert!(!export(above, checked).traits().persistent_ids);
+    });
+}
+
+#[test]
+fn a_file_is_itself_after_its_first_write_has_copied_it_up() {
+    alone("names::a_file_is_itself_after_its_first_write_has_copied_it_up", &[], |above| {
+        let Some(root) = stack(above) else { return };
+        let store = above.join("names");
+        let fs = export(&root, with_names(&store));
+        let one = Caller::root();
+        let (old, _) = fs.find(&one, &fs.root(), "old").expect("it is there");
+        put(&*fs.opened(&one, &old).expect("opened"), 0, b"FROM").expect("written");
+        assert_eq!(fs.find(&one, &fs.root(), "old").expect("it is there").0, old);
+        drop(fs);
+        let fs = export(&root, with_names(&store));
+        assert_eq!(content(&*fs.opened(&one, &old).expect("found by its name")), b"FROM below");
+    });
+}
+
+#[test]
+fn after_a_restart_files_are_found_by_the_names_that_they_have_now() {
+    alone("names::after_a_restart_files_are_found_by_the_names_that_they_have_now", &[], |above| {
+        let Some(root) = stack(above) else { return };
+        let store = above.join("names");
+        let one = Caller::root();
+        let fs = export(&root, with_names(&store));
+        let deep = fs.new_directory(&one, &fs.root(), "deep", 0o755).expect("made");
+        let deeper = fs.new_directory(&one, &deep, "deeper", 0o755).expect("made");
+        let new = |name: &str| {
+            let made = fs.new_file(&one, &deeper, name, 0o644).expect("made");
+            put(&*made.open, 0, name.as_bytes()).expect("written");
+            made.id
+        };
+        let (stays, renamed, moved, lost, gone) = (new("stays"), new("renamed"), new("moved"), new("lost"), new("gone"));
+        let kept = fs.find(&one, &fs.root(), "old").expect("it is there").0;
+        fs.rename(&one, &deeper, named("moved"), &fs.root(), named("moved here")).expect("renamed");
+        fs.rename(&one, &fs.root(), named("deep"), &fs.root(), named("deep now")).expect("renamed");
+        fs.remove(&one, &deeper, named("gone")).expect("removed");
+        drop(fs);
+
+        // While nobody serves: a rename within a directory is found out by looking through it, one to another is not.
+        leave_callers().expect("the superuser may be the superuser");
+        let deeper_path = root.join("deep now/deeper");
+        std::fs::rename(deeper_path.join("renamed"), deeper_path.join("renamed behind our back")).expect("renamed");
+        std::fs::rename(deeper_path.join("lost"), root.join("lost")).expect("renamed");
+        let fs = export(&root, with_names(&store));
+        for (id, what) in [(stays, "stays"), (renamed, "renamed"), (moved, "moved")] {
+            assert_eq!(content(&*fs.opened(&one, &id).unwrap_or_else(|error| panic!("{what}: {error}"))), what.as_bytes());
+        }
+        assert_eq!(fs.look(&kept).expect("found by its name").size, 10);
+        refused!(fs.look(&lost), Stale);
+        refused!(fs.look(&gone), Stale);
+        // It is found again as soon as somebody has met it.
+        assert_eq!(fs.find(&one, &fs.root(), "lost").expect("it is there").0, lost);
+        assert_eq!(fs.look(&lost).expect("it is known").size, 4);
+    });
+}
+
+#[test]
+fn a_server_that_is_killed_forgets_no_name() {
+    alone("names::a_server_that_is_killed_forgets_no_name", &[], |above| {
+        let Some(root) = stack(above) else { return };
+        let store = above.join("names.redb");
+        let fs = export(&root, with_names(&store));
+        let one = Caller::root();
+        let made: Vec<_> = (0..50).map(|n| fs.new_file(&one, &fs.root(), &format!("file {n}"), 0o644).expect("made").id).collect();
+        fs.rename(&one, &fs.root(), named("file 1"), &fs.root(), named("moved")).expect("renamed");
+        fs.remove(&one, &fs.root(), named("file 2")).expect("removed");
+        // What a killed process leaves: the files as they are now, with nothing of it done that is done at the end.
+        leave_callers().expect("the superuser may be the superuser");
+        for end in ["redb", "log"] {
+            std::fs::copy(store.with_extension(end), above.join(format!("left.{end}"))).expect("copied");
+        }
+        let again = export(&root, with_names(&above.join("left.redb")));
+        for (n, id) in made.iter().enumerate() {
+            if n == 2 {
+                refused!(again.look(id), Stale);
+            } else {
+                again.look(id).unwrap_or_else(|error| panic!("file {n}: {error}"));
+            }
+        }
+    });
+}

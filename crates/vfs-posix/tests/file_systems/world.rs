@@ -1,0 +1,200 @@
+//! A mount namespace for one test, file systems made in it, and short words for what tests do with an export.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use vouch_vfs::{
+    Attributes, Caller, CreateHow, Created, Error, FileId, FileSystem, Name, NewNode, OpenAccess, OpenFile, Patience, SetAttributes,
+    Stability,
+};
+use vouch_vfs_posix::{IdStore, Options, PosixFs, can_serve_others, leave_callers};
+
+/// Names the test that runs in a namespace of its own.
+const ALONE: &str = "VOUCH_ALONE";
+
+/// Runs a test's body in a mount namespace of its own, which ends with it: the test program is run once more, for this test. `needs`: programs without which it is skipped.
+pub(crate) fn alone(test: &str, needs: &[&str], body: impl FnOnce(&Path)) {
+    if std::env::var_os(ALONE).is_some_and(|alone| alone == test) {
+        let directory = TempDir::new().expect("a directory can be made");
+        body(directory.path());
+        leave_callers().expect("the superuser may be the superuser");
+        return;
+    }
+    if !can_serve_others() {
+        return skip("needs root, to mount file systems");
+    }
+    for needed in needs.iter().chain(&["unshare", "mount"]) {
+        if !is_there(needed) {
+            return skip(&format!("needs the program {needed}"));
+        }
+    }
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private"]).arg(std::env::current_exe().expect("a program knows its path"));
+    report(command.args(["--exact", test, "--nocapture"]).env(ALONE, test));
+}
+
+/// Runs a test that was begun elsewhere, and fails as it does.
+pub(crate) fn report(command: &mut Command) {
+    let output = command.output().expect("it can be run");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    said.lines().filter(|line| line.starts_with("skipped:")).for_each(|line| println!("{line}"));
+    // The harness's own summary would be counted as another test.
+    let told: Vec<&str> = said.lines().filter(|line| !line.starts_with("test result")).collect();
+    assert!(output.status.success(), "{}", told.join("\n"));
+}
+
+/// Says why something was not tested; `script/test` counts it.
+pub(crate) fn skip(why: &str) {
+    println!("skipped: {why}");
+}
+
+pub(crate) fn is_there(program: &str) -> bool {
+    let find = format!("command -v {program}");
+    Command::new("sh").args(["-c", &find]).output().is_ok_and(|output| output.status.success())
+}
+
+/// Runs a program as the superuser; whether it succeeded, and what it said.
+pub(crate) fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Result<String, String> {
+    leave_callers().expect("the superuser may be the superuser");
+    let output = Command::new(program).args(args).output().expect("it can be run");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    if output.status.success() { Ok(said) } else { Err(said) }
+}
+
+/// Mounts; `None`, and a line that says why, where this kernel can't.
+pub(crate) fn mount(kind: &str, options: &str, source: &Path, point: &Path) -> Option<()> {
+    leave_callers().expect("the superuser may be the superuser");
+    std::fs::create_dir_all(point).expect("a directory can be made");
+    match run("mount", [OsStr::new("-t"), kind.as_ref(), "-o".as_ref(), options.as_ref(), source.as_ref(), point.as_ref()]) {
+        Ok(_) => Some(()),
+        Err(why) => {
+            skip(&format!("this kernel does not mount {kind} ({options}): {}", why.trim().replace('\n', " ")));
+            None
+        }
+    }
+}
+
+/// Makes a file system in a file beside `point` and mounts it there. `more`: what mkfs is told besides.
+pub(crate) fn image(kind: &str, more: &[&str], point: &Path) -> Option<()> {
+    let file = made(kind, more, point);
+    mount(kind, "loop", &file, point)
+}
+
+/// The file of an image that is not mounted yet.
+pub(crate) fn made(kind: &str, more: &[&str], point: &Path) -> PathBuf {
+    /// The smallest that all of them take, with room.
+    const LEN: u64 = 320 << 20;
+    leave_callers().expect("the superuser may be the superuser");
+    let file = point.with_extension("image");
+    std::fs::File::create(&file).and_then(|file| file.set_len(LEN)).expect("a sparse file can be made");
+    let quiet = if kind == "ext4" { vec!["-q", "-F"] } else { vec!["-q"] };
+    let args = quiet.iter().chain(more).map(OsStr::new).chain([file.as_os_str()]);
+    run(&format!("mkfs.{kind}"), args).unwrap_or_else(|why| panic!("mkfs.{kind}: {why}"));
+    file
+}
+
+/// tmpfs.
+pub(crate) fn memory(point: &Path) -> Option<()> {
+    mount("tmpfs", "mode=755", Path::new("none"), point)
+}
+
+/// A stack of which files can't be opened by handle: `point`.lower below, a layer in memory above.
+pub(crate) fn overlay(point: &Path) -> Option<()> {
+    let (lower, above) = (point.with_extension("lower"), point.with_extension("above"));
+    std::fs::create_dir_all(&lower).expect("a directory can be made");
+    memory(&above)?;
+    for part in ["upper", "work"] {
+        std::fs::create_dir(above.join(part)).expect("a directory can be made");
+    }
+    let above = above.display();
+    let options = format!("lowerdir={},upperdir={above}/upper,workdir={above}/work,index=off,nfs_export=off", lower.display());
+    mount("overlay", &options, Path::new("none"), point)
+}
+
+pub(crate) fn unmount(point: &Path) {
+    run("umount", [point]).unwrap_or_else(|why| panic!("umount {}: {why}", point.display()));
+}
+
+pub(crate) fn with_names(store: &Path) -> Options {
+    leave_callers().expect("the superuser may be the superuser");
+    Options { ids: Some(Arc::new(IdStore::open(store).expect("a store can be made"))), ..Options::default() }
+}
+
+pub(crate) fn export(path: &Path, options: Options) -> PosixFs {
+    leave_callers().expect("the superuser may be the superuser");
+    PosixFs::open(path, options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What tests do over and over.
+pub(crate) trait Short {
+    fn find(&self, who: &Caller, directory: &FileId, name: &str) -> Result<(FileId, Attributes), Error>;
+    fn new_file(&self, who: &Caller, directory: &FileId, name: &str, mode: u16) -> Result<Created, Error>;
+    fn new_directory(&self, who: &Caller, directory: &FileId, name: &str, mode: u16) -> Result<FileId, Error>;
+    fn look(&self, id: &FileId) -> Result<Attributes, Error>;
+    fn opened(&self, who: &Caller, id: &FileId) -> Result<Arc<dyn OpenFile>, Error>;
+}
+
+impl Short for PosixFs {
+    fn find(&self, who: &Caller, directory: &FileId, name: &str) -> Result<(FileId, Attributes), Error> {
+        self.lookup(who, directory, named(name), Patience::Any)
+    }
+
+    fn new_file(&self, who: &Caller, directory: &FileId, name: &str, mode: u16) -> Result<Created, Error> {
+        let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        self.create(who, directory, named(name), CreateHow::Guarded, &set, BOTH)
+    }
+
+    fn new_directory(&self, who: &Caller, directory: &FileId, name: &str, mode: u16) -> Result<FileId, Error> {
+        let set = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        Ok(self.make(who, directory, named(name), NewNode::Directory, &set)?.0)
+    }
+
+    fn look(&self, id: &FileId) -> Result<Attributes, Error> {
+        self.attributes(id, Patience::Any)
+    }
+
+    fn opened(&self, who: &Caller, id: &FileId) -> Result<Arc<dyn OpenFile>, Error> {
+        self.open(who, id, BOTH, false, Patience::Any)
+    }
+}
+
+pub(crate) const BOTH: OpenAccess = OpenAccess { read: true, write: true };
+
+pub(crate) fn named(name: &str) -> Name<'_> {
+    Name::new(name.as_bytes()).expect("a name")
+}
+
+pub(crate) fn put(file: &dyn OpenFile, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    let mut written = 0;
+    while written < bytes.len() {
+        written += file.write(offset + written as u64, &bytes[written..], Stability::Unstable, Patience::Any)?.len;
+    }
+    Ok(())
+}
+
+/// All of a short file, or its beginning.
+pub(crate) fn content(file: &dyn OpenFile) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    file.read(0, 1 << 20, vouch_vfs::ReadInto { bytes: &mut bytes, span_allowed: false }, Patience::Any).expect("it can be read");
+    bytes
+}
+
+/// Two users who have nothing in common.
+pub(crate) fn users() -> (Caller, Caller) {
+    (Caller::new(1234, 1234, []), Caller::new(2345, 2345, []))
+}
+
+/// Whether a call was refused so.
+macro_rules! refused {
+    ($call:expr, $why:ident) => {
+        match $call {
+            Err(vouch_vfs::Error::$why) => {}
+            other => panic!("{}: {:?}, not {}", stringify!($call), other.map(drop), stringify!($why)),
+        }
+    };
+}
+pub(crate) use refused;
