@@ -7,6 +7,7 @@ mod keys;
 mod killing;
 mod mounting;
 mod ordinary_user;
+mod power;
 mod publishing;
 mod reading;
 mod trust;

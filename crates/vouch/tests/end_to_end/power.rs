@@ -1,0 +1,358 @@
+//! The power fails under an exported file system: whatever the server has answered for is there when it comes back.
+//!
+//! The file system lies on a loop device, in a mount namespace of the test's own, and is told to go down without writing anything more (FS_IOC_SHUTDOWN, as `xfs_io` asks
+//! for it). What was only in memory is gone then, as after a power cut; mounting it again replays its journal.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use vouch_nfs4::op::{CreateType, SetxattrOption, ShareAccess, StableHow};
+use vouch_nfs4::{Attributes, Filehandle, Stateid, Verifier};
+use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
+use vouch_oncrpc::AuthSys;
+
+use crate::world::eventually;
+
+/// Names the test that runs in a namespace of its own.
+const ALONE: &str = "VOUCH_ALONE";
+/// Cuts a test.
+const ROUNDS: u64 = 6;
+/// Clients that work at once.
+const WORKERS: u64 = 6;
+/// Every version of a file has this length.
+const FILE_LEN: usize = 5000;
+
+#[test]
+fn what_was_acknowledged_on_ext4_outlives_a_power_cut() {
+    outlives_cuts("power::what_was_acknowledged_on_ext4_outlives_a_power_cut", "ext4", &["-q", "-F"]);
+}
+
+#[test]
+fn what_was_acknowledged_on_xfs_outlives_a_power_cut() {
+    outlives_cuts("power::what_was_acknowledged_on_xfs_outlives_a_power_cut", "xfs", &["-q", "-f"]);
+}
+
+fn outlives_cuts(test: &str, kind: &str, options: &[&str]) {
+    if std::env::var_os(ALONE).is_none_or(|alone| alone != test) {
+        return begin_alone(test, kind);
+    }
+    let directory = TempDir::new().expect("a temporary directory");
+    let image = directory.path().join("image");
+    std::fs::File::create(&image).and_then(|file| file.set_len(320 << 20)).expect("a sparse file");
+    let mkfs = format!("mkfs.{kind}");
+    tool(&mkfs, &[options, &[&image.to_string_lossy()]].concat()).unwrap_or_else(|why| panic!("{mkfs}: {why}"));
+    let disk = Disk { kind: kind.into(), image, point: directory.path().join("disk") };
+    std::fs::create_dir(&disk.point).expect("a directory");
+    if let Err(why) = disk.mount() {
+        return println!("skipped: this kernel does not mount {kind}: {}", why.trim());
+    }
+    let mut acknowledged = 0;
+    for round in 0..ROUNDS {
+        acknowledged += round_of_work(&disk, directory.path(), round);
+    }
+    disk.unmount();
+    assert!(acknowledged > ROUNDS * WORKERS, "hardly anything was acknowledged: nothing is shown");
+}
+
+fn begin_alone(test: &str, kind: &str) {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: needs root, to mount file systems");
+    }
+    for needed in ["unshare", "xfs_io", &format!("mkfs.{kind}")] {
+        if tool("sh", &["-c", &format!("command -v {needed}")]).is_err() {
+            return println!("skipped: needs the program {needed}");
+        }
+    }
+    let program = std::env::current_exe().expect("a program knows its path");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private"]).arg(program).args(["--exact", test, "--nocapture"]).env(ALONE, test);
+    let output = command.output().expect("it can be run");
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    said.lines().filter(|line| line.starts_with("skipped:")).for_each(|line| println!("{line}"));
+    // The harness's own summary would be counted as another test.
+    let told: Vec<&str> = said.lines().filter(|line| !line.starts_with("test result")).collect();
+    assert!(output.status.success(), "{}", told.join("\n"));
+}
+
+/// A file system that can lose its power.
+struct Disk {
+    kind: String,
+    image: PathBuf,
+    point: PathBuf,
+}
+
+impl Disk {
+    fn mount(&self) -> Result<(), String> {
+        tool("mount", &["-t", &self.kind, "-o", "loop", &self.image.to_string_lossy(), &self.point.to_string_lossy()])
+    }
+
+    fn unmount(&self) {
+        // A loop device is let go of a moment after its last user.
+        let done = eventually(Duration::from_secs(60), || tool("umount", &[&self.point.to_string_lossy()]).is_ok());
+        assert!(done, "it can't be unmounted");
+    }
+
+    fn cut(&self) {
+        tool("xfs_io", &["-x", "-c", "shutdown", &self.point.to_string_lossy()]).expect("it goes down");
+    }
+}
+
+fn tool(program: &str, args: &[&str]) -> Result<(), String> {
+    let output = Command::new(program).args(args).output().expect("it can be run");
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
+
+/// `vouch export` of the disk; killed when dropped.
+struct Server {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Server {
+    fn start(disk: &Disk, state: &Path) -> Server {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
+        command.arg("export").arg("--dir").arg(&disk.point).args(["--options", "rw,no_root_squash,insecure", "--lease", "5"]);
+        command.args(["--listen", &address.to_string()]).arg("--state").arg(state);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
+        let server = Server { child, address };
+        assert!(eventually(Duration::from_secs(60), || std::net::TcpStream::connect(address).is_ok()), "the server does not start");
+        server
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Works, cuts, looks. How many operations were acknowledged.
+fn round_of_work(disk: &Disk, above: &Path, round: u64) -> u64 {
+    // Each round has a state of its own: no grace to wait for.
+    let server = Server::start(disk, &above.join(format!("state {round}")));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let address = server.address;
+    let workers: Vec<_> = (0..WORKERS).map(|number| runtime.spawn(Worker::run(address, round, number))).collect();
+    std::thread::sleep(Duration::from_millis(200 + Dice(round * 7919 + 1).roll(500)));
+    disk.cut();
+    drop(server);
+    let done: Vec<Worker> = workers.into_iter().map(|worker| runtime.block_on(worker).expect("a worker ends by itself")).collect();
+    disk.unmount();
+    disk.mount().expect("it comes back");
+    for worker in &done {
+        worker.check(&disk.point);
+    }
+    done.iter().map(|worker| worker.acknowledged).sum()
+}
+
+/// What a name is known to be.
+#[derive(Clone, Debug, PartialEq)]
+enum Known {
+    /// Version of its content; none: made, and no more. Mode; version in its xattr.
+    File {
+        content: Option<u32>,
+        mode: u32,
+        mark: Option<u32>,
+    },
+    Directory,
+    Link(String),
+}
+
+/// One client, with a directory of its own that nobody else touches.
+struct Worker {
+    directory: String,
+    known: BTreeMap<String, Known>,
+    gone: BTreeSet<String>,
+    /// Names of the operation that was under way at the end: either way is right for them.
+    uncertain: Vec<String>,
+    acknowledged: u64,
+    dice: Dice,
+    version: u32,
+}
+
+impl Worker {
+    async fn run(address: SocketAddr, round: u64, number: u64) -> Worker {
+        let mut worker = Worker {
+            directory: format!("round-{round}-{number}"),
+            known: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            uncertain: Vec::new(),
+            acknowledged: 0,
+            dice: Dice(round * 1000 + number + 1),
+            version: 0,
+        };
+        let identity = Identity::new(worker.directory.clone(), Verifier((round + 1).to_be_bytes()));
+        let config = Config { reconnect: Duration::ZERO, ..Config::new(address, 2, identity, Plain::sys(&AuthSys::default())) };
+        // Whatever goes wrong from now on, it is the power.
+        if let Ok(client) = Client::connect(config).await {
+            let _ = worker.work(&client).await;
+        }
+        worker
+    }
+
+    async fn work(&mut self, client: &Client) -> Result<(), Error> {
+        let root = client.walk(b"export").await?.handle;
+        let directory = client.mkdir(&root, self.directory.as_bytes(), 0o755).await?;
+        loop {
+            self.step(client, &directory).await?;
+            self.uncertain.clear();
+            self.acknowledged += 1;
+        }
+    }
+
+    async fn step(&mut self, client: &Client, directory: &Filehandle) -> Result<(), Error> {
+        let name = format!("n{}", self.dice.roll(20));
+        self.uncertain = vec![name.clone()];
+        self.version += 1;
+        let version = self.version;
+        let mode = 0o600 + self.dice.roll(8) as u32;
+        let is_file = matches!(self.known.get(&name), Some(Known::File { .. }));
+        match (self.dice.roll(10), self.known.get(&name).cloned()) {
+            (0..5, None) => {
+                let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
+                let file = client.open(directory, name.as_bytes(), ShareAccess::BOTH, Some(&attributes)).await?;
+                self.note(&name, Known::File { content: None, mode, mark: None });
+                client.close_file(file).await?;
+            }
+            (5, None) => {
+                client.mkdir(directory, name.as_bytes(), 0o700).await?;
+                self.note(&name, Known::Directory);
+            }
+            (_, None) => {
+                let target = format!("target of {version}");
+                client.create(directory, name.as_bytes(), CreateType::Symlink(target.as_bytes()), &Attributes::default()).await?;
+                self.note(&name, Known::Link(target));
+            }
+            (0..4, Some(Known::File { mode, mark, .. })) => {
+                let file = client.open(directory, name.as_bytes(), ShareAccess::BOTH, None).await?;
+                if version.is_multiple_of(2) {
+                    client.write(&file, 0, &content(version), StableHow::FileSync).await?;
+                } else {
+                    let (_, _, life) = client.write(&file, 0, &content(version), StableHow::Unstable).await?;
+                    assert_eq!(client.commit(&file).await?, life, "the server is the same");
+                }
+                self.note(&name, Known::File { content: Some(version), mode, mark });
+                client.close_file(file).await?;
+            }
+            (4, Some(Known::File { content, mode: _, mark })) => {
+                let handle = lookup(client, directory, &name).await?;
+                let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
+                let reply = client.compound().putfh(&handle).setattr(Stateid::default(), &attributes).send().await?;
+                let mut results = reply.results();
+                results.next_ok()?;
+                results.next_ok()?;
+                self.note(&name, Known::File { content, mode, mark });
+            }
+            (5, Some(Known::File { content, mode, .. })) => {
+                let handle = lookup(client, directory, &name).await?;
+                client.setxattr(&handle, b"mark", &version.to_be_bytes(), SetxattrOption::Either).await?;
+                self.note(&name, Known::File { content, mode, mark: Some(version) });
+            }
+            (6, Some(_)) => {
+                client.remove(directory, name.as_bytes()).await?;
+                self.lose(&name);
+            }
+            (_, Some(moved)) => {
+                let new = format!("n{}", self.dice.roll(20));
+                // Onto nothing, or a file onto a file.
+                let fits = match self.known.get(&new) {
+                    None => true,
+                    Some(Known::File { .. }) => is_file && new != name,
+                    Some(_) => false,
+                };
+                if fits {
+                    self.uncertain.push(new.clone());
+                    client.rename(directory, name.as_bytes(), directory, new.as_bytes()).await?;
+                    self.lose(&name);
+                    self.note(&new, moved);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, name: &str, known: Known) {
+        self.gone.remove(name);
+        self.known.insert(name.into(), known);
+    }
+
+    fn lose(&mut self, name: &str) {
+        self.known.remove(name);
+        self.gone.insert(name.into());
+    }
+
+    /// Compares what is there with what was acknowledged.
+    fn check(&self, point: &Path) {
+        let directory = point.join(&self.directory);
+        if self.acknowledged == 0 && !directory.exists() {
+            return;
+        }
+        for (name, known) in self.known.iter().filter(|(name, _)| !self.uncertain.contains(name)) {
+            let found = self.found(&directory.join(name), known);
+            assert_eq!(found.as_ref(), Some(known), "{}/{name} after {} steps", self.directory, self.acknowledged);
+        }
+        for name in self.gone.iter().filter(|name| !self.uncertain.contains(name)) {
+            let found = directory.join(name).symlink_metadata();
+            assert!(found.is_err(), "{}/{name} was removed, and is back after {} steps", self.directory, self.acknowledged);
+        }
+        // A rename under way has lost nothing: it has one name or the other.
+        if let [old, new] = &self.uncertain[..]
+            && let Some(known) = self.known.get(old)
+        {
+            let either = [old, new].map(|name| self.found(&directory.join(name), known));
+            assert!(either.iter().any(|found| found.as_ref() == Some(known)), "{}: {old} or {new}: {either:?}", self.directory);
+        }
+    }
+
+    /// What is there, in the same words; versions by their content.
+    fn found(&self, path: &Path, like: &Known) -> Option<Known> {
+        let metadata = path.symlink_metadata().ok()?;
+        if metadata.is_dir() {
+            return Some(Known::Directory);
+        }
+        if metadata.is_symlink() {
+            return Some(Known::Link(std::fs::read_link(path).ok()?.to_string_lossy().into_owned()));
+        }
+        let bytes = std::fs::read(path).ok()?;
+        let version = (1..=self.version).rev().find(|&version| bytes == content(version));
+        assert!(version.is_some() || bytes.is_empty() || !matches!(like, Known::File { content: Some(_), .. }), "{path:?} is torn");
+        let mut mark = [0; 4];
+        let marked = rustix::fs::getxattr(path, "user.mark", &mut mark).is_ok_and(|len| len == 4);
+        assert_eq!(metadata.uid(), 0);
+        let mode = metadata.permissions().mode() & 0o7777;
+        Some(Known::File { content: version, mode, mark: marked.then(|| u32::from_be_bytes(mark)) })
+    }
+}
+
+async fn lookup(client: &Client, directory: &Filehandle, name: &str) -> Result<Filehandle, Error> {
+    let reply = client.compound().putfh(directory).lookup(name.as_bytes()).getfh().send().await?;
+    let mut results = reply.results();
+    results.skip(&[vouch_nfs4::op::Op::PUTFH, vouch_nfs4::op::Op::LOOKUP])?;
+    match results.next_ok()? {
+        vouch_nfs4::op::Results::Getfh(Ok(got)) => Ok(got.handle),
+        _ => Err(Error::Mismatch("not GETFH's result")),
+    }
+}
+
+fn content(version: u32) -> Vec<u8> {
+    format!("{version:07}\n").into_bytes().into_iter().cycle().take(FILE_LEN).collect()
+}
+
+/// Small numbers that look random and are the same each time.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
