@@ -29,4 +29,4 @@ pub use frame::{FRAME_LEN_MAX, FrameKind, LEAF_LEN_MAX};
 pub use fsinfo::{Counts, Fsinfo, SignedFsinfo};
 pub use handle::{BlockHandle, Iv};
 pub use inode::{Content, FileType, Inode, Timestamp};
-pub use name::{FileName, HostId, TreeName};
+pub use name::{FileName, HostId, PORT_DEFAULT, TreeName};

@@ -14,6 +14,7 @@ mod output;
 mod passphrase;
 mod progress;
 pub mod serve;
+mod service;
 mod size;
 mod statement_file;
 mod tree_path;

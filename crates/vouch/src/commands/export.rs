@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::export::{ExportConfig, Groups, Limits, Origin, Server, Unknown};
-use crate::{interrupt, output, when};
+use crate::{interrupt, output, service, when};
 
 mod reload;
 mod status;
@@ -45,8 +46,8 @@ pub(crate) struct Args {
     /// Options of exports(5) for --dir.
     #[arg(long, value_name = "LIST", default_value = "rw,insecure")]
     options: String,
-    /// Address to answer clients on; may be repeated.
-    #[arg(long, value_name = "ADDR:PORT", default_values = ["127.0.0.1:2049"])]
+    /// Address to answer clients on; may be repeated. Without it those of the sockets that the service manager passes (systemd.socket(5)), else 127.0.0.1:2049.
+    #[arg(long, value_name = "ADDR:PORT")]
     listen: Vec<SocketAddr>,
     /// Directory of recovery records and keys; the default is /var/lib/vouch/export for root, else ~/.local/state/vouch/export.
     #[arg(long, value_name = "DIR", global = true)]
@@ -90,6 +91,9 @@ pub(crate) struct Args {
     /// Keytab with the keys of nfs/HOST, for sec=krb5, krb5i and krb5p; the default is KRB5_KTNAME, else the system's.
     #[arg(long, value_name = "FILE")]
     keytab: Option<PathBuf>,
+    /// How often host names in the list are resolved anew.
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = when::parse_duration)]
+    resolve_every: Duration,
     /// Most connections at once.
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max)]
     connections_max: usize,
@@ -123,13 +127,17 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if args.minor_min > args.minor_max {
         return Err(Failure::usage("--minor-min", "is above --minor-max"));
     }
-    let _taken = interrupt::take(|| {});
+    service::meet();
+    let _taken = interrupt::take(service::stopping);
+    let passed: Vec<_> = service::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
+    let usual = if passed.is_empty() { vec![SocketAddr::from(([127, 0, 0, 1], 2049))] } else { Vec::new() };
     let config = ExportConfig {
         origin: match args.dir {
             Some(dir) => Origin::One { source: dir.into_os_string().into_encoded_bytes(), pseudo: args.pseudo, options: args.options },
             None => Origin::Files(args.exports),
         },
-        listen: args.listen,
+        listen: if args.listen.is_empty() { usual } else { args.listen },
+        passed,
         metrics: args.metrics,
         state,
         lease: Duration::from_secs(args.lease),
@@ -143,6 +151,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         principal_map: args.principal_map,
         unknown_principals: args.unknown_principals,
         keytab: args.keytab,
+        resolve_every: args.resolve_every,
         limits: Limits {
             connections_max: args.connections_max,
             connections_per_address_max: args.connections_per_address_max,
@@ -157,6 +166,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         tracing::warn!("{comment}");
     }
     output::text(&greeting(&server))?;
+    service::ready(&format!("{} exports", server.exports().len()));
     server.run(interrupt::requested).map_err(Failure::from)
 }
 

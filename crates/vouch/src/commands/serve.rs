@@ -1,13 +1,14 @@
 //! `vouch serve`: the options of a replica. What it does is in `crate::serve`.
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::serve::{Limits, SandboxMode, ServeConfig, Server};
-use crate::{interrupt, output, when};
+use crate::{interrupt, output, service, when};
 
 /// Serve databases to clients: a replica.
 ///
@@ -22,8 +23,8 @@ pub(crate) struct Args {
     /// A database; may be repeated. One at least must be there at the start, the others may come later.
     #[arg(long, value_name = "DB", required = true)]
     db: Vec<PathBuf>,
-    /// Address to answer clients on; may be repeated.
-    #[arg(long, value_name = "ADDR:PORT", default_values = ["[::]:4340"])]
+    /// Address to answer clients on; may be repeated. Without it those of the sockets that the service manager passes (systemd.socket(5)), else [::]:4340.
+    #[arg(long, value_name = "ADDR:PORT")]
     listen: Vec<SocketAddr>,
     /// Address of the metrics and health page.
     #[arg(long, value_name = "ADDR:PORT")]
@@ -56,10 +57,13 @@ enum Sandbox {
 }
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    let _taken = interrupt::take(|| {});
+    service::meet();
+    let _taken = interrupt::take(service::stopping);
+    let (listen, passed) = addresses(args.listen)?;
     let config = ServeConfig {
         databases: args.db,
-        listen: args.listen,
+        listen,
+        passed,
         metrics: args.metrics,
         threads: args.threads.map(usize::from),
         limits: Limits { connections_max: args.connections_max, idle_max: args.idle_max, stall_max: args.stall_max, ..Limits::default() },
@@ -75,5 +79,13 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let addresses: Vec<String> = server.addresses().iter().map(SocketAddr::to_string).collect();
     let page = server.page_address().map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
     output::text(&format!("serving on {}{page}\n", addresses.join(", ")))?;
+    service::ready(&format!("serving on {}", addresses.join(", ")));
     server.run(interrupt::requested).map_err(Failure::from)
+}
+
+/// Where to listen, and sockets that do already.
+fn addresses(asked: Vec<SocketAddr>) -> Outcome<(Vec<SocketAddr>, Vec<Arc<TcpListener>>)> {
+    let passed: Vec<_> = service::listeners().at("passed sockets")?.into_iter().map(Arc::new).collect();
+    let usual = if passed.is_empty() { vec![SocketAddr::from((Ipv6Addr::UNSPECIFIED, vouch_tree::PORT_DEFAULT))] } else { Vec::new() };
+    Ok((if asked.is_empty() { usual } else { asked }, passed))
 }

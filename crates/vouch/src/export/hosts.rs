@@ -65,6 +65,26 @@ impl Hosts {
         unknown
     }
 
+    /// Asks again what may have changed since: addresses of the hosts that exports name, and names of clients that stay connected. Sleeps as long as the resolver does. One
+    /// that does not answer takes nothing away from anybody.
+    pub(super) fn refresh(&self) {
+        let (hosts, clients): (Vec<String>, Vec<IpAddr>) = {
+            let known = self.known.read();
+            let old = known.names.iter().filter(|(_, (_, since))| known.names_wanted && since.elapsed() > FRESH).map(|(client, _)| *client);
+            let hosts = known.addresses.keys().filter(|host| host.parse::<IpAddr>().is_err());
+            (hosts.cloned().collect(), old.take(CLIENTS_AT_ONCE_MAX).collect())
+        };
+        for host in hosts {
+            let found: HashSet<IpAddr> = self.resolver.addresses(&host).into_iter().collect();
+            let mut known = self.known.write();
+            // A reload may have taken it off the list.
+            if let Some(addresses) = known.addresses.get_mut(&host).filter(|_| !found.is_empty()) {
+                *addresses = found;
+            }
+        }
+        clients.into_iter().for_each(|client| self.look_up(client));
+    }
+
     /// Whether [`Hosts::meet`] would ask the resolver: a thread that must not sleep leaves it to another.
     pub(super) fn must_ask(&self, client: IpAddr) -> bool {
         let known = self.known.read();
@@ -116,5 +136,50 @@ impl Hosts {
 /// For how long a client's name is believed when it connects again.
 const FRESH: Duration = Duration::from_secs(600);
 
+/// Clients whose names are asked for again in one go.
+const CLIENTS_AT_ONCE_MAX: usize = 1024;
+
 /// Clients whose names are remembered; beyond it all are forgotten and asked for again.
 const CLIENTS_MAX: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+
+    /// A name service that changes its mind.
+    #[derive(Clone, Default)]
+    struct Changing(Arc<Mutex<Vec<IpAddr>>>);
+
+    impl Resolver for Changing {
+        fn addresses(&self, _: &str) -> Vec<IpAddr> {
+            self.0.lock().clone()
+        }
+        fn name(&self, _: IpAddr) -> Option<String> {
+            None
+        }
+        fn in_netgroup(&self, _: &str, _: &str) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn a_host_that_moves_is_followed_and_one_that_is_not_found_stays() {
+        let resolver = Changing::default();
+        let hosts = Hosts::new(resolver.clone());
+        let (old, new) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+        let names = ["one.example.org".to_owned(), "198.51.100.7".to_owned()];
+        assert_eq!(hosts.prepare(&names, &[], false), ["one.example.org"], "it can't be resolved yet");
+        *resolver.0.lock() = vec![old];
+        hosts.refresh();
+        assert!(hosts.is("one.example.org", old));
+        *resolver.0.lock() = vec![new];
+        hosts.refresh();
+        assert!(hosts.is("one.example.org", new) && !hosts.is("one.example.org", old));
+        *resolver.0.lock() = vec![];
+        hosts.refresh();
+        assert!(hosts.is("one.example.org", new), "a name service that is away changes nothing");
+        assert!(hosts.is("198.51.100.7", IpAddr::from([198, 51, 100, 7])), "an address is no name");
+        assert!(!hosts.is("two.example.org", new));
+    }
+}

@@ -78,6 +78,8 @@ pub struct ExportConfig {
     pub origin: Origin,
     /// Addresses to answer clients on.
     pub listen: Vec<SocketAddr>,
+    /// Sockets that listen already, and are to be used besides.
+    pub passed: Vec<Arc<TcpListener>>,
     /// Address of the metrics and health page.
     pub metrics: Option<SocketAddr>,
     /// Directory of recovery records and keys.
@@ -104,6 +106,8 @@ pub struct ExportConfig {
     pub unknown_principals: Unknown,
     /// Keys of the Kerberos principals nfs/HOST; the system's keytab if `None`, and no Kerberos if that has none.
     pub keytab: Option<PathBuf>,
+    /// How often host names of the exports are resolved anew.
+    pub resolve_every: Duration,
     /// Bounds of connections and threads.
     pub limits: Limits,
 }
@@ -173,6 +177,7 @@ pub struct Server {
     /// What is to be said of the list of exports.
     comments: Vec<String>,
     rights: privileges::Rights,
+    resolve_every: Duration,
     opener: Option<Arc<open::Opener>>,
     _state: StateDirectory,
 }
@@ -207,6 +212,10 @@ impl Server {
         let sources = Sources::new(config.origin.clone(), hosts.clone(), opener);
 
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
+        for passed in &config.passed {
+            listeners.push(passed.try_clone().map_err(system("passed sockets"))?);
+            addresses.push(passed.local_addr().map_err(system("passed sockets"))?);
+        }
         for &address in &config.listen {
             let failed = |source| ExportError::Listen { address, source };
             for listener in crate::serve::bind(address, 1).map_err(failed)? {
@@ -280,7 +289,21 @@ impl Server {
             principal_map: config.principal_map,
             turn: Mutex::new(()),
         });
-        Ok(Server { driver, report, reloader, polls, listeners, addresses, page, control, comments, rights, opener: None, _state: state })
+        Ok(Server {
+            driver,
+            report,
+            reloader,
+            polls,
+            listeners,
+            addresses,
+            page,
+            control,
+            comments,
+            rights,
+            resolve_every: config.resolve_every,
+            opener: None,
+            _state: state,
+        })
     }
 
     /// Where clients are answered; with the port that was found where 0 was asked for.
@@ -354,6 +377,9 @@ impl Server {
         tracing::info!(addresses = ?self.addresses, "exporting");
 
         let (mut due_ms, mut flush_ms, mut expire_ms) = (0, 0, 0);
+        let resolve_ms = u64::try_from(self.resolve_every.as_millis()).unwrap_or(u64::MAX).max(1);
+        let mut resolve_due_ms = clock::now().mono_ms.saturating_add(resolve_ms);
+        let resolving = Arc::new(AtomicBool::new(false));
         let mut ended = false;
         while !stop() && !ended {
             let now = clock::now();
@@ -369,6 +395,14 @@ impl Server {
             if now.mono_ms >= expire_ms {
                 expire_ms = now.mono_ms + EXPIRE_TICK_MS;
                 driver.gss.iter().for_each(|gss| gss.expire());
+            }
+            if now.mono_ms >= resolve_due_ms && !resolving.swap(true, Ordering::AcqRel) {
+                resolve_due_ms = now.mono_ms.saturating_add(resolve_ms);
+                let (hosts, done) = (driver.hosts.clone(), resolving.clone());
+                driver.pool.submit(move || {
+                    hosts.refresh();
+                    done.store(false, Ordering::Release);
+                });
             }
             thread::sleep(STOP_STEP);
             ended = threads.iter().any(JoinHandle::is_finished);

@@ -26,6 +26,16 @@ impl Reloader {
     /// Puts a new list in force, or says why the old one stays. Connections and what clients have open are not touched.
     pub(super) fn reload(&self) -> Result<Vec<String>, String> {
         let _turn = self.turn.lock();
+        crate::service::reloading();
+        let outcome = self.load();
+        crate::service::ready(match &outcome {
+            Ok(_) => "the exports were read anew",
+            Err(error) => error,
+        });
+        outcome
+    }
+
+    fn load(&self) -> Result<Vec<String>, String> {
         let map = read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
         let loaded = map.and_then(|map| Ok((map, self.sources.load().map_err(|error| error.to_string())?)));
         match loaded {

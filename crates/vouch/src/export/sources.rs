@@ -142,7 +142,7 @@ impl Sources {
             }
         }
         for host in self.hosts.prepare(&names, &groups, wanted) {
-            comments.push(format!("host {host} can't be resolved and gets nothing until a reload finds it"));
+            comments.push(format!("host {host} can't be resolved and gets nothing until it can"));
         }
     }
 

@@ -55,6 +55,7 @@ impl Running {
         let mut config = ExportConfig {
             origin: Origin::Files(vec![list]),
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+            passed: Vec::new(),
             metrics: None,
             state: directory.path().join("state"),
             lease: Duration::from_secs(5),
@@ -68,6 +69,7 @@ impl Running {
             principal_map: None,
             unknown_principals: Unknown::Refuse,
             keytab: None,
+            resolve_every: Duration::from_secs(1),
             limits: Limits::default(),
         };
         change(&mut config);

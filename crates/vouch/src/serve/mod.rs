@@ -51,6 +51,8 @@ pub struct ServeConfig {
     pub databases: Vec<PathBuf>,
     /// Addresses to answer clients on.
     pub listen: Vec<SocketAddr>,
+    /// Sockets that listen already, and are to be used besides; all threads share each.
+    pub passed: Vec<Arc<TcpListener>>,
     /// Address of the metrics and health page.
     pub metrics: Option<SocketAddr>,
     /// Threads; as many as there are cores if `None`.
@@ -127,7 +129,7 @@ impl Server {
     /// # Errors
     /// When there is nothing to serve, an address is taken, or a required sandbox can't be had.
     pub fn open(mut config: ServeConfig) -> Result<Self, ServeError> {
-        if config.databases.is_empty() || config.listen.is_empty() {
+        if config.databases.is_empty() || config.listen.is_empty() && config.passed.is_empty() {
             return Err(ServeError::Config("a replica needs a database and an address to listen on"));
         }
         let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -139,6 +141,13 @@ impl Server {
 
         let mut of_thread: Vec<Vec<TcpListener>> = (0..threads).map(|_| Vec::new()).collect();
         let mut addresses = Vec::new();
+        for passed in &config.passed {
+            let failed = |source| ServeError::System { doing: "passed sockets", source };
+            addresses.push(passed.local_addr().map_err(failed)?);
+            for list in &mut of_thread {
+                list.push(passed.try_clone().map_err(failed)?);
+            }
+        }
         for &address in &config.listen {
             let failed = |source| ServeError::Listen { address, source };
             let listeners = listen::bind(address, threads).map_err(failed)?;
