@@ -133,9 +133,7 @@ fn every_command_explains_itself_with_an_example() {
 
 #[test]
 fn damaged_databases_are_refused_not_served() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     let manifest = world.path("db/manifest");
     let bytes = std::fs::read(&manifest).expect("a manifest");
     for cut in [0, 10, bytes.len() / 2, bytes.len() - 1] {

@@ -1,6 +1,8 @@
-//! Published trees exported to NFS clients that have nothing of ours: by name and from a database, over new revisions and restarts.
+//! Exports by the command: published trees, by name and from a database, over new revisions, restarts and their end; and directories of an ordinary user.
 
+use std::io::BufRead as _;
 use std::net::SocketAddr;
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -65,9 +67,7 @@ fn numbers() -> Vec<u8> {
 
 #[test]
 fn a_tree_is_exported_from_replicas_to_every_minor_version() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     let _replica = world.serve();
     let export = Export::of(&world, &world.name(""));
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
@@ -85,9 +85,7 @@ fn a_tree_is_exported_from_replicas_to_every_minor_version() {
 
 #[test]
 fn a_database_is_exported_and_its_next_revision_appears_and_handles_outlive_the_export() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     let database = world.path("db").into_os_string().into_string().expect("UTF-8");
     let export = Export::of(&world, &database);
     tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
@@ -107,5 +105,122 @@ fn a_database_is_exported_and_its_next_revision_appears_and_handles_outlive_the_
         let export = Export::of(&world, &database);
         let client = export.client(2).await;
         assert_eq!(content(&client, &directory, b"numbers").await.expect("the handle is good"), b"others");
+    });
+}
+
+#[test]
+fn what_has_expired_is_an_error_and_no_old_bytes() {
+    let world = World::new();
+    world.small_tree();
+    world.publish_with(&["--duration", "6s"]);
+    let database = world.path("db").into_os_string().into_string().expect("UTF-8");
+    let export = Export::of(&world, &database);
+    tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+        let client = export.client(1).await;
+        let directory = client.walk(b"export/dir").await;
+        // On a slow machine it may have expired by now.
+        let Ok(directory) = directory else { return };
+        let open = client.open(&directory.handle, b"numbers", ShareAccess::READ, None).await;
+        let mut left = 300;
+        let error = loop {
+            match content(&client, &directory, b"numbers").await {
+                Ok(bytes) => assert!(bytes == numbers()),
+                Err(error) => break error,
+            }
+            left -= 1;
+            assert!(left > 0, "it does not expire");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        };
+        assert_eq!(error.status(), Some(Status::IO), "{error}");
+        // Nor by what was open.
+        if let Ok(open) = open {
+            assert_eq!(client.read(&open, 0, 1000).await.expect_err("it has expired").status(), Some(Status::IO));
+        }
+        // The next revision is taken up.
+        world.write("src/dir/numbers", "new");
+        world.publish();
+        let mut left = 300;
+        while content(&client, &directory, b"numbers").await.ok().as_deref() != Some(b"new") {
+            left -= 1;
+            assert!(left > 0, "the next revision does not appear");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    });
+}
+
+/// `vouch export` of `data`, by an ordinary user where the tests' is the superuser. Its first lines, and whose rights it has.
+struct Ordinary {
+    directory: tempfile::TempDir,
+    uid: u32,
+    port: u16,
+}
+
+impl Ordinary {
+    fn new() -> Self {
+        let me = rustix::process::geteuid();
+        let uid = if me.is_root() { 65_534 } else { me.as_raw() };
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let program = directory.path().join("vouch");
+        // The one that was built may lie where that user can't reach it.
+        std::fs::hard_link(env!("CARGO_BIN_EXE_vouch"), &program)
+            .or_else(|_| std::fs::copy(env!("CARGO_BIN_EXE_vouch"), &program).map(drop))
+            .expect("the binary can be copied");
+        std::fs::create_dir(directory.path().join("data")).expect("a directory");
+        for path in [directory.path().to_owned(), directory.path().join("data")] {
+            std::os::unix::fs::chown(path, Some(uid), Some(uid)).expect("the superuser may, and its own owner");
+        }
+        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
+        Ordinary { directory, uid, port }
+    }
+
+    fn start(&self) -> (Export, Vec<String>) {
+        let at = |name: &str| self.directory.path().join(name);
+        let address = SocketAddr::from(([127, 0, 0, 1], self.port));
+        let mut command = std::process::Command::new(at("vouch"));
+        command.arg("export").arg("--dir").arg(at("data")).arg("--state").arg(at("state")).args(["--lease", "5"]);
+        command.args(["--listen", &address.to_string()]).current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped());
+        if rustix::process::geteuid().is_root() {
+            command.uid(self.uid).gid(self.uid);
+        }
+        let mut child = command.spawn().expect("the binary starts");
+        let lines = std::io::BufReader::new(child.stdout.take().expect("piped")).lines().take(3);
+        let lines = lines.map(|line| line.expect("text")).collect();
+        (Export { child, address }, lines)
+    }
+}
+
+#[test]
+fn an_ordinary_user_exports_files_of_his_own_and_says_so() {
+    let ordinary = Ordinary::new();
+    let (mut export, said) = ordinary.start();
+    let uid = ordinary.uid;
+    assert!(said[2].contains(&format!("with the rights of user {uid}")), "{said:?}");
+    tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+        let as_user = |name: &'static str, uid| {
+            let identity = Identity::new(name.as_bytes(), Verifier([7; 8]));
+            let user = AuthSys { uid, gid: uid, ..AuthSys::default() };
+            Config::new(SocketAddr::from(([127, 0, 0, 1], ordinary.port)), 1, identity, Plain::sys(&user))
+        };
+        let client = Client::connect(as_user("owner", uid)).await.expect("a client is let in");
+        let root = client.walk(b"export").await.expect("the root").handle;
+        let file = client.open(&root, b"mine", ShareAccess::BOTH, Some(&Default::default())).await.expect("it may be made");
+        client.write(&file, 0, b"mine", vouch_nfs4::op::StableHow::FileSync).await.expect("written");
+        client.rename(&root, b"mine", &root, b"renamed").await.expect("renamed");
+        let path = ordinary.directory.path().join("data/renamed");
+        assert_eq!(std::os::unix::fs::MetadataExt::uid(&path.metadata().expect("it is there")), uid);
+        // Everybody else is refused, whatever the mode.
+        let other = Client::connect(as_user("other", 12_345)).await.expect("a client is let in");
+        let refused = other.open(&root, b"theirs", ShareAccess::BOTH, Some(&Default::default())).await.expect_err("not by that user");
+        assert_eq!(refused.status(), Some(Status::ACCESS));
+
+        // Killed at once: the handle of what has just been made is good with the next server.
+        export.child.kill().expect("it runs");
+        export.child.wait().expect("it was killed");
+        let (_export, _) = ordinary.start();
+        let again = Client::connect(as_user("again", uid)).await.expect("a client is let in");
+        let reply = again.compound().putfh(&file.handle).getattr(vouch_nfs4::Bitmap::of(&[4])).send().await.expect("answered");
+        let mut results = reply.results();
+        results.next_ok().expect("the handle is good");
+        results.next_ok().expect("it has a size");
     });
 }

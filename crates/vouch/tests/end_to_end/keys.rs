@@ -63,9 +63,7 @@ fn names_print_and_parse() {
 
 #[test]
 fn statements_are_made_checked_and_passed_on() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     world.ok(["revoke", "keys", "--reason", "a test", "--out", "revocation"]);
     assert!(world.fails(3, ["revoke", "keys", "--out", "revocation"]).contains("exists already"));
     world.ok(["revoke", "--statement", "revocation", "--db", "db"]);

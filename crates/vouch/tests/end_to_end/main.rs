@@ -10,5 +10,6 @@ mod ordinary_user;
 mod power;
 mod publishing;
 mod reading;
+mod service;
 mod trust;
 mod world;

@@ -23,9 +23,7 @@ fn an_ordinary_user_mounts_reads_and_unmounts() {
     if !have("/dev/fuse for everybody", is_open) {
         return;
     }
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     let _replica = world.serve();
     let user = User::of(&world);
     let (name, mnt) = (world.name(""), user.home.join("mnt"));

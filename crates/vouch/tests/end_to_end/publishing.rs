@@ -45,9 +45,7 @@ fn tagged_revisions_outlive_keep_and_gc() {
 
 #[test]
 fn a_killed_publication_leaves_the_old_revision_whole() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     for n in 0..400u32 {
         world.write(&format!("src/more/{n}"), n.to_le_bytes().repeat(20_000));
     }
@@ -95,9 +93,7 @@ fn an_interrupted_publication_says_so_and_the_next_goes_on() {
 
 #[test]
 fn a_damaged_index_is_found_and_built_anew() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     for segment in std::fs::read_dir(world.path("db/index")).expect("an index") {
         std::fs::write(segment.expect("an entry").path(), "rubbish").expect("ours");
     }
@@ -131,9 +127,7 @@ fn a_second_writer_is_told_that_the_database_is_busy() {
     if !have_python() {
         return;
     }
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     // Somebody holds the lock.
     let hold = "import fcntl,sys,time\nf=open('db/lock','r+')\nfcntl.flock(f,fcntl.LOCK_EX)\nprint('held',flush=True)\ntime.sleep(60)";
     let mut holder = std::process::Command::new("python3");

@@ -62,9 +62,7 @@ fn get_keeps_all_of_a_tree_of_odd_cases() {
 
 #[test]
 fn a_mirror_is_pulled_served_and_kept_current() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     let first = world.serve();
     let report: serde_json::Value = serde_json::from_str(&world.ok(["pull", &world.name(""), "--db", "mirror", "--json"])).expect("JSON");
     assert_eq!((&report["revision"], &report["was_current"]), (&1.into(), &false.into()));
@@ -83,9 +81,7 @@ fn a_mirror_is_pulled_served_and_kept_current() {
 
 #[test]
 fn the_replicas_page_tells_health_and_metrics() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     let replica = world.serve();
     world.ok(["cat", "--no-cache", &world.name("/dir/numbers")]);
     let mut said = String::new();
@@ -99,9 +95,7 @@ fn the_replicas_page_tells_health_and_metrics() {
 
 #[test]
 fn a_reader_of_the_output_may_go_away() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     let _replica = world.serve();
     let mut child =
         world.command(["cat", &world.name("/dir/numbers")]).stdout(std::process::Stdio::piped()).spawn().expect("the binary starts");

@@ -2,15 +2,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Output;
 use std::time::Duration;
 
 use crate::world::{World, eventually};
 
 #[test]
 fn a_lying_replica_is_found_out_and_another_is_asked() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     copy(&world.path("db"), &world.path("liar"));
     let flipped = flip_data(&world.path("liar/packs"));
     assert!(flipped > 0);
@@ -34,15 +33,8 @@ fn a_lying_replica_is_found_out_and_another_is_asked() {
 
 #[test]
 fn an_older_revision_than_one_seen_is_refused() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
-    copy(&world.path("db"), &world.path("old"));
-    world.write("src/hello", "second\n");
-    world.publish();
-    let current = world.serve();
-    assert_eq!(world.ok(["cat", &world.name("/hello")]), "second\n");
-    drop(current);
+    let world = World::published();
+    read_second_revision(&world);
     let stale = world.serve_db("old", 0);
     let name = world.name("/hello");
     let args = ["cat", "--timeout", "5s", "--only-replicas", "--replica", &stale.address, &name];
@@ -51,9 +43,7 @@ fn an_older_revision_than_one_seen_is_refused() {
     let output = world.run([&args[..], &["--no-cache"]].concat());
     assert!(!output.status.success() && output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
     // A client that has never seen the newer one has no way to know.
-    let mut fresh = world.command(args);
-    fresh.env("VOUCH_STATE", world.path("other-state")).env("VOUCH_CACHE", world.path("other-cache"));
-    assert_eq!(String::from_utf8_lossy(&fresh.output().expect("the binary starts").stdout), "hello world\n");
+    assert_eq!(String::from_utf8_lossy(&as_a_new_client(&world, &args).stdout), "hello world\n");
 }
 
 #[test]
@@ -69,9 +59,7 @@ fn an_expired_revision_is_refused() {
 
 #[test]
 fn a_revocation_is_honoured_wherever_it_is_met() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     let _replica = world.serve();
     world.ok(["cat", &world.name("/hello")]);
     world.ok(["revoke", "keys", "--reason", "a test of it", "--out", "revocation"]);
@@ -93,18 +81,14 @@ fn a_revocation_is_honoured_wherever_it_is_met() {
 
 #[test]
 fn a_mirror_hands_on_the_revocation_that_it_meets_when_it_pulls() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     let _replica = world.serve();
     world.ok(["pull", &world.name(""), "--db", "mirror"]);
     world.ok(["revoke", "keys", "--reason", "handed on", "--db", "db"]);
     assert!(eventually(Duration::from_secs(10), || world.run(["pull", &world.name(""), "--db", "mirror"]).status.code() == Some(5)));
     let mirror = world.serve_db("mirror", 0);
     let name = world.name("/hello");
-    let mut fresh = world.command(["cat", "--only-replicas", "--replica", &mirror.address, &name]);
-    fresh.env("VOUCH_STATE", world.path("other-state")).env("VOUCH_CACHE", world.path("other-cache"));
-    let output = fresh.output().expect("the binary starts");
+    let output = as_a_new_client(&world, &["cat", "--only-replicas", "--replica", &mirror.address, &name]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(5) && said.contains("handed on"), "{said}");
 }
@@ -132,9 +116,7 @@ fn a_published_tree_may_list_the_revocations_of_others() {
 
 #[test]
 fn a_forwarding_pointer_leads_to_the_new_name() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     world.ok(["keygen", "--out", "new-keys"]);
     let location = format!("127.0.0.1:{}", world.port);
     world.write("src/hello", "at the new place\n");
@@ -162,9 +144,7 @@ fn a_forwarding_pointer_leads_to_the_new_name() {
 
 #[test]
 fn a_mirror_that_knows_of_a_move_still_hands_on_a_revocation() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     let _replica = world.serve();
     world.ok(["pull", &world.name(""), "--db", "mirror"]);
     world.ok(["keygen", "--out", "new-keys"]);
@@ -180,23 +160,14 @@ fn a_mirror_that_knows_of_a_move_still_hands_on_a_revocation() {
     assert!(eventually(Duration::from_secs(10), || said("handed on")));
     let mirror = world.serve_db("mirror", 0);
     let name = world.name("/hello");
-    let mut fresh = world.command(["cat", "--only-replicas", "--replica", &mirror.address, &name]);
-    fresh.env("VOUCH_STATE", world.path("other-state")).env("VOUCH_CACHE", world.path("other-cache"));
-    let output = fresh.output().expect("the binary starts");
+    let output = as_a_new_client(&world, &["cat", "--only-replicas", "--replica", &mirror.address, &name]);
     assert!(output.status.code() == Some(5) && String::from_utf8_lossy(&output.stderr).contains("handed on"));
 }
 
 #[test]
 fn one_flipped_byte_of_what_was_seen_lets_no_older_revision_in() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
-    copy(&world.path("db"), &world.path("old"));
-    world.write("src/hello", "second\n");
-    world.publish();
-    let current = world.serve();
-    assert_eq!(world.ok(["cat", &world.name("/hello")]), "second\n");
-    drop(current);
+    let world = World::published();
+    read_second_revision(&world);
     let hostid = world.ok(["name", "keys"]);
     let state = world.path("state-of-this-test");
     fs::create_dir(&state).expect("new");
@@ -211,9 +182,7 @@ fn one_flipped_byte_of_what_was_seen_lets_no_older_revision_in() {
 
 #[test]
 fn a_new_signing_key_voids_the_old_one() {
-    let world = World::new();
-    world.small_tree();
-    world.publish();
+    let world = World::published();
     copy(&world.path("db"), &world.path("thief-db"));
     world.ok(["certify", "keys"]);
     world.publish();
@@ -236,6 +205,22 @@ fn a_new_signing_key_voids_the_old_one() {
     let output = world.run(["cat", "--timeout", "5s", &world.name("/hello")]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "hello world\n");
     assert!(String::from_utf8_lossy(&output.stderr).contains("certificate"));
+}
+
+/// Publishes another revision, which this client reads; the database as it was before is `old`.
+fn read_second_revision(world: &World) {
+    copy(&world.path("db"), &world.path("old"));
+    world.write("src/hello", "second\n");
+    world.publish();
+    let _current = world.serve();
+    assert_eq!(world.ok(["cat", &world.name("/hello")]), "second\n");
+}
+
+/// Runs a command as a client that has seen nothing yet.
+fn as_a_new_client(world: &World, args: &[&str]) -> Output {
+    let mut fresh = world.command(args);
+    fresh.env("VOUCH_STATE", world.path("other-state")).env("VOUCH_CACHE", world.path("other-cache"));
+    fresh.output().expect("the binary starts")
 }
 
 fn copy(from: &Path, to: &Path) {

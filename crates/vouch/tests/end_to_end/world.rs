@@ -24,6 +24,14 @@ impl World {
         world
     }
 
+    /// With the small tree published.
+    pub(crate) fn published() -> World {
+        let world = World::new();
+        world.small_tree();
+        world.publish();
+        world
+    }
+
     pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         self.dir.path().join(name)
     }

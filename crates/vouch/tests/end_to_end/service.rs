@@ -1,0 +1,102 @@
+//! Under a service manager: it hears how far a server is, and may have opened its sockets.
+
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::world::{World, eventually};
+
+/// A manager of one service, which it gives one socket.
+struct Manager {
+    heard: UnixDatagram,
+    service: Child,
+    address: std::net::SocketAddr,
+}
+
+impl Manager {
+    fn start(world: &World, arguments: &[&str]) -> Manager {
+        let path = world.path("notify");
+        let heard = UnixDatagram::bind(&path).expect("a socket");
+        heard.set_read_timeout(Some(Duration::from_secs(60))).expect("it can wait");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        // sd_listen_fds(3): the sockets are descriptors from 3 on, and the process is the one that LISTEN_PID names.
+        let script = r#"exec 3<&0 </dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@""#;
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_vouch")]).args(arguments);
+        command.current_dir(world.path("")).env("NOTIFY_SOCKET", &path).env("HOME", world.path("")).env_remove("VOUCH_LOG");
+        let service = command.stdin(Stdio::from(OwnedFd::from(listener))).stdout(Stdio::null()).spawn().expect("a shell");
+        Manager { heard, service, address }
+    }
+
+    fn hears(&self) -> String {
+        let mut bytes = [0; 4096];
+        let len = self.heard.recv(&mut bytes).expect("something is said in time");
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.service.id()).expect("a process id")).expect("not 0");
+        kill_process(pid, signal).expect("it runs");
+    }
+
+    fn ends_well(mut self) {
+        self.signal(Signal::TERM);
+        assert_eq!(self.hears(), "STOPPING=1");
+        assert!(self.service.wait().expect("it ends").success());
+    }
+
+    fn answers(&self) {
+        assert!(eventually(Duration::from_secs(30), || std::net::TcpStream::connect(self.address).is_ok()));
+    }
+}
+
+impl Drop for Manager {
+    fn drop(&mut self) {
+        let _ = self.service.kill();
+        let _ = self.service.wait();
+    }
+}
+
+#[test]
+fn an_export_tells_when_it_is_ready_reloads_and_stops_and_takes_the_sockets_it_is_given() {
+    let world = World::new();
+    std::fs::create_dir(world.path("data")).expect("a directory");
+    world.write("exports", format!("{} *(rw,insecure)\n", world.path("data").display()));
+    let manager = Manager::start(&world, &["export", "--exports", "exports", "--state", "state"]);
+    assert_eq!(manager.hears(), "READY=1\nSTATUS=1 exports");
+    manager.answers();
+    world.write("exports", "not a list");
+    for told in ["the old list stays in force", "read anew"] {
+        manager.signal(Signal::HUP);
+        let reloading = manager.hears();
+        let at = reloading.strip_prefix("RELOADING=1\nMONOTONIC_USEC=").expect("first it says that it reloads");
+        assert!(at.parse::<u64>().is_ok_and(|at| at > 0), "{reloading}");
+        let ready = manager.hears();
+        assert!(ready.starts_with("READY=1\nSTATUS=") && ready.contains(told), "{ready}");
+        world.write("exports", format!("{} *(ro,insecure)\n", world.path("data").display()));
+    }
+    // As the unit does it.
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/vouch-export.service");
+    let unit = std::fs::read_to_string(unit).expect("packaging/ is in the repository");
+    let reload = unit.lines().find_map(|line| line.strip_prefix("ExecReload=/usr/bin/vouch ")).expect("it reloads");
+    world.ok(reload.replace("/var/lib/vouch/export", "state").split(' '));
+    assert!(manager.hears().starts_with("RELOADING=1") && manager.hears().contains("read anew"));
+    manager.ends_well();
+}
+
+#[test]
+fn a_replica_tells_when_it_is_ready_and_stops_and_takes_the_sockets_it_is_given() {
+    let world = World::published();
+    let manager = Manager::start(&world, &["serve", "--db", "db"]);
+    assert_eq!(manager.hears(), format!("READY=1\nSTATUS=serving on {}", manager.address));
+    let replica = manager.address.to_string();
+    for _ in 0..8 {
+        assert_eq!(world.ok(["cat", "--only-replicas", "--replica", &replica, "--no-cache", &world.name("/hello")]), "hello world\n");
+    }
+    manager.ends_well();
+}
