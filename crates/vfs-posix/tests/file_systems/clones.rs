@@ -20,7 +20,7 @@ fn shared(kind: &str, above: &std::path::Path) {
     from.open.commit(0, 0, Patience::Any).expect("on disk");
     let free = || {
         fs.sync_metadata(&[from.id, to.id, fs.root()], Patience::Any).expect("on disk");
-        fs.space(&one, &fs.root()).expect("it tells").bytes_free
+        fs.space(&one, &fs.root(), Patience::Any).expect("it tells").bytes_free
     };
     let before = free();
     to.open.clone_range(&*from.open, 0, 0, LEN as u64).expect("cloned");

@@ -32,7 +32,7 @@ fn what_is_mounted_below_has_a_number_and_the_rights_of_its_own() {
         let (sub, at_sub) = fs.find(&one, &fs.root(), "sub").expect("the mount point is entered");
         let at_root = fs.look(&fs.root()).expect("the root");
         assert_ne!(at_sub.fsid, at_root.fsid);
-        assert_eq!(fs.parent(&one, &sub).expect("there is one"), fs.root());
+        assert_eq!(fs.parent(&one, &sub, Patience::Any).expect("there is one"), fs.root());
         // A listing tells the same as a look-up.
         let mut listed = None;
         let mut each = |entry: vouch_vfs::DirectoryEntry<'_>| {
@@ -52,7 +52,7 @@ fn what_is_mounted_below_has_a_number_and_the_rights_of_its_own() {
         refused!(fs.opened(&other, &made.id), Access);
         let (private, _) = fs.find(&one, &sub, "private").expect("its name is no secret");
         refused!(fs.find(&one, &private, "secret"), Access);
-        assert_eq!(fs.parent(&Caller::root(), &private).expect("there is one"), sub);
+        assert_eq!(fs.parent(&Caller::root(), &private, Patience::Any).expect("there is one"), sub);
         // One file system is not the other.
         refused!(fs.rename(&one, &fs.root(), named("beside"), &sub, named("beside")), CrossesFileSystems);
         let (beside, _) = fs.find(&one, &fs.root(), "beside").expect("it is there");
@@ -92,8 +92,8 @@ fn mounts_in_mounts_are_crossed_and_a_directory_mounted_elsewhere_is_the_same_fi
         let (b, at_b) = fs.find(&one, &a, "b").expect("entered");
         let at_root = fs.look(&fs.root()).expect("the root");
         assert!(at_a.fsid != at_b.fsid && at_b.fsid != at_root.fsid && at_a.fsid != at_root.fsid);
-        assert_eq!(fs.parent(&one, &b).expect("there is one"), a);
-        assert_eq!(fs.parent(&one, &a).expect("there is one"), fs.root());
+        assert_eq!(fs.parent(&one, &b, Patience::Any).expect("there is one"), a);
+        assert_eq!(fs.parent(&one, &a, Patience::Any).expect("there is one"), fs.root());
         let deep = fs.new_file(&one, &b, "deep", 0o600).expect("made").id;
         let (here, _) = fs.find(&one, &fs.root(), "here").expect("entered");
         let (there, _) = fs.find(&one, &fs.root(), "there").expect("it is there");

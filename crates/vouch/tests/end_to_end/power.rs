@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -141,8 +143,11 @@ fn round_of_work(disk: &Disk, above: &Path, round: u64) -> u64 {
     let server = Server::start(disk, &above.join(format!("state {round}")));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let address = server.address;
-    let workers: Vec<_> = (0..WORKERS).map(|number| runtime.spawn(Worker::run(address, round, number))).collect();
+    // What is answered from here on counts for nothing: a file system that goes down drops what it was asked to write and says to some that there is nothing to write.
+    let over = Arc::new(AtomicBool::new(false));
+    let workers: Vec<_> = (0..WORKERS).map(|number| runtime.spawn(Worker::run(address, round, number, over.clone()))).collect();
     std::thread::sleep(Duration::from_millis(200 + Dice(round * 7919 + 1).roll(500)));
+    over.store(true, Ordering::SeqCst);
     disk.cut();
     drop(server);
     let done: Vec<Worker> = workers.into_iter().map(|worker| runtime.block_on(worker).expect("a worker ends by itself")).collect();
@@ -180,7 +185,7 @@ struct Worker {
 }
 
 impl Worker {
-    async fn run(address: SocketAddr, round: u64, number: u64) -> Worker {
+    async fn run(address: SocketAddr, round: u64, number: u64, over: Arc<AtomicBool>) -> Worker {
         let mut worker = Worker {
             directory: format!("round-{round}-{number}"),
             known: BTreeMap::new(),
@@ -194,16 +199,19 @@ impl Worker {
         let config = Config { reconnect: Duration::ZERO, ..Config::new(address, 2, identity, Plain::sys(&AuthSys::default())) };
         // Whatever goes wrong from now on, it is the power.
         if let Ok(client) = Client::connect(config).await {
-            let _ = worker.work(&client).await;
+            let _ = worker.work(&client, &over).await;
         }
         worker
     }
 
-    async fn work(&mut self, client: &Client) -> Result<(), Error> {
+    async fn work(&mut self, client: &Client, over: &AtomicBool) -> Result<(), Error> {
         let root = client.walk(b"export").await?.handle;
         let directory = client.mkdir(&root, self.directory.as_bytes(), 0o755).await?;
         loop {
             self.step(client, &directory).await?;
+            if over.load(Ordering::SeqCst) {
+                return Ok(());
+            }
             self.uncertain.clear();
             self.acknowledged += 1;
         }
