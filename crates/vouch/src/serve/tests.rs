@@ -93,15 +93,8 @@ struct Running {
 fn config(databases: Vec<PathBuf>) -> ServeConfig {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let limits = Limits::default();
-    ServeConfig {
-        databases,
-        listen: vec![any],
-        passed: Vec::new(),
-        metrics: Some(any),
-        threads: Some(2),
-        limits,
-        sandbox: SandboxMode::BestEffort,
-    }
+    let sandbox = SandboxMode::BestEffort;
+    ServeConfig { databases, listen: vec![any], passed: vec![], metrics: Some(any), threads: Some(2), limits, sandbox }
 }
 
 fn start(config: ServeConfig) -> Running {
