@@ -125,7 +125,7 @@ impl Check<'_> {
 }
 
 fn verify_bodies(checks: &mut [Check<'_>]) {
-    let found: Vec<(usize, [&[u8]; 1], &[u8])> = checks
+    let found: Vec<_> = checks
         .iter()
         .enumerate()
         .filter(|(_, check)| check.has_body(Service::Integrity))

@@ -54,7 +54,7 @@ impl Window {
         let mut at = from.0 + 1;
         while at <= to.0 {
             let (word, bit) = place(GssSeq(at));
-            if at % 64 == 0 && to.0 - at >= 63 {
+            if at.is_multiple_of(64) && to.0 - at >= 63 {
                 self.seen[word] = 0;
                 at += 64;
             } else {

@@ -189,7 +189,7 @@ impl Inner {
         word ^= word >> 7;
         word ^= word << 17;
         self.reluctance.store(word, Ordering::Relaxed);
-        if word.count_ones() % 2 == 0 { Err(Error::WouldBlock) } else { Ok(()) }
+        if word.count_ones().is_multiple_of(2) { Err(Error::WouldBlock) } else { Ok(()) }
     }
 
     fn ask_fault(&self, call: Call, id: &FileId) -> crate::Result<()> {
