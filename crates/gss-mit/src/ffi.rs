@@ -250,8 +250,11 @@ impl Gss {
         const MECH_CODE: c_int = 2;
         let mut parts: Vec<String> = Vec::new();
         for (code, kind) in [(status.major, GSS_CODE), (status.minor, MECH_CODE)] {
+            if code == 0 {
+                continue;
+            }
             let mut more = 0;
-            while code != 0 {
+            loop {
                 let (mut minor, mut text) = (0, empty());
                 // SAFETY: pointers to values that outlive the call.
                 let major = unsafe { (self.functions.display_status)(&mut minor, code, kind, &krb5(), &mut more, &mut text) };

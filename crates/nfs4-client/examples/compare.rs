@@ -55,7 +55,7 @@ async fn main() -> Result<(), Failure> {
                     left.push((found, below));
                 }
                 Some(FileType::Regular) => {
-                    let (work, handle) = (work.clone(), handle.clone());
+                    let (work, handle) = (work.clone(), handle);
                     let turn = work.clone();
                     // Not more tasks than take turns: a tree has millions of files.
                     let _turn = turn.turns.acquire().await?;

@@ -43,7 +43,7 @@ async fn main() -> Result<(), Failure> {
     let worked = began.elapsed();
     worker.finish(count).await?;
     for number in 0..count {
-        let content = worker.through(|client| read(client, directory.clone(), name(number))).await?;
+        let content = worker.through(|client| read(client, directory, name(number))).await?;
         if content != text(number) {
             return Err(format!("{} was acknowledged, and is not what was written", name(number)).into());
         }
@@ -74,7 +74,7 @@ impl Worker {
     async fn file(&mut self, directory: &Filehandle, number: u64) -> Result<(), Failure> {
         let content = text(number);
         self.through(|client| {
-            let (directory, content) = (directory.clone(), content.clone());
+            let (directory, content) = (directory, content.clone());
             async move {
                 let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
                 let file = client.open(&directory, b"temporary", ShareAccess::BOTH, Some(&mode)).await?;

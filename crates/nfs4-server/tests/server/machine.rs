@@ -143,7 +143,7 @@ fn the_machine_is_told_flavours_also_where_it_may_not_look() {
     let (mut client, _) = protected(&world);
     act(&mut client, "nfs/client.example.org@EXAMPLE.ORG", Flavour::Krb5p);
     let secinfo = Args::Secinfo(op::SecinfoArgs { name: Name(b"x") });
-    let (status, list) = client.at(&["export", "private"], &[secinfo.clone()]);
+    let (status, list) = client.at(&["export", "private"], std::slice::from_ref(&secinfo));
     assert!(status.is_ok() && matches!(&list[0], Results::Secinfo(Ok(ok)) if ok.flavors.len() == 1), "{list:?}");
     // Who is not the machine is refused.
     act(&mut client, "alice@EXAMPLE.ORG", Flavour::Krb5p);
