@@ -77,14 +77,14 @@ impl Worker {
             let (directory, content) = (directory, content.clone());
             async move {
                 let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
-                let file = client.open(&directory, b"temporary", ShareAccess::BOTH, Some(&mode)).await?;
+                let file = client.open(directory, b"temporary", ShareAccess::BOTH, Some(&mode)).await?;
                 let (written, _, life) = client.write(&file, 0, &content, StableHow::Unstable).await?;
                 // RFC 8881, section 18.3.3: another verifier means that the server lost what was not committed.
                 if written as usize != content.len() || client.commit(&file).await? != life {
                     return Err(Error::Lost);
                 }
                 client.close_file(file).await?;
-                client.rename(&directory, b"temporary", &directory, name(number).as_bytes()).await
+                client.rename(directory, b"temporary", directory, name(number).as_bytes()).await
             }
         })
         .await

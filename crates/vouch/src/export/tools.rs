@@ -41,8 +41,8 @@ impl SpareReplies {
     /// Keeps a buffer if that is worth it.
     pub(super) fn keep(&mut self, mut bytes: Vec<u8>) {
         let (list, max) = match bytes.capacity() {
-            ..=SPARE_REPLY_LEN_MAX => (&mut self.short, SPARE_REPLIES_MAX),
-            ..=SPARE_LONG_REPLY_LEN_MAX => (&mut self.long, SPARE_LONG_REPLIES_MAX),
+            len if len <= SPARE_REPLY_LEN_MAX => (&mut self.short, SPARE_REPLIES_MAX),
+            len if len <= SPARE_LONG_REPLY_LEN_MAX => (&mut self.long, SPARE_LONG_REPLIES_MAX),
             _ => return,
         };
         if list.len() < max {
