@@ -4,6 +4,11 @@ attach "$VERSION" /export /mnt/export hard
 exec python3 - <<'P'
 import fcntl, os, time
 os.chdir("/mnt/export")
+# Sessions are not persistent: a call that was done when the server died, before its reply left, is sent again and finds itself done.
+def once(act, *names, done):
+    try: act(*names)
+    except FileNotFoundError:
+        if not done(): raise
 held = open("held", "w+b"); held.write(b"x" * 100); held.flush(); os.fsync(held.fileno()); fcntl.lockf(held, fcntl.LOCK_EX, 50, 0)
 unlinked = open("unlinked", "w+b"); unlinked.write(b"kept"); unlinked.flush(); os.fsync(unlinked.fileno()); os.unlink("unlinked")
 log = open("acknowledged", "ab", 0)
@@ -14,8 +19,8 @@ while time.time() < end or not os.path.exists("enough"):
     name = "f%05d" % i
     with open(name, "wb") as f:
         f.write(name.encode() * 1000); f.flush(); os.fsync(f.fileno())
-    if i % 3 == 0: os.rename(name, "r%05d" % i)
-    if i % 7 == 0 and i % 3: os.unlink(name)
+    if i % 3 == 0: once(os.rename, name, "r%05d" % i, done=lambda: os.path.exists("r%05d" % i))
+    if i % 7 == 0 and i % 3: once(os.unlink, name, done=lambda: not os.path.exists(name))
     log.write(b"%d\n" % i); os.fsync(log.fileno())
     i += 1
 held.seek(50); held.write(b"y" * 50); held.flush(); os.fsync(held.fileno()); fcntl.lockf(held, fcntl.LOCK_UN)
