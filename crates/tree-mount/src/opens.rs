@@ -77,6 +77,15 @@ impl Opens {
         self.is_on.load(Ordering::Acquire)
     }
 
+    /// Lets the kernel not ask any more, unless it reads a file by itself just now: it refuses every open of that one that was not asked for.
+    fn stop_asking(&self) {
+        let files = self.files.lock();
+        if self.is_on() && !files.values().any(|mode| matches!(mode, Mode::Through(..))) {
+            self.is_on.store(false, Ordering::Release);
+            tracing::info!("mostly small files are opened: the kernel is told not to ask any more, no file is passed through from now on");
+        }
+    }
+
     /// How many files are read by the kernel itself at the moment.
     pub(crate) fn through_count(&self) -> usize {
         self.files.lock().values().filter(|mode| matches!(mode, Mode::Through(..))).count()
@@ -141,12 +150,12 @@ impl Core {
         }
         let eligible = self.eligible(&view, &volume);
         if !self.opens.balance.book(eligible.map_or(0, |blob| blob.size)) && self.options.passthrough == Passthrough::WhereItPays {
-            tracing::info!(
-                "mostly small files are opened: the kernel is told not to ask any more, and no file is passed through from now on"
-            );
-            self.opens.is_on.store(false, Ordering::Release);
+            self.opens.stop_asking();
         }
         let through = self.opens.open(id, || {
+            if !self.opens.is_on() {
+                return None;
+            }
             let whole = volume.tree().take_whole(eligible?)?;
             match reply.open_backing(&whole) {
                 Ok(id) => Some(Through { whole: whole.into(), id }),

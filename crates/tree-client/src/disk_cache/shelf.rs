@@ -164,12 +164,17 @@ impl Shelf {
         self.index.write().remove(handle);
     }
 
+    /// The turn to make room and take it, as long as the file is open: one at a time, of all threads and processes that share the directory.
+    pub(crate) fn turn(&self) -> io::Result<File> {
+        let directory = File::open(&self.dir)?;
+        flock(&directory, FlockOperation::LockExclusive)?;
+        Ok(directory)
+    }
+
     /// Begins a segment, after making room for it within the quota.
     pub(crate) fn begin(&self, spare: &mut dyn FnMut(&BlockHandle, Vec<u8>)) -> io::Result<Open> {
         self.make_dir()?;
-        // Processes that share the directory make room one after the other, so that none takes another's.
-        let directory = File::open(&self.dir)?;
-        flock(&directory, FlockOperation::LockExclusive)?;
+        let _turn = self.turn()?;
         self.make_room(self.segment_len + self.segment_len / LIST_SHARE, spare)?;
         let mut id = self.listed()?.last().map_or(1, |last| last + 1);
         let file = loop {

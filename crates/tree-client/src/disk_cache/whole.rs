@@ -131,6 +131,7 @@ impl WholeShelf {
 
     /// An empty file of the key's length, with its room taken on the disk; `None` where the quota has none.
     pub(crate) fn begin(&self, key: &WholeKey) -> io::Result<Option<WholeBody>> {
+        let _turn = self.shelf.turn()?;
         if !self.make_room(key.size) {
             return Ok(None);
         }
