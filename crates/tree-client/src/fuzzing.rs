@@ -1,6 +1,6 @@
-//! Ways into private decoders, for fuzz targets alone: what files on this machine say is not believed either.
+//! Ways into private decoders, for fuzz targets alone: neither a replica nor the files of this machine are believed.
 //!
-//! No part of the interface; may change at any time. Each takes a file of any content and panics where an invariant fails.
+//! No part of the interface; may change at any time. Each takes any content and panics where an invariant fails.
 
 use std::fs::File;
 use std::io;
@@ -8,6 +8,11 @@ use std::io;
 /// A file that says which revision was seen last.
 pub fn seen_file(bytes: &[u8]) {
     crate::seen::exercise(bytes);
+}
+
+/// What a replica sends: how it is read, and then a stream, or the results of a GETDATA.
+pub fn replica_stream(bytes: &[u8]) {
+    crate::replica::arrival::exercise(bytes);
 }
 
 /// A list of a segment of the disk cache.

@@ -126,6 +126,25 @@ async fn a_full_disk_keeps_nothing_and_fails_nothing() {
 }
 
 #[tokio::test]
+async fn a_turn_that_another_keeps_costs_what_was_to_be_kept_and_nothing_waits_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = open(dir.path(), 64 << 20);
+    // As a process does that was stopped at the wrong instant; flock(2) is by open file, not by process.
+    let held = File::open(dir.path().join("cache")).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    put(&cache, 0..20, 9000).await;
+    let key = WholeKey { top: made(1, 100).0, size: 1 << 20 };
+    assert_eq!(cache.whole.begin(&key).unwrap_err().kind(), io::ErrorKind::TimedOut);
+    cache.flush().await;
+    assert!((0..20).all(|n| cache.get(&made(n, 9000).0).is_none()));
+    drop(held);
+    assert!(cache.whole.begin(&key).unwrap().is_some());
+    let next = open(dir.path(), 64 << 20);
+    put(&next, 0..20, 9000).await;
+    assert!((0..20).all(|n| get_whole(&next, &made(n, 9000).0).is_some()));
+}
+
+#[tokio::test]
 async fn a_directory_that_cannot_be_made_is_an_error_at_once() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("cache"), b"a file").unwrap();

@@ -7,9 +7,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use vouch_tree::{BlockHandle, FRAME_LEN_MAX};
 
 use super::segment::{LIST_ENTRY_LEN, RECORD_HEAD_LEN, Span, decode_list, encode_list, read_frame, scan};
@@ -32,6 +34,12 @@ const SPARE_SHARE: u64 = 4;
 
 /// The longest record.
 const RECORD_LEN_MAX: u64 = (RECORD_HEAD_LEN + FRAME_LEN_MAX) as u64;
+
+/// How long another's turn is waited for: it lists the directory and removes some files.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// flock(2) has no time limit of its own.
+const TURN_PAUSE: Duration = Duration::from_millis(10);
 
 /// stat(2) counts in units of 512 bytes.
 pub(crate) const STAT_BLOCK: u64 = 512;
@@ -165,10 +173,22 @@ impl Shelf {
     }
 
     /// The turn to make room and take it, as long as the file is open: one at a time, of all threads and processes that share the directory.
+    ///
+    /// # Errors
+    /// `TimedOut` where somebody keeps it, as a stopped process does: a cache may always lose, and never wait for long.
     pub(crate) fn turn(&self) -> io::Result<File> {
         let directory = File::open(&self.dir)?;
-        flock(&directory, FlockOperation::LockExclusive)?;
-        Ok(directory)
+        let until = Instant::now() + TURN_WAIT_MAX;
+        loop {
+            match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(directory),
+                Err(Errno::WOULDBLOCK | Errno::INTR) if Instant::now() < until => std::thread::sleep(TURN_PAUSE),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => {
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, "another process keeps its turn to make room"));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Begins a segment, after making room for it within the quota.

@@ -62,8 +62,10 @@ pub(crate) fn run(shelf: &Shelf, medium: &dyn Medium, queue: &Receiver<Order>, q
                 Err(error) => {
                     tracing::warn!("disk cache: {error}; it keeps nothing new for {} s", PAUSE.as_secs());
                     paused_until = Some(Instant::now() + PAUSE);
-                    // Others need the space, or the file is broken: give some back, begin anew.
-                    shelf.shrink();
+                    // Others need the space, or the file is broken: give some back, begin anew. A turn that was not had says neither.
+                    if error.kind() != std::io::ErrorKind::TimedOut {
+                        shelf.shrink();
+                    }
                     open = None;
                 }
             }

@@ -233,6 +233,72 @@ impl Arrivals {
     }
 }
 
+/// For the fuzz target: what arrives does not depend on how it was cut into reads, and of a GETDATA's reply it is what the decoder of whole
+/// replies says, or it is refused; whatever a reply is, the next one arrives.
+pub(crate) fn exercise(input: &[u8]) {
+    let Some((&[step, count, cut], rest)) = input.split_first_chunk() else { return };
+    let (read_len, count) = (usize::from(step) * 37 + 1, usize::from(count % 8));
+    let same = |stream: &[u8]| {
+        let (slow, quick) = (arrive(stream, read_len, count), arrive(stream, usize::MAX, count));
+        assert_eq!(slow.is_err(), quick.is_err());
+        let quick = quick.unwrap_or_default();
+        assert!(slow.is_err() || slow.is_ok_and(|slow| slow == quick), "the reads' lengths show");
+        quick
+    };
+    same(rest);
+
+    let mut body = (count as u32).to_be_bytes().to_vec();
+    body.extend_from_slice(rest);
+    let head = [EXERCISE_XID, 1, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+    let record = [&head, &body[..]].concat();
+    let (first, last) = record.split_at(usize::from(cut).min(record.len()));
+    let mut stream = (first.len() as u32).to_be_bytes().to_vec();
+    stream.extend_from_slice(first);
+    for record in [last, b"next"] {
+        stream.extend_from_slice(&vouch_oncrpc::record_mark(record.len()));
+        stream.extend_from_slice(record);
+    }
+    let mut found = same(&stream);
+    assert_eq!(found.pop(), Some(Arrival::Reply(Bytes::from_static(b"next"))));
+    match vouch_tree::protocol::GetDataResult::from_xdr(&body) {
+        Ok(whole) => {
+            let frames = whole.frames.iter().map(|frame| Arrival::Frame(EXERCISE_XID, frame.map(Bytes::copy_from_slice)));
+            assert!(frames.chain([Arrival::End(EXERCISE_XID)]).eq(found));
+        }
+        Err(_) => assert!(matches!(found.pop(), Some(Arrival::Garbage(EXERCISE_XID, _)))),
+    }
+}
+
+/// The transaction of the GETDATA that is waited for.
+const EXERCISE_XID: u32 = 7;
+
+/// Reads a stream as a connection does: to a frame's place where there is one, else `read_len` bytes at most.
+fn arrive(stream: &[u8], read_len: usize, count: usize) -> Result<Vec<Arrival>, RecordError> {
+    let (mut arrivals, mut found, mut at) = (Arrivals::new(), Vec::new(), 0);
+    while at < stream.len() {
+        let input = match arrivals.place() {
+            Some((place, most)) => {
+                let n = most.min(read_len).min(stream.len() - at);
+                place.extend_from_slice(&stream[at..at + n]);
+                arrivals.placed(n);
+                at += n;
+                &[][..]
+            }
+            None => {
+                let n = arrivals.read_len().min(read_len).min(stream.len() - at);
+                at += n;
+                &stream[at - n..at]
+            }
+        };
+        let mut input = input;
+        while let Some(arrival) = arrivals.next(&mut input, |xid| (xid == EXERCISE_XID).then_some(count))? {
+            found.push(arrival);
+        }
+        assert!(input.is_empty());
+    }
+    Ok(found)
+}
+
 #[cfg(test)]
 #[path = "arrival_tests.rs"]
 mod tests;

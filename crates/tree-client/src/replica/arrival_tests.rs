@@ -6,7 +6,7 @@ use vouch_oncrpc::{Accepted, Reply, record_mark};
 use vouch_tree::protocol::GetDataResult;
 use vouch_xdr::Writer;
 
-const XID: u32 = 7;
+const XID: u32 = EXERCISE_XID;
 
 fn reply(frames: &[Option<Vec<u8>>]) -> Vec<u8> {
     let mut results = Writer::new();
@@ -28,33 +28,6 @@ fn marked(record: &[u8], fragment_len: usize) -> Vec<u8> {
     stream.extend_from_slice(&record_mark(rest.len()));
     stream.extend_from_slice(rest);
     stream
-}
-
-/// Reads a stream as a connection does: to a frame's place where there is one, else `read_len` bytes at most.
-fn arrive(stream: &[u8], read_len: usize, count: usize) -> Result<Vec<Arrival>, RecordError> {
-    let (mut arrivals, mut found, mut at) = (Arrivals::new(), Vec::new(), 0);
-    while at < stream.len() {
-        let input = match arrivals.place() {
-            Some((place, most)) => {
-                let n = most.min(read_len).min(stream.len() - at);
-                place.extend_from_slice(&stream[at..at + n]);
-                arrivals.placed(n);
-                at += n;
-                &[][..]
-            }
-            None => {
-                let n = arrivals.read_len().min(read_len).min(stream.len() - at);
-                at += n;
-                &stream[at - n..at]
-            }
-        };
-        let mut input = input;
-        while let Some(arrival) = arrivals.next(&mut input, |xid| (xid == XID).then_some(count))? {
-            found.push(arrival);
-        }
-        assert!(input.is_empty());
-    }
-    Ok(found)
 }
 
 fn expected(frames: &[Option<Vec<u8>>]) -> Vec<Arrival> {

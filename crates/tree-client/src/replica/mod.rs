@@ -1,6 +1,6 @@
 //! Replicas: connections to them, what is known of their speed and honesty, and whom to ask next.
 
-mod arrival;
+pub(crate) mod arrival;
 mod batch;
 mod connection;
 mod fetch;
