@@ -97,7 +97,7 @@ Subsystem sftp internal-sftp
         cache = ["--no-cache"]
         if self.options.passthrough:
             shutil.rmtree(f"{self.work}/cache", ignore_errors=True)
-            cache = ["--passthrough=always", "--cache", f"{self.work}/cache", "--cache-quota", "40G"]
+            cache = [f"--passthrough={self.options.passthrough}", "--cache", f"{self.work}/cache", "--cache-quota", "40G"]
         command = [self.options.vouch, "mount", self.name, self.point, *cache, "--state", f"{self.work}/state"]
         self.mount_process = self.start(*command, *self.options.mount_option)
         wait_for("mounting", lambda: os.path.ismount(self.point))
@@ -321,7 +321,7 @@ def main():
     parser.add_argument("--dir", default="/tmp")
     parser.add_argument("--rounds", default=5, type=int)
     parser.add_argument("--large-gib", default=4, type=int)
-    parser.add_argument("--passthrough", action="store_true", help="with a disk cache, fresh for each mount, and passthrough; needs root")
+    parser.add_argument("--passthrough", nargs="?", const="always", choices=("auto", "always"), help="with a disk cache, fresh for each mount, and passthrough; needs root")
     parser.add_argument("--mount-option", default=[], action="append", help="passed on to vouch mount")
     parser.add_argument("works", nargs="*", default=[])
     options = parser.parse_args()

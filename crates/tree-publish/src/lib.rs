@@ -16,6 +16,8 @@ mod error;
 mod extent;
 mod file;
 mod frames;
+#[doc(hidden)]
+pub mod fuzzing;
 mod links;
 mod listing;
 mod node;

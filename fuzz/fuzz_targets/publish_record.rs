@@ -1,0 +1,7 @@
+//! What the publisher's stat cache says of a directory.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vouch_tree_publish::fuzzing;
+
+fuzz_target!(|input: &[u8]| fuzzing::stat_record(input));
