@@ -56,6 +56,9 @@ struct Args {
     /// Encryption type of the Kerberos sessions.
     #[arg(long, default_value = "aes256-cts-hmac-sha1-96")]
     enctype: String,
+    /// Export with `async`: replies don't wait for names and attributes, as Ganesha's don't.
+    #[arg(long)]
+    r#async: bool,
     /// Memory with so many idle clients and open files, instead of load.
     #[arg(long)]
     memory: Option<usize>,
@@ -107,7 +110,8 @@ struct Peer {
 fn main() {
     let args = Args::parse();
     let realm = realm(&args);
-    println!("exports: {} connection(s) of one client, {}", args.connections, file_system(&args.dir));
+    let sync = if args.r#async { "async" } else { "sync" };
+    println!("exports: {} connection(s) of one client, vouch's export {sync}, {}", args.connections, file_system(&args.dir));
     if realm.is_some() {
         println!("kerberos: {}", args.enctype);
     }
@@ -132,7 +136,7 @@ impl Drop for Kept {
 }
 
 fn servers(args: &Args, realm: Option<&Realm>) -> Vec<(&'static str, Server)> {
-    let mut servers = vec![("vouch", peers::vouch(&args.vouch, &args.dir, args.port, realm))];
+    let mut servers = vec![("vouch", peers::vouch(&args.vouch, &args.dir, args.port, !args.r#async, realm))];
     if args.ganesha_threads > 0 {
         servers.push(("ganesha", peers::ganesha(&args.dir, args.port.map(|port| port + 1), args.ganesha_threads, realm)));
     }
@@ -307,6 +311,10 @@ impl Work for Dynamic<'_> {
 
     fn write(&mut self, lane: usize, call: &mut vouch_nfs4_client::OpenCall, w: &mut vouch_xdr::Writer) {
         self.0.write(lane, call, w);
+    }
+
+    fn data(&mut self, lane: usize) -> Option<std::sync::Arc<[u8]>> {
+        self.0.data(lane)
     }
 
     fn reply(&mut self, lane: usize, body: vouch_nfs4_client::ReplyBody<'_>) -> Result<vouch_benches::nfs::Gain, vouch_nfs4_client::Error> {

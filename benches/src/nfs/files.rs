@@ -1,7 +1,9 @@
 //! Load on the data of one file: reads in sequence and at random, writes in sequence.
 
-use vouch_nfs4::op::{Args, CommitArgs, ReadArgs, Results, StableHow, WriteArgs};
-use vouch_nfs4::{Bytes, Filehandle, Stateid};
+use std::sync::Arc;
+
+use vouch_nfs4::op::{Args, CommitArgs, Op, ReadArgs, Results, StableHow};
+use vouch_nfs4::{Filehandle, Stateid, Wire as _};
 use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
 use vouch_xdr::Writer;
 
@@ -85,7 +87,8 @@ pub struct Writes {
     next: u64,
     /// Blocks written of this round.
     written: u64,
-    data: Vec<u8>,
+    /// Of each lane.
+    data: Vec<Arc<[u8]>>,
     /// What each lane does.
     doing: Vec<Option<u64>>,
 }
@@ -94,7 +97,8 @@ impl Writes {
     /// To a file of so many blocks.
     pub fn new(file: Opened, blocks: u64, depth: usize) -> Self {
         let page = tree::noise(PAGE_LEN, 5);
-        Self { file, blocks, next: 0, written: 0, data: page.repeat(BLOCK_LEN / PAGE_LEN), doing: vec![None; depth] }
+        let data = (0..depth).map(|_| Arc::from(page.repeat(BLOCK_LEN / PAGE_LEN))).collect();
+        Self { file, blocks, next: 0, written: 0, data, doing: vec![None; depth] }
     }
 }
 
@@ -116,9 +120,20 @@ impl Work for Writes {
             call.op(w, &Args::Commit(CommitArgs { offset: 0, count: 0 }));
             return;
         };
-        pages::stamp(&mut self.data, block * (BLOCK_LEN / PAGE_LEN) as u64);
-        let (stateid, offset, stable) = (self.file.stateid, block * BLOCK_LEN as u64, StableHow::Unstable);
-        call.op(w, &Args::Write(WriteArgs { stateid, offset, stable, data: Bytes(&self.data) }));
+        let data = Arc::get_mut(&mut self.data[lane]).expect("the call before has left, for its reply has come");
+        pages::stamp(data, block * (BLOCK_LEN / PAGE_LEN) as u64);
+        // WRITE up to its data, which follows from where it is.
+        let mut head = Writer::new();
+        head.u32(Op::WRITE.0);
+        self.file.stateid.encode(&mut head);
+        head.u64(block * BLOCK_LEN as u64);
+        StableHow::Unstable.encode(&mut head);
+        head.u32(BLOCK_LEN as u32);
+        call.raw(w, head.as_bytes(), 1);
+    }
+
+    fn data(&mut self, lane: usize) -> Option<Arc<[u8]>> {
+        self.doing[lane].map(|_| self.data[lane].clone())
     }
 
     fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<Gain, Error> {

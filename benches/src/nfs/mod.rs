@@ -9,6 +9,7 @@ pub mod pages;
 pub mod peers;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vouch_nfs4::op::{Args, LookupArgs, PutfhArgs, Results};
@@ -27,6 +28,11 @@ pub trait Work {
 
     /// Appends the operations of that call.
     fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer);
+
+    /// Data that the call ends with beside what was written, in units of four bytes: it is sent from where it is.
+    fn data(&mut self, _lane: usize) -> Option<Arc<[u8]>> {
+        None
+    }
 
     /// Takes the reply: bytes moved and things done by it.
     fn reply(&mut self, lane: usize, body: ReplyBody<'_>) -> Result<Gain, Error>;
@@ -63,12 +69,15 @@ pub struct Outcome {
 /// A client of a server.
 pub struct Client {
     pipeline: Pipeline,
+    /// Data of WRITE is sent from where it is: nothing protects it.
+    apart: bool,
 }
 
 impl Client {
     /// Introduces itself under a name of its own, with so many slots.
     pub fn connect(port: u16, name: &str, connections: usize, slots: usize) -> Self {
-        Self::connect_by(port, name, connections, slots, Box::new(Plain::sys(&superuser())))
+        let plain = Self::connect_by(port, name, connections, slots, Box::new(Plain::sys(&superuser())));
+        Self { apart: true, ..plain }
     }
 
     /// Likewise, with this protection of its calls.
@@ -77,7 +86,7 @@ impl Client {
         let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |age| age.as_nanos() as u64);
         let identity = Identity { slots: slots.max(8) as u32, ..Identity::new(name.as_bytes(), Verifier(nanos.to_be_bytes())) };
         let pipeline = Pipeline::connect(address, 1, connections, &identity, protection);
-        Self { pipeline: pipeline.or_stop("the client's session") }
+        Self { pipeline: pipeline.or_stop("the client's session"), apart: false }
     }
 
     /// The handle of a path below the export.
@@ -97,11 +106,12 @@ impl Client {
         for (lane, sent) in sent.iter_mut().enumerate() {
             if work.next(lane) {
                 *sent = Instant::now();
-                let submitted = self.pipeline.submitter().submit(lane as u64, |call, w| work.write(lane, call, w));
+                let submitted = self.pipeline.submitter().submit_apart(lane as u64, |call, w| write(work, lane, self.apart, call, w));
                 assert!(submitted.or_stop("a call"), "the server gives as many slots as the load is deep");
             }
         }
         while self.pipeline.submitter().in_flight() > 0 {
+            let apart = self.apart;
             let over = time.is_some_and(|time| start.elapsed() >= time);
             let turn = self.pipeline.turn(Some(Duration::from_secs(20)), |submitter, token, body| {
                 let lane = token as usize;
@@ -112,7 +122,7 @@ impl Client {
                 outcome.done += gain.done;
                 if !over && work.next(lane) {
                     sent[lane] = now;
-                    submitter.submit(token, |call, w| work.write(lane, call, w)).or_stop("a call");
+                    submitter.submit_apart(token, |call, w| write(work, lane, apart, call, w)).or_stop("a call");
                 }
             });
             if turn.or_stop("the connection") == 0 {
@@ -127,6 +137,17 @@ impl Client {
         (outcome.p50_us, outcome.p99_us) = (quantile(50), quantile(99));
         outcome
     }
+}
+
+/// Writes a lane's call; its data is given back if it may be sent from where it is, and appended else.
+fn write(work: &mut impl Work, lane: usize, apart: bool, call: &mut OpenCall, w: &mut Writer) -> Option<Arc<[u8]>> {
+    work.write(lane, call, w);
+    let data = work.data(lane)?;
+    if apart {
+        return Some(data);
+    }
+    w.raw(&data);
+    None
 }
 
 /// Appends PUTFH.

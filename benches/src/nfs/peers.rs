@@ -11,13 +11,14 @@ use crate::process::{Server, free_port};
 /// Name of the export in both servers' pseudo file systems.
 pub const EXPORT: &str = "export";
 
-/// `vouch export` of `directory`, with its state in a directory of its own.
-pub fn vouch(program: &Path, directory: &Path, port: Option<u16>, realm: Option<&Realm>) -> Server {
+/// `vouch export` of `directory`, with its state in a directory of its own. `sync`: replies wait until names and attributes are on the disk.
+pub fn vouch(program: &Path, directory: &Path, port: Option<u16>, sync: bool, realm: Option<&Realm>) -> Server {
     let files = tempfile::tempdir().or_stop("a directory for vouch");
     let port = port.unwrap_or_else(free_port);
     let mut command = Command::new(program);
     command.arg("export").arg("--dir").arg(directory).args(["--pseudo", &format!("/{EXPORT}")]);
-    command.args(["--listen", &format!("0.0.0.0:{port}"), "--options", "rw,no_root_squash,insecure,sec=krb5p:krb5i:krb5:sys"]);
+    command.args(["--listen", &format!("0.0.0.0:{port}"), "--options"]);
+    command.arg(format!("rw,no_root_squash,insecure,{}sec=krb5p:krb5i:krb5:sys", if sync { "" } else { "async," }));
     if let Some(realm) = realm {
         command.envs(realm.environment()).arg("--keytab").arg(realm.service_keytab()).arg("--idmap").arg(realm.idmap());
     }

@@ -174,16 +174,21 @@ impl Core {
     /// Ends a call: all its operations have been appended. Where the protection fails, or the session allows no such call, the call is
     /// taken back.
     pub fn end(&mut self, call: OpenCall, w: &mut Writer) -> Result<(), Error> {
+        self.end_apart(call, w, 0)
+    }
+
+    /// The same where the last operation ends with `apart` bytes that are sent after those of `w`, from elsewhere. Only where the protection does not look at them.
+    pub fn end_apart(&mut self, call: OpenCall, w: &mut Writer, apart: usize) -> Result<(), Error> {
         let flight = self.flights[call.at].as_mut().expect("a call that was begun is in flight");
         flight.count = call.count;
         w.set_u32(call.count_at, call.count);
         let (tag, kind) = (flight.tag, flight.kind);
         let ended = self.protection.end(tag, w, call.body_start).map_err(Error::from);
-        let len = w.len() - call.record_start - RECORD_MARK_LEN;
+        let len = w.len() + apart - call.record_start - RECORD_MARK_LEN;
         let fits = kind == CallKind::Loose || (len <= self.request_len_max && call.count <= self.operations_max);
         let outcome = ended.and(if fits { Ok(()) } else { Err(Error::TooLarge) });
         match outcome {
-            Ok(()) => end_record(w.bytes_mut(), call.record_start, 0),
+            Ok(()) => end_record(w.bytes_mut(), call.record_start, apart),
             Err(_) => {
                 w.truncate(call.record_start);
                 self.flights[call.at] = None;

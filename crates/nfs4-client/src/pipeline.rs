@@ -1,8 +1,10 @@
 //! The driver for load: one thread, many calls in flight on several connections, replies by callback. Allocates nothing per call once its
 //! buffers have grown. Reconnects nothing: a lost connection ends the run.
 
-use std::io::{Read, Write};
+use std::collections::VecDeque;
+use std::io::{IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream as StdStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mio::net::TcpStream;
@@ -25,6 +27,16 @@ struct Connection {
 struct Output {
     bytes: Writer,
     written: usize,
+    /// What belongs between the bytes, in order.
+    apart: VecDeque<Apart>,
+}
+
+/// Data that is sent from where it is.
+struct Apart {
+    /// Position in the bytes before which it comes.
+    at: usize,
+    data: Arc<[u8]>,
+    written: usize,
 }
 
 /// Takes new calls, also while a reply is handled.
@@ -38,12 +50,25 @@ pub struct Submitter {
 impl Submitter {
     /// Begins a call, lets `operations` append to it, and puts it on its way. False if no slot is free.
     pub fn submit(&mut self, token: u64, operations: impl FnOnce(&mut OpenCall, &mut Writer)) -> Result<bool, Error> {
+        self.submit_apart(token, |call, w| {
+            operations(call, w);
+            None
+        })
+    }
+
+    /// The same where the last operation ends with data that `operations` returns, in units of four bytes: it is sent from where it is. Only without protection of data.
+    pub fn submit_apart(
+        &mut self,
+        token: u64,
+        operations: impl FnOnce(&mut OpenCall, &mut Writer) -> Option<Arc<[u8]>>,
+    ) -> Result<bool, Error> {
         let kind = if self.core.minor() == 0 { CallKind::Loose } else { CallKind::Session { cache: false } };
         let at = self.next;
-        let w = &mut self.outputs[at].bytes;
+        let Output { bytes: w, apart, .. } = &mut self.outputs[at];
         let Some(mut call) = self.core.begin(token, kind, w)? else { return Ok(false) };
-        operations(&mut call, w);
-        self.core.end(call, w)?;
+        let data = operations(&mut call, w);
+        self.core.end_apart(call, w, data.as_ref().map_or(0, |data| data.len()))?;
+        apart.extend(data.map(|data| Apart { at: w.len(), data, written: 0 }));
         self.next = (at + 1) % self.outputs.len();
         self.in_flight += 1;
         Ok(true)
@@ -177,15 +202,15 @@ impl Pipeline {
 
     fn flush(&mut self) -> Result<(), Error> {
         for (connection, output) in self.connections.iter_mut().zip(&mut self.submitter.outputs) {
-            while connection.writable && output.written < output.bytes.len() {
-                match connection.stream.write(&output.bytes.as_bytes()[output.written..]) {
-                    Ok(n) => output.written += n,
+            while connection.writable && !output.is_sent() {
+                match output.send(&mut connection.stream) {
+                    Ok(n) => output.advance(n),
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => connection.writable = false,
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                     Err(error) => return Err(error.into()),
                 }
             }
-            if output.written == output.bytes.len() {
+            if output.is_sent() {
                 output.bytes.truncate(0);
                 output.written = 0;
             }
@@ -193,6 +218,54 @@ impl Pipeline {
         Ok(())
     }
 }
+
+impl Output {
+    fn is_sent(&self) -> bool {
+        self.written == self.bytes.len() && self.apart.is_empty()
+    }
+
+    fn send(&self, stream: &mut TcpStream) -> std::io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (mut count, mut at) = (0, self.written);
+        for apart in self.apart.iter().take(SLICES_MAX / 2 - 1) {
+            if at < apart.at {
+                slices[count] = IoSlice::new(&self.bytes.as_bytes()[at..apart.at]);
+                (count, at) = (count + 1, apart.at);
+            }
+            slices[count] = IoSlice::new(&apart.data[apart.written..]);
+            count += 1;
+        }
+        let end = self.apart.get(SLICES_MAX / 2 - 1).map_or(self.bytes.len(), |apart| apart.at);
+        if at < end {
+            slices[count] = IoSlice::new(&self.bytes.as_bytes()[at..end]);
+            count += 1;
+        }
+        stream.write_vectored(&slices[..count])
+    }
+
+    /// So many bytes have left.
+    fn advance(&mut self, mut n: usize) {
+        while let Some(apart) = self.apart.front_mut() {
+            let step = n.min(apart.at - self.written);
+            self.written += step;
+            n -= step;
+            if self.written < apart.at {
+                return;
+            }
+            let step = n.min(apart.data.len() - apart.written);
+            apart.written += step;
+            n -= step;
+            if apart.written < apart.data.len() {
+                return;
+            }
+            self.apart.pop_front();
+        }
+        self.written += n;
+    }
+}
+
+/// Pieces handed to the kernel at once.
+const SLICES_MAX: usize = 32;
 
 fn connect(address: SocketAddr) -> Result<StdStream, Error> {
     let stream = StdStream::connect(address)?;
@@ -212,6 +285,35 @@ fn exchange(stream: &mut StdStream, call: &[u8], record_len_max: usize) -> Resul
         }
         if let Some(record) = reader.next(&mut &bytes[..n])? {
             return Ok(record.into_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_apart_leaves_in_its_place_however_little_is_taken() {
+        for step in [1, 3, 7, 1000] {
+            let mut output = Output::default();
+            output.bytes.raw(b"one");
+            output.apart.push_back(Apart { at: 3, data: Arc::from(*b"ONE"), written: 0 });
+            output.bytes.raw(b"two");
+            output.apart.push_back(Apart { at: 6, data: Arc::from(*b"TWO"), written: 0 });
+            output.bytes.raw(b"three");
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+            let there = StdStream::connect(listener.local_addr().expect("a port")).expect("it listens");
+            let mut sent = 0;
+            while !output.is_sent() {
+                // What a kernel with little room would take: the rest is offered again.
+                let mut stream = TcpStream::from_std(there.try_clone().expect("a descriptor"));
+                let n = output.send(&mut stream).expect("it has room").min(step);
+                output.advance(n);
+                sent += n;
+                assert!(sent <= 17);
+            }
+            assert_eq!((sent, output.written), (17, 11));
         }
     }
 }
