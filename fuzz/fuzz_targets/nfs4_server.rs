@@ -110,6 +110,7 @@ fn start(files: &Arc<MemoryFs>, boot: u64, now: Now, records: Vec<(Vec<u8>, Vec<
         fsid: None,
         source: "memory".into(),
         file_system: files.clone(),
+        sync: true,
         clients: Arc::new(Everybody),
     };
     let exports = Exports::new(vec![export]).expect("one export fits itself");

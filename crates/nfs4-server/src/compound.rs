@@ -2,10 +2,12 @@
 //!
 //! Where an operation would have to wait, the walk stops before it, with nothing of it done, and can be gone on with later. What each operation does is in `op`.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use vouch_nfs4::op::{Args, Op, Results};
 use vouch_nfs4::{Bitmap, CompoundHead, ReplyWriter, Status};
-use vouch_vfs::Patience;
+use vouch_vfs::{FileId, FileSystem, Patience};
 use vouch_xdr::{Reader, Writer};
 
 use crate::op::dispatch;
@@ -13,7 +15,7 @@ use crate::rest::Rest;
 use crate::session::{self, Opening};
 use crate::stop::Stop;
 use crate::walk::{Core, Object, Walk};
-use crate::{Effect, Now, Observation, Reply, Request, Server};
+use crate::{Effect, ExportId, Now, Observation, Reply, Request, Server};
 
 /// How far a compound is.
 pub enum Progress {
@@ -135,6 +137,37 @@ impl Compound {
     /// another would reclaim after a crash, or tells again what was told with a record (RFC 8881, section 8.4.3).
     pub fn waits_for_records(&self) -> bool {
         self.core.tells
+    }
+
+    /// Whether nothing is left to do but to wait until changes are on the disk, and that is best done together with others: the export that they are of. Its
+    /// arguments are needed no more and are let go.
+    pub fn waits_for_sync(&mut self) -> Option<ExportId> {
+        let (At::Sync(..), [one]) = (&self.at, &self.core.unsynced[..]) else { return None };
+        let export = &one.files.site.export;
+        if !export.file_system.syncs_together(&one.ids) {
+            return None;
+        }
+        self.body = Bytes::new();
+        Some(export.id)
+    }
+
+    /// Makes durable what these compounds wait for, by one call for all that are of one file system. Sleeps. A failure is left to each to meet by itself when it is run on,
+    /// as it must be afterwards in any case.
+    pub fn sync_together<'a>(compounds: impl IntoIterator<Item = &'a mut Compound>) {
+        let (mut ids, mut together): (Vec<FileId>, Vec<&mut Compound>) = (Vec::new(), Vec::new());
+        let mut file_system: Option<Arc<dyn FileSystem>> = None;
+        for compound in compounds {
+            let [one] = &compound.core.unsynced[..] else { continue };
+            let of_this = file_system.get_or_insert_with(|| one.files.site.export.file_system.clone());
+            if Arc::ptr_eq(of_this, &one.files.site.export.file_system) {
+                ids.extend_from_slice(&one.ids);
+                together.push(compound);
+            }
+        }
+        let Some(file_system) = file_system else { return };
+        if file_system.sync_metadata(&ids, Patience::Any).is_ok() {
+            together.into_iter().for_each(|compound| compound.core.unsynced.clear());
+        }
     }
 
     /// What is to be done outside, before the reply is sent. To be called after each run.

@@ -82,6 +82,9 @@ pub struct Export {
     pub source: Arc<str>,
     /// The files.
     pub file_system: Arc<dyn FileSystem>,
+    /// Whether replies wait until changes of names and attributes are on the disk, as the protocol demands. Where they don't (`async` of exports(5)), what was
+    /// confirmed can be gone after a loss of power; writes that ask to be durable, and COMMIT, are not touched by it.
+    pub sync: bool,
     /// Whom it is for.
     pub clients: Arc<dyn ClientMatcher>,
 }

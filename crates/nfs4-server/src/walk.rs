@@ -249,6 +249,9 @@ impl<'s> Walk<'s> {
 
     /// Notes that metadata of these files must be durable before the reply goes.
     pub(crate) fn must_sync(&mut self, grant: &Arc<Grant>, ids: &[FileId]) {
+        if !grant.site.export.sync {
+            return;
+        }
         let known = self.unsynced.iter_mut().find(|one| one.files.site.export.id == grant.site.export.id);
         if let Some(known) = known {
             known.ids.extend_from_slice(ids);

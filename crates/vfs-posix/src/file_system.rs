@@ -16,6 +16,9 @@ use crate::attributes::stat;
 use crate::c_name::CName;
 use crate::errno::{OrError, error};
 use crate::export::{Inner, PosixFs};
+use crate::journal::Journal;
+use crate::mount::Mount;
+use crate::node::Node;
 use crate::open::PosixOpen;
 use crate::{access, identity, space};
 
@@ -197,6 +200,7 @@ impl FileSystem for PosixFs {
     }
 
     fn sync_metadata(&self, ids: &[FileId], patience: Patience) -> Result<()> {
+        let mut journals: Vec<Arc<Mount>> = Vec::new();
         for id in ids {
             let node = match self.inner.node(id) {
                 Err(Error::Stale) => continue,
@@ -208,23 +212,32 @@ impl FileSystem for PosixFs {
             if patience == Patience::None {
                 return Err(Error::WouldBlock);
             }
+            if node.mount.journal.is_none() {
+                self.inner.sync(&node, ids.len() == 1)?;
+            } else if !journals.iter().any(|mount| Arc::ptr_eq(mount, &node.mount)) {
+                journals.push(Arc::clone(&node.mount));
+            }
+        }
+        for mount in journals {
             identity::assume_root()?;
-            match node.file_type {
-                FileType::Regular | FileType::Directory => match self.inner.reopen(node.as_fd(), OFlags::RDONLY) {
-                    Ok(fd) => fs::fsync(fd).or_error()?,
-                    // A user may make what that user may not read.
-                    Err(Errno::ACCESS) => match self.inner.reopen(node.as_fd(), OFlags::WRONLY) {
-                        Ok(fd) => fs::fsync(fd).or_error()?,
-                        Err(_) => fs::syncfs(&node.mount.fd).or_error()?,
-                    },
-                    Err(errno) => return Err(error(errno)),
-                },
-                // Others can't be opened to be synced. What is new about one that was just made or linked is in its directory's transaction.
-                _ if ids.len() > 1 => {}
-                _ => fs::syncfs(&node.mount.fd).or_error()?,
+            if mount.journal.as_ref().is_some_and(|journal| journal.commit(mount.fd.as_fd()).is_ok()) {
+                continue;
+            }
+            // Full, or the like: then each by itself, which also tells what is wrong.
+            for id in ids {
+                match self.inner.node(id) {
+                    Err(Error::Stale) => {}
+                    Ok(node) if !Arc::ptr_eq(&node.mount, &mount) => {}
+                    // These may be of several callers: a file that can't be opened need not have its directory here.
+                    node => self.inner.sync(&*node?, true)?,
+                }
             }
         }
         Ok(())
+    }
+
+    fn syncs_together(&self, ids: &[FileId]) -> bool {
+        ids.iter().all(|id| self.inner.node(id).is_ok_and(|node| node.mount.journal.is_some()))
     }
 
     fn path(&self, id: &FileId) -> Option<Vec<u8>> {
@@ -236,6 +249,9 @@ impl FileSystem for PosixFs {
             let _ = ids.flush();
         }
         let inner = &self.inner;
+        for mount in inner.mounts.read().values().chain([&inner.root.mount]) {
+            mount.journal.iter().for_each(Journal::rest);
+        }
         let skip = inner.swept.load(Ordering::Relaxed);
         for node in inner.nodes.sample(SWEEP_COUNT, skip) {
             // A file removed behind our back must not keep its blocks for a descriptor that nobody uses.
@@ -250,8 +266,27 @@ impl FileSystem for PosixFs {
 }
 
 impl Inner {
+    /// Makes one file's attributes, or names, durable. `alone`: its directory is not made durable with it.
+    fn sync(&self, node: &Node, alone: bool) -> Result<()> {
+        identity::assume_root()?;
+        match node.file_type {
+            FileType::Regular | FileType::Directory => match self.reopen(node.as_fd(), OFlags::RDONLY) {
+                Ok(fd) => fs::fsync(fd).or_error(),
+                // A user may make what that user may not read.
+                Err(Errno::ACCESS) => match self.reopen(node.as_fd(), OFlags::WRONLY) {
+                    Ok(fd) => fs::fsync(fd).or_error(),
+                    Err(_) => fs::syncfs(&node.mount.fd).or_error(),
+                },
+                Err(errno) => Err(error(errno)),
+            },
+            // Others can't be opened to be synced. What is new about one that was just made or linked is in its directory's transaction.
+            _ if !alone => Ok(()),
+            _ => fs::syncfs(&node.mount.fd).or_error(),
+        }
+    }
+
     /// Path below the root, as the kernel has it at this moment.
-    pub(crate) fn path_below(&self, node: &crate::node::Node) -> Option<Vec<u8>> {
+    pub(crate) fn path_below(&self, node: &Node) -> Option<Vec<u8>> {
         use std::os::unix::ffi::OsStringExt;
         identity::assume_root().ok()?;
         let root = std::fs::read_link(Inner::descriptor_path(self.root.as_fd())).ok()?;

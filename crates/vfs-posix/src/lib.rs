@@ -19,6 +19,7 @@ mod handle;
 mod id_log;
 mod id_store;
 mod identity;
+mod journal;
 mod listing;
 mod mount;
 mod names;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{self, AtFlags, StatxFlags};
 use rustix::io::Errno;
 
+use crate::journal::Journal;
 use crate::{ffi, probe};
 
 /// One file system.
@@ -26,6 +27,8 @@ pub(crate) struct Mount {
     pub(crate) stacked: bool,
     /// Whether it lives in memory: nothing is to be waited for, and nothing survives a loss of power.
     pub(crate) in_memory: bool,
+    /// Its journal, if one commit makes durable all changes before it.
+    pub(crate) journal: Option<Journal>,
     /// Whether the time of change moves with every change that somebody could tell apart.
     pub(crate) fine_times: bool,
     /// Whether reads can be told not to wait.
@@ -58,6 +61,7 @@ impl Mount {
             handles,
             stacked: kind == OVERLAY_MAGIC,
             in_memory: kind == TMPFS_MAGIC || kind == RAMFS_MAGIC,
+            journal: Journal::of(kind, device),
             fine_times: probe::fine_times(&fd),
             reads_now: AtomicBool::new(true),
             fd,

@@ -239,6 +239,11 @@ pub trait FileSystem: Send + Sync {
     /// [`Error::WouldBlock`](crate::Error::WouldBlock) at [`Patience::None`] unless nothing has to be waited for. Files that are gone are left out.
     fn sync_metadata(&self, ids: &[FileId], patience: Patience) -> Result<()>;
 
+    /// Whether [`sync_metadata`](Self::sync_metadata) of these files and of many such waits no longer than of one, so that callers that wait had better be gathered.
+    fn syncs_together(&self, _ids: &[FileId]) -> bool {
+        false
+    }
+
     /// Path of the file below the root, for messages and records, where it can be told cheaply; never for decisions.
     fn path(&self, id: &FileId) -> Option<Vec<u8>>;
 

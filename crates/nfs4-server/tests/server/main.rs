@@ -1,5 +1,6 @@
 //! The server in process, over the file system in memory: calls as bytes in, replies as bytes out.
 
+mod apart;
 mod attributes;
 mod data;
 mod delegated;

@@ -11,7 +11,7 @@ use vouch_nfs4::{
     SessionId, SlotId, SlotSeq, StateOwner, StateProtect, StateProtectReply, Stateid, Status, Verifier, Wire as _,
 };
 use vouch_nfs4_server::{
-    ClientAccess, ClientMatcher, Config, Connection, Effect, Export, ExportId, Exports, Flavour, FlavourAccess, Identity, Limits,
+    ClientAccess, ClientMatcher, Compound, Config, Connection, Effect, Export, ExportId, Exports, Flavour, FlavourAccess, Identity, Limits,
     NoObserver, Now, Principal, Progress, Recovered, Request, Server, Squash, SquashWho, WouldWait,
 };
 use vouch_vfs::{Caller, Patience, Time};
@@ -77,6 +77,7 @@ pub(crate) fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: Clie
         fsid: None,
         source: format!("memory {id}").into(),
         file_system: files.clone(),
+        sync: true,
         clients: Arc::new(Everybody(Arc::new(access))),
     }
 }
@@ -146,15 +147,8 @@ impl World {
         self.call_and(flavour, connection, principal, body, |_| ())
     }
 
-    /// Does something about effects as soon as there are any.
-    pub(crate) fn call_and(
-        &self,
-        flavour: Flavour,
-        connection: &Arc<Connection>,
-        principal: &Principal,
-        body: Vec<u8>,
-        act: impl Fn(&[Effect]),
-    ) -> (Vec<u8>, Vec<Effect>) {
+    /// A call that has not been run.
+    pub(crate) fn begin(&self, flavour: Flavour, connection: &Arc<Connection>, principal: &Principal, body: Vec<u8>) -> Compound {
         let request = Request {
             connection: connection.clone(),
             xid: 1,
@@ -165,7 +159,19 @@ impl World {
             reply_tail_len: 0,
             spans_allowed: false,
         };
-        let mut compound = self.server.begin(request, self.now());
+        self.server.begin(request, self.now())
+    }
+
+    /// Does something about effects as soon as there are any.
+    pub(crate) fn call_and(
+        &self,
+        flavour: Flavour,
+        connection: &Arc<Connection>,
+        principal: &Principal,
+        body: Vec<u8>,
+        act: impl Fn(&[Effect]),
+    ) -> (Vec<u8>, Vec<Effect>) {
+        let mut compound = self.begin(flavour, connection, principal, body);
         let mut effects = Vec::new();
         let mut patience = Patience::None;
         loop {

@@ -417,6 +417,10 @@ impl FileSystem for MemoryFs {
         if blocks { Err(Error::WouldBlock) } else { Ok(()) }
     }
 
+    fn syncs_together(&self, _ids: &[FileId]) -> bool {
+        self.inner.state.lock().slow_sync
+    }
+
     fn path(&self, id: &FileId) -> Option<Vec<u8>> {
         let state = self.inner.state.lock();
         let mut number = self.inner.number_of(id).ok()?;

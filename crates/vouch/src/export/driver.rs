@@ -13,6 +13,7 @@ use vouch_vfs::Patience;
 use super::clock;
 use super::connection::Connection;
 use super::dial::Diallers;
+use super::gathered::{Gathered, Waiting};
 use super::gss::Gss;
 use super::hosts::Hosts;
 use super::inbox::{Inbox, QueuedCallback};
@@ -30,6 +31,8 @@ pub(super) struct Driver {
     pub(super) inboxes: Vec<Arc<Inbox>>,
     /// Where calls go on that have to wait.
     pub(super) pool: Pool,
+    /// Calls that wait for commits.
+    pub(super) gathered: Gathered,
     pub(super) diallers: Diallers,
     pub(super) recovery: Recovery,
     /// All connections, for effects that name one.
@@ -51,25 +54,39 @@ impl Driver {
     /// Runs a call that would have to wait where it may, and sends its reply from there.
     pub(super) fn run_waiting(self: &Arc<Self>, connection: Arc<Connection>, mut compound: Compound, envelope: Option<Envelope>) {
         let kept = self.carry_now(compound.take_effects());
-        compound.copy_body(WAITING_COPY_LEN_MAX);
         connection.begin_waiting();
         self.traffic.blocked.add(1);
+        let export = compound.waits_for_sync();
+        let mut waiting = Waiting { connection, compound, kept, envelope };
+        if let Some(export) = export {
+            match self.gather(export, waiting) {
+                None => return,
+                Some(back) => waiting = back,
+            }
+        }
+        waiting.compound.copy_body(WAITING_COPY_LEN_MAX);
         let driver = self.clone();
         self.pool.submit(move || {
-            let mut effects = kept;
-            let reply = loop {
-                if let Progress::Done(reply) = compound.run(&driver.engine, Patience::Any) {
-                    break reply;
-                }
-                // It waits for the answer to a question that has to be asked first.
-                effects.extend(driver.carry_now(compound.take_effects()));
-            };
-            effects.extend(compound.take_effects());
-            if let Some(outgoing) = driver.carry(effects, &connection, reply, compound.waits_for_records(), envelope) {
+            let connection = waiting.connection.clone();
+            if let Some(outgoing) = driver.finish(waiting) {
                 connection.send_reply(outgoing);
             }
             connection.end_waiting();
         });
+    }
+
+    /// Runs a call to its end, waiting as it must. `kept`: effects of what was done of it before.
+    pub(super) fn finish(self: &Arc<Self>, waiting: Waiting) -> Option<Outgoing> {
+        let Waiting { connection, mut compound, kept: mut effects, envelope } = waiting;
+        let reply = loop {
+            if let Progress::Done(reply) = compound.run(&self.engine, Patience::Any) {
+                break reply;
+            }
+            // It waits for the answer to a question that has to be asked first.
+            effects.extend(self.carry_now(compound.take_effects()));
+        };
+        effects.extend(compound.take_effects());
+        self.carry(effects, &connection, reply, compound.waits_for_records(), envelope)
     }
 
     /// Carries out the effects of a finished call. The reply is given back if it may leave now; else it leaves when what it depends on is durable. `waits`: it depends

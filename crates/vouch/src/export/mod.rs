@@ -25,6 +25,7 @@ pub(crate) mod control;
 mod dial;
 mod driver;
 pub(crate) mod exports;
+mod gathered;
 mod gss;
 mod hosts;
 mod identity;
@@ -268,6 +269,7 @@ impl Server {
             engine,
             gss,
             pool: Pool::new("waiting", config.limits.waiting_threads_max, WAITING_MAX, relief),
+            gathered: gathered::Gathered::default(),
             diallers: dial::Diallers::new(),
             recovery,
             connections: Mutex::default(),
@@ -358,7 +360,7 @@ impl Server {
         }
         let (listeners, shared) = (self.listeners, driver.clone());
         threads.push(thread::Builder::new().name("accept".into()).spawn(move || accept::run(listeners, &shared)).map_err(system)?);
-        let (control, report, reloader) = (self.control, self.report.clone(), self.reloader);
+        let (control, report, reloader) = (self.control, self.report.clone(), self.reloader.clone());
         let answer = move || {
             control::run(&control, &report, &|| reloader.reload());
             Ok(())
@@ -391,6 +393,7 @@ impl Server {
             if now.mono_ms >= flush_ms {
                 flush_ms = now.mono_ms + FLUSH_TICK_MS;
                 self.opener.iter().for_each(|opener| opener.flush());
+                self.reloader.sources.maintain();
             }
             if now.mono_ms >= expire_ms {
                 expire_ms = now.mono_ms + EXPIRE_TICK_MS;

@@ -88,6 +88,12 @@ impl Sources {
         Sources { origin, hosts, open, known: Mutex::default() }
     }
 
+    /// Housekeeping of the file systems.
+    pub(super) fn maintain(&self) {
+        let known: Vec<_> = self.known.lock().values().cloned().collect();
+        known.iter().for_each(|file_system| file_system.maintain());
+    }
+
     /// Reads everything anew. Sleeps as long as disks and name services do. On an error nothing has changed.
     pub(super) fn load(&self) -> Result<Loaded, SourceError> {
         let mut comments = Vec::new();
@@ -181,6 +187,7 @@ impl Sources {
                 fsid,
                 source: name.into(),
                 file_system,
+                sync: options.sync,
                 clients: Arc::new(Clients::new(&entry.clients, self.hosts.clone())),
             });
         }
@@ -199,6 +206,8 @@ fn first(entry: &Entry) -> Options {
     for client in &entry.clients {
         options.fsid = options.fsid.or(client.options.fsid);
         options.cross_mounts |= client.options.cross_mounts;
+        // Whoever asks for it is answered when it is on the disk.
+        options.sync |= client.options.sync;
         options.mount_point = options.mount_point.take().or_else(|| client.options.mount_point.clone());
     }
     options

@@ -9,6 +9,8 @@ use vouch_xdr::Writer;
 
 use super::*;
 
+mod load;
+
 /// An engine that exports nothing.
 pub(super) fn engine() -> vouch_nfs4_server::Server {
     let config = vouch_nfs4_server::Config {
@@ -49,6 +51,11 @@ struct Running {
 
 impl Running {
     fn start(change: impl FnOnce(&mut ExportConfig)) -> Self {
+        Self::start_with(change, vouch_vfs::memory::MemoryFs::new())
+    }
+
+    /// The same, of these files.
+    fn start_with(change: impl FnOnce(&mut ExportConfig), files: vouch_vfs::memory::MemoryFs) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let list = directory.path().join("exports");
         std::fs::write(&list, "/data *(rw,insecure,no_root_squash)\n").unwrap();
@@ -79,7 +86,7 @@ impl Running {
         let asked = stop.clone();
         // Privileges are given up by the thread that opens, for those that it starts.
         let thread = thread::spawn(move || {
-            let server = Server::open_with(config, Box::new(|_, _| Ok(Arc::new(vouch_vfs::memory::MemoryFs::new())))).unwrap();
+            let server = Server::open_with(config, Box::new(move |_, _| Ok(Arc::new(files.clone())))).unwrap();
             ready.send(server.addresses()[0]).unwrap();
             server.run(|| asked.load(Ordering::SeqCst)).unwrap();
         });

@@ -18,6 +18,8 @@ pub(crate) enum Fsid {
 pub(crate) struct Options {
     /// Rights of every flavour that does not have others.
     pub(crate) read_only: bool,
+    /// Replies wait until changes of names and attributes are on the disk.
+    pub(crate) sync: bool,
     pub(crate) squash: Squash,
     /// Flavours in order of preference, with what is said of each alone; empty stands for the default, `sys`.
     flavours: Vec<Named>,
@@ -62,6 +64,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             read_only: true,
+            sync: true,
             flavours: Vec::new(),
             group: Vec::new(),
             squash: Squash { who: SquashWho::Root, anonymous_uid: NOBODY, anonymous_gid: NOBODY },
@@ -115,13 +118,9 @@ impl Options {
             ("hide", None) => {}
             ("mountpoint" | "mp", value) => self.mount_point = Some(value.unwrap_or_default().as_bytes().to_vec()),
             // What these ask for is how it always works.
-            ("sync" | "no_subtree_check" | "no_pnfs" | "acl" | "wdelay", None) => {}
-            ("async", None) => {
-                return comment(
-                    option,
-                    "replies never claim more than is on the disk: a client that wants speed sends unstable writes and commits them; remove it or write sync",
-                );
-            }
+            ("sync", None) => self.sync = true,
+            ("async", None) => self.sync = false,
+            ("no_subtree_check" | "no_pnfs" | "acl" | "wdelay", None) => {}
             ("no_wdelay", None) => return comment(option, "writes are never delayed for others to come; remove it"),
             ("subtree_check", None) => {
                 return comment(
@@ -283,7 +282,7 @@ mod tests {
     fn defaults_are_those_of_the_manual() {
         let (options, objections) = read("");
         assert!(objections.is_empty());
-        assert!(options.read_only && options.secure && !options.cross_mounts);
+        assert!(options.read_only && options.sync && options.secure && !options.cross_mounts);
         assert_eq!(options.squash, Squash { who: SquashWho::Root, anonymous_uid: 65_534, anonymous_gid: 65_534 });
         assert_eq!(told(&options), "Sys:ro,Root");
     }
@@ -300,6 +299,13 @@ mod tests {
     }
 
     #[test]
+    fn async_is_what_is_asked_for_last() {
+        assert!(!read("rw,async").0.sync);
+        assert!(read("async,rw,sync").0.sync);
+        assert!(read("rw,async").1.is_empty());
+    }
+
+    #[test]
     fn fsids_have_three_forms() {
         assert_eq!((fsid("root"), fsid("0"), fsid("12")), (Some(Fsid::Root), Some(Fsid::Root), Some(Fsid::Number(12))));
         assert_eq!(fsid("00112233-4455-6677-8899-aabbccddeeff"), fsid("00112233:44556677:8899aabb:ccddeeff"));
@@ -309,7 +315,7 @@ mod tests {
 
     #[test]
     fn every_option_that_is_not_taken_is_told() {
-        for option in ["async", "no_wdelay", "subtree_check", "nohide", "no_acl", "no_auth_nlm", "security_label", "nordirplus"] {
+        for option in ["no_wdelay", "subtree_check", "nohide", "no_acl", "no_auth_nlm", "security_label", "nordirplus"] {
             assert!(matches!(&read(option).1[..], [Objection::Comment(text)] if text.contains(option)), "{option}");
         }
         for option in [

@@ -1,0 +1,81 @@
+//! What is done apart from a compound's walk: waiting for the disk together with others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use vouch_nfs4::Status;
+use vouch_nfs4::op::Args;
+use vouch_nfs4_server::{Compound, Export, ExportId, Flavour, Progress};
+use vouch_vfs::memory::Call;
+use vouch_vfs::{Error, Patience};
+
+use crate::world::{Client, MemoryFs, World, access, compound, export, mode, open_args, results};
+
+/// A call that makes a file, as far as it gets without waiting.
+fn making(client: &mut Client<'_>, name: &str) -> Compound {
+    let mode = mode(0o644);
+    let ops = [client.sequence(false), Args::Putrootfh, crate::world::lookup("export"), open_args(name, Some(&mode))];
+    let mut call = client.world.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
+    assert!(matches!(call.run(&client.world.server, Patience::None), Progress::Blocked));
+    call
+}
+
+fn status(world: &World, call: &mut Compound, patience: Patience) -> Status {
+    match call.run(&world.server, patience) {
+        Progress::Done(Some(reply)) => results(reply.bytes[28..].to_vec()).0,
+        _ => panic!("neither done nor answered"),
+    }
+}
+
+#[test]
+fn calls_that_wait_for_one_file_system_wait_together() {
+    let world = World::new();
+    let (mut one, mut two) = (Client::new(&world, "one", 0), Client::new(&world, "two", 0));
+    world.files.set_slow_sync(true);
+    let mut calls = [making(&mut one, "a"), making(&mut two, "b")];
+    assert!(calls.iter_mut().all(|call| call.waits_for_sync() == Some(ExportId(7))));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    world.files.set_fault(move |call, _| {
+        count.fetch_add(usize::from(call == Call::SyncMetadata), Ordering::Relaxed);
+        None
+    });
+    Compound::sync_together(&mut calls);
+    assert_eq!(asked.load(Ordering::Relaxed), 4, "two files and twice their directory");
+    for call in &mut calls {
+        assert_eq!(call.waits_for_sync(), None);
+        assert_eq!(status(&world, call, Patience::None), Status::OK);
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 4, "nobody asks again");
+}
+
+#[test]
+fn when_waiting_together_fails_each_learns_it_by_itself() {
+    let world = World::new();
+    let (mut one, mut two) = (Client::new(&world, "one", 0), Client::new(&world, "two", 0));
+    world.files.set_slow_sync(true);
+    let mut calls = [making(&mut one, "a"), making(&mut two, "b")];
+    let asked = AtomicUsize::new(0);
+    // The first fails, and with it the whole; then the first call's own. What is asked later succeeds.
+    world.files.set_fault(move |call, _| {
+        let fails = call == Call::SyncMetadata && asked.fetch_add(1, Ordering::Relaxed) < 2;
+        fails.then(|| Error::Io(std::io::Error::other("a bad block")))
+    });
+    Compound::sync_together(&mut calls);
+    let [first, second] = &mut calls;
+    assert_eq!(status(&world, first, Patience::Any), Status::IO);
+    assert_eq!(status(&world, second, Patience::Any), Status::OK);
+}
+
+#[test]
+fn an_async_export_waits_for_no_names() {
+    let files = Arc::new(MemoryFs::new());
+    let world = World::with(files.clone(), vec![Export { sync: false, ..export(7, &["export"], &files, access()) }]);
+    let mut client = Client::new(&world, "one", 0);
+    files.set_slow_sync(true);
+    files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("nobody shall ask"))));
+    let mode = mode(0o644);
+    let ops = [client.sequence(false), Args::Putrootfh, crate::world::lookup("export"), open_args("a", Some(&mode))];
+    let mut call = world.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
+    assert_eq!(status(&world, &mut call, Patience::None), Status::OK);
+}

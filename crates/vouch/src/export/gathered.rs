@@ -1,0 +1,105 @@
+//! Calls that wait for nothing but that their changes are on the disk, gathered by export: while one commit of a file system's journal is under way, those that come wait
+//! for the next, which serves them all, and their replies leave together. One thread an export, and only while somebody waits.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vouch_nfs4_server::{Compound, Effect, ExportId};
+use vouch_rpcsec_gss::Envelope;
+
+use super::connection::Connection;
+use super::driver::Driver;
+use super::gss;
+use super::limits::WAITING_MAX;
+use super::output::Outgoing;
+
+/// Calls that wait, of each export that is being worked on.
+#[derive(Default)]
+pub(super) struct Gathered {
+    waiting: Mutex<HashMap<ExportId, Vec<Waiting>>>,
+}
+
+/// A call that waits.
+pub(super) struct Waiting {
+    pub(super) connection: Arc<Connection>,
+    pub(super) compound: Compound,
+    /// Effects that its reply depends on.
+    pub(super) kept: Vec<Effect>,
+    /// What is to be around its results.
+    pub(super) envelope: Option<Envelope>,
+}
+
+/// After a panic, those that wait are served by somebody else.
+struct Others<'a> {
+    driver: &'a Arc<Driver>,
+    export: ExportId,
+}
+
+impl Drop for Others<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.driver.serve_gathered(self.export);
+        }
+    }
+}
+
+impl Driver {
+    /// Has a call go on when its changes are on the disk. It is given back if so many wait that it had better wait by itself.
+    pub(super) fn gather(self: &Arc<Self>, export: ExportId, waiting: Waiting) -> Option<Waiting> {
+        match self.gathered.waiting.lock().entry(export) {
+            Entry::Occupied(others) if others.get().len() >= WAITING_MAX => return Some(waiting),
+            Entry::Occupied(mut others) => {
+                others.get_mut().push(waiting);
+                return None;
+            }
+            Entry::Vacant(place) => place.insert(vec![waiting]),
+        };
+        self.serve_gathered(export);
+        None
+    }
+
+    fn serve_gathered(self: &Arc<Self>, export: ExportId) {
+        let driver = self.clone();
+        self.pool.submit(move || {
+            let _others = Others { driver: &driver, export };
+            while driver.sync_gathered(export) {}
+        });
+    }
+
+    /// Finishes the calls of an export that wait now. False if there were none, and from then on somebody else must be asked.
+    fn sync_gathered(self: &Arc<Self>, export: ExportId) -> bool {
+        let mut batch = {
+            let mut waiting = self.gathered.waiting.lock();
+            match waiting.get_mut(&export) {
+                Some(batch) if !batch.is_empty() => std::mem::take(batch),
+                _ => {
+                    waiting.remove(&export);
+                    return false;
+                }
+            }
+        };
+        Compound::sync_together(batch.iter_mut().map(|waiting| &mut waiting.compound));
+        let mut replies: Vec<(Arc<Connection>, usize, Vec<Outgoing>)> = Vec::new();
+        for waiting in batch {
+            let connection = waiting.connection.clone();
+            let outgoing = self.finish(waiting);
+            match replies.iter_mut().find(|(known, ..)| Arc::ptr_eq(known, &connection)) {
+                Some((_, calls, ready)) => {
+                    *calls += 1;
+                    ready.extend(outgoing);
+                }
+                None => replies.push((connection, 1, outgoing.into_iter().collect())),
+            }
+        }
+        gss::seal_all(replies.iter_mut().flat_map(|(.., ready)| ready));
+        for (connection, calls, ready) in replies {
+            if !ready.is_empty() {
+                connection.send(ready, |_| {});
+            }
+            (0..calls).for_each(|_| connection.end_waiting());
+        }
+        true
+    }
+}
