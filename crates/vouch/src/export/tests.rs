@@ -263,7 +263,7 @@ fn status_and_reload_go_through_the_control_socket() {
     };
     assert_eq!(status().exports[0].pseudo_path, "/data");
     let list = server.state.parent().unwrap().join("exports");
-    std::fs::write(&list, "/data *(rw)\n/more *(ro,async)\n").unwrap();
+    std::fs::write(&list, "/data *(rw)\n/more *(ro,no_wdelay)\n").unwrap();
     let answer = control::ask(&path, control::Question::Reload).unwrap();
     assert!(matches!(&answer, control::Answer::Reloaded(comments) if comments.len() == 1), "{answer:?}");
     assert_eq!(status().exports.len(), 2);

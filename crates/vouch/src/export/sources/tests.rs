@@ -104,7 +104,7 @@ fn one_directory_of_the_command_line() {
         sources(Origin::One { source, pseudo: pseudo.into(), options: options.into() }).load()
     };
     assert_eq!(places(&one("/export/x", "rw,async").unwrap()), ["/export/x"]);
-    assert_eq!(one("/", "rw,async").unwrap().comments.len(), 1);
+    assert_eq!(one("/", "rw,no_wdelay").unwrap().comments.len(), 1);
     assert!(matches!(one("export", "rw"), Err(SourceError::Pseudo(_))));
     assert!(matches!(one("/e", "bogus"), Err(SourceError::Faults(_))));
 }
