@@ -11,7 +11,7 @@ use vouch_rpcsec_gss::{Accept, Acceptor, EstablishedContext};
 
 use crate::Fault;
 use crate::fault::Side;
-use crate::ffi::{Context, Cred, Exchange, Gss, Lucid, Status, Usage};
+use crate::ffi::{Context, Cred, Exchange, Gss, Lucid, Name, Status, Usage};
 use crate::ticket::{Ticket, old_name};
 
 /// Accepts contexts by the keys of a keytab: any key of it whose principal is of the service that was named, so that one server answers to several host names and in
@@ -44,17 +44,18 @@ impl MitAcceptor {
         Ok(Self { gss, cred, service: format!("{service}/") })
     }
 
-    fn established(&self, context: Context) -> Result<EstablishedContext, Fault> {
-        let failed = |doing| move |status: Status| Fault::of(self.gss, doing, status, Side::Server);
-        let parties = context.parties().map_err(failed("names of a context"))?;
-        if !parties.acceptor.starts_with(&self.service) {
-            let what = format!("{} called {}, which is not {}HOST", parties.initiator, parties.acceptor, self.service);
+    fn established(&self, context: Context, initiator: Option<Name>, token: &[u8]) -> Result<EstablishedContext, Fault> {
+        let failed = |doing: &str, status: Status| Fault::of(self.gss, doing, status, Side::Server);
+        let initiator = initiator.map_or(Ok(String::new()), |name| name.display()).map_err(|status| failed("a caller's name", status))?;
+        let acceptor = context.acceptor().map_err(|status| failed(&format!("{initiator} with {}", told(token)), status))?;
+        if !acceptor.starts_with(&self.service) {
+            let what = format!("{initiator} called {acceptor}, which is not {}HOST", self.service);
             return Err(Fault::refused(what, "mount by a name whose nfs/HOST the keytab has"));
         }
-        let lucid = context.export().map_err(failed("keys of a context"))?;
+        let lucid = context.export().map_err(|status| failed(&format!("the keys of {initiator}'s context"), status))?;
         let (token_seq, lifetime_s) = (lucid.send_seq, lifetime_s(&lucid));
         let keys = keys(lucid, Role::Acceptor).map_err(|old| {
-            let what = format!("{} called {} with {old}, which is not taken", parties.initiator, parties.acceptor);
+            let what = format!("{initiator} called {acceptor} with {old}, which is not taken");
             Fault::refused(
                 what,
                 "allow AES: give nfs/HOST AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), and the client too",
@@ -62,8 +63,8 @@ impl MitAcceptor {
         })?;
         Ok(EstablishedContext {
             keys: Arc::new(keys),
-            principal: parties.initiator.into(),
-            service: parties.acceptor.into(),
+            principal: initiator.into(),
+            service: acceptor.into(),
             lifetime_s,
             token_seq,
         })
@@ -75,22 +76,23 @@ impl Acceptor for MitAcceptor {
 
     fn accept(&self, partial: Option<Partial>, token: &[u8]) -> Accept<Partial> {
         let mut context = partial.map(|partial| partial.0);
-        let (outcome, answer) = self.gss.accept(&mut context, &self.cred, token);
+        let (outcome, answer, initiator) = self.gss.accept(&mut context, &self.cred, token);
         let fault = match (outcome, context) {
-            (Ok(Exchange::Complete), Some(context)) => match self.established(context) {
+            (Ok(Exchange::Complete), Some(context)) => match self.established(context, initiator, token) {
                 Ok(context) => return Accept::Established { context, token: answer },
                 Err(fault) => fault,
             },
             (Ok(Exchange::Continue), Some(context)) => return Accept::Continue { partial: Partial(context), token: answer },
             (Ok(_), None) => Fault::refused("the Kerberos library gave no context".into(), "report it"),
-            (Err(status), _) => {
-                let doing =
-                    Ticket::of_token(token).map_or_else(|| "a token that is no Kerberos ticket".into(), |ticket| ticket.to_string());
-                Fault::of(self.gss, &doing, status, Side::Server)
-            }
+            (Err(status), _) => Fault::of(self.gss, &told(token), status, Side::Server),
         };
         Accept::Failed { major: fault.major, minor: fault.minor, token: answer, reason: fault.to_string() }
     }
+}
+
+/// A client's token as the messages tell of it.
+fn told(token: &[u8]) -> String {
+    Ticket::of_token(token).map_or_else(|| "a token that is no Kerberos ticket".into(), |ticket| ticket.to_string())
 }
 
 /// How long the ticket is still good. The library's own figure has the allowed clock skew on top.

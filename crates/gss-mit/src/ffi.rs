@@ -38,6 +38,10 @@ const CONTINUE_NEEDED: u32 = 1;
 /// The bits of a major status that are failures: the calling and the routine errors (RFC 2744, section 3.9.1).
 const FAILED: u32 = 0xffff_0000;
 
+/// The bits of a major status that are a routine error, and `GSS_S_CONTEXT_EXPIRED` (RFC 2744, section 3.9.1).
+const ROUTINE: u32 = 0x00ff_0000;
+pub(crate) const CONTEXT_EXPIRED: u32 = 12 << 16;
+
 /// How a name is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameForm {
@@ -104,12 +108,6 @@ pub(crate) struct Lucid {
     pub(crate) end_s: u64,
 }
 
-/// Who takes part in a context.
-pub(crate) struct Parties {
-    pub(crate) initiator: String,
-    pub(crate) acceptor: String,
-}
-
 impl Gss {
     /// The library, loaded at the first call; the same failure ever after if it isn't there.
     pub(crate) fn get() -> Result<&'static Gss, &'static str> {
@@ -171,10 +169,15 @@ impl Gss {
         check(major, minor).map(|_| Name { handle, gss: self })
     }
 
-    /// Takes a client's token; `context` is none at first. The token for the client comes even with a failure.
-    pub(crate) fn accept(&'static self, context: &mut Option<Context>, cred: &Cred, token: &[u8]) -> (Result<Exchange, Status>, Vec<u8>) {
+    /// Takes a client's token; `context` is none at first. The token for the client comes even with a failure, and the client's name when the exchange is complete.
+    pub(crate) fn accept(
+        &'static self,
+        context: &mut Option<Context>,
+        cred: &Cred,
+        token: &[u8],
+    ) -> (Result<Exchange, Status>, Vec<u8>, Option<Name>) {
         let (mut minor, mut handle) = (0, context.take().map_or(null_mut(), Context::into_handle));
-        let mut answer = empty();
+        let (mut answer, mut initiator) = (empty(), null_mut());
         // SAFETY: the handle is null or a context of this library's; pointers to values that outlive the call; null where RFC 2744
         // section 5.1 allows it.
         let major = unsafe {
@@ -184,7 +187,7 @@ impl Gss {
                 cred.handle,
                 &buffer(token),
                 null(),
-                null_mut(),
+                &mut initiator,
                 null_mut(),
                 &mut answer,
                 null_mut(),
@@ -192,7 +195,9 @@ impl Gss {
                 null_mut(),
             )
         };
-        self.exchanged(handle, context, major, minor, answer)
+        let initiator = (!initiator.is_null()).then_some(Name { handle: initiator, gss: self });
+        let (outcome, answer) = self.exchanged(handle, context, major, minor, answer);
+        (outcome, answer, initiator)
     }
 
     /// Takes a server's token, none at first. `flags` are of RFC 2744, section 5.19.
@@ -250,7 +255,8 @@ impl Gss {
         const MECH_CODE: c_int = 2;
         let mut parts: Vec<String> = Vec::new();
         for (code, kind) in [(status.major, GSS_CODE), (status.minor, MECH_CODE)] {
-            if code == 0 {
+            // A mechanism that has nothing to say says "Success", or repeats itself: then the major status is what there is to tell.
+            if code == 0 || (kind == MECH_CODE && status.major & ROUTINE == CONTEXT_EXPIRED) {
                 continue;
             }
             let mut more = 0;
@@ -313,16 +319,15 @@ impl Context {
         handle
     }
 
-    /// Who takes part.
-    pub(crate) fn parties(&self) -> Result<Parties, Status> {
-        let mut minor = 0;
-        let (mut initiator, mut acceptor) = (null_mut(), null_mut());
+    /// The service that was called. `GSS_S_CONTEXT_EXPIRED` if the ticket has ended, although the library takes it for as long as clocks may differ.
+    pub(crate) fn acceptor(&self) -> Result<String, Status> {
+        let (mut minor, mut acceptor) = (0, null_mut());
         // SAFETY: the context is the library's; pointers to values that outlive the call; null where RFC 2744 section 5.21 allows it.
         let major = unsafe {
             (self.gss.functions.inquire_context)(
                 &mut minor,
                 self.handle,
-                &mut initiator,
+                null_mut(),
                 &mut acceptor,
                 null_mut(),
                 null_mut(),
@@ -332,9 +337,7 @@ impl Context {
             )
         };
         check(major, minor)?;
-        let name = |handle| Name { handle, gss: self.gss }.display();
-        let (initiator, acceptor) = (name(initiator), name(acceptor));
-        Ok(Parties { initiator: initiator?, acceptor: acceptor? })
+        Name { handle: acceptor, gss: self.gss }.display()
     }
 
     /// Its keys; the context ends.

@@ -67,7 +67,7 @@ use pool::Pool;
 use recovery::Recovery;
 use reloader::{Reloader, read_principal_map};
 use report::{ExportStatus, Report};
-use sources::{Loaded, Sources};
+use sources::{Sources};
 use state_directory::StateDirectory;
 use traffic::Traffic;
 use worker::Worker;
@@ -230,7 +230,15 @@ impl Server {
             .transpose()?;
         let control = control::listen(&state_directory::control_path(&config.state)).map_err(system("control socket"))?;
         let rights = privileges::reduce().map_err(|errno| ExportError::System { doing: "privileges", source: errno.into() })?;
-        let Loaded { exports, comments } = sources.load()?;
+        let (mut polls, mut inboxes) = (Vec::new(), Vec::new());
+        for _ in 0..threads {
+            let poll = mio::Poll::new().map_err(system("epoll"))?;
+            inboxes.push(Arc::new(Inbox::new(poll.registry(), worker::WAKE).map_err(system("eventfd"))?));
+            polls.push(poll);
+        }
+        let loaded = sources.load()?;
+        let gss = open_gss(config.keytab.as_deref(), inboxes.clone())?;
+        let (exports, comments) = loaded.into_parts(gss.is_some());
 
         let metrics = Arc::new(Metrics::new());
         let listed = list(&exports);
@@ -256,15 +264,8 @@ impl Server {
         };
         let engine = vouch_nfs4_server::Server::new(engine_config, exports, names.clone(), metrics.clone(), recovered, seed, clock::now());
 
-        let (mut polls, mut inboxes) = (Vec::new(), Vec::new());
-        for _ in 0..threads {
-            let poll = mio::Poll::new().map_err(system("epoll"))?;
-            inboxes.push(Arc::new(Inbox::new(poll.registry(), worker::WAKE).map_err(system("eventfd"))?));
-            polls.push(poll);
-        }
         let to_wake = inboxes.clone();
         let relief = move || to_wake.iter().for_each(|inbox| inbox.post(inbox::Message::LookBehind));
-        let gss = open_gss(config.keytab.as_deref(), inboxes.clone())?;
         let driver = Arc::new(Driver {
             engine,
             gss,

@@ -9,7 +9,7 @@ use super::ExportError;
 use super::driver::Driver;
 use super::identity::{Names, PrincipalMap, System};
 use super::metrics::Metrics;
-use super::sources::{Loaded, Sources};
+use super::sources::Sources;
 
 /// Reads the exports anew.
 pub(super) struct Reloader {
@@ -39,7 +39,8 @@ impl Reloader {
         let map = read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
         let loaded = map.and_then(|map| Ok((map, self.sources.load().map_err(|error| error.to_string())?)));
         match loaded {
-            Ok((map, Loaded { exports, comments })) => {
+            Ok((map, loaded)) => {
+                let (exports, comments) = loaded.into_parts(self.driver.gss.is_some());
                 *self.driver.exports.lock() = super::list(&exports);
                 self.metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
                 self.names.replace_map(map);

@@ -81,6 +81,21 @@ pub(super) struct Sources {
 pub(super) struct Loaded {
     pub(super) exports: Exports,
     pub(super) comments: Vec<String>,
+    /// An export that lists Kerberos flavours, if there is one.
+    pub(super) kerberos: Option<String>,
+}
+
+impl Loaded {
+    /// What is to be said; `kerberos`: whether there is a keytab.
+    pub(super) fn into_parts(self, kerberos: bool) -> (Exports, Vec<String>) {
+        let Loaded { exports, mut comments, kerberos: listed } = self;
+        if let Some(source) = listed.filter(|_| !kerberos) {
+            comments.push(format!(
+                "{source} lists a Kerberos flavour, but there is no Kerberos here: its clients are refused; give --keytab FILE with the keys of nfs/HOST and start again"
+            ));
+        }
+        (exports, comments)
+    }
 }
 
 impl Sources {
@@ -133,8 +148,10 @@ impl Sources {
             }
         }
         self.resolve(&entries, &mut comments);
+        let proven = |entry: &Entry| entry.clients.iter().any(|client| client.options.access().iter().any(|access| access.flavour.is_proven()));
+        let kerberos = entries.iter().find(|(entry, _)| proven(entry)).map(|(entry, _)| display(&entry.source));
         let exports = self.build(entries, &mut comments)?;
-        Ok(Loaded { exports, comments })
+        Ok(Loaded { exports, comments, kerberos })
     }
 
     fn resolve(&self, entries: &[(Entry, Option<String>)], comments: &mut Vec<String>) {

@@ -19,9 +19,12 @@ use super::traffic::Count;
 
 mod look;
 mod random;
+mod refusals;
 mod seal;
 #[cfg(test)]
 mod tests;
+
+use refusals::Refusals;
 
 pub(super) use look::{Looked, Protected, look, look_alone};
 pub(super) use seal::seal_all;
@@ -33,6 +36,7 @@ pub(super) struct Gss {
     /// Threads that make contexts. Of their own: they read the keytab and write the replay cache with the server's rights, while those of the other pool act as callers.
     pool: Pool,
     pub(super) counts: GssCounts,
+    refusals: Mutex<Refusals>,
 }
 
 /// What was counted.
@@ -59,6 +63,7 @@ impl Gss {
             contexts: Mutex::new(Contexts::new(ContextLimits::default())),
             pool: Pool::new("kerberos", THREADS_MAX, WAITING_MAX, relief),
             counts: GssCounts::default(),
+            refusals: Mutex::default(),
         }
     }
 
@@ -119,7 +124,11 @@ impl Gss {
             Accept::Continue { .. } => {}
             Accept::Failed { reason, .. } => {
                 self.counts.refused.add(1);
-                tracing::warn!(%peer, "Kerberos: {reason}");
+                match self.refusals.lock().log(peer.ip(), clock::mono_ms()) {
+                    Some(0) => tracing::warn!(%peer, "Kerberos: {reason}"),
+                    Some(untold) => tracing::warn!(%peer, untold, "Kerberos: {reason}"),
+                    None => {}
+                }
             }
         }
         let mut handle = [0; HANDLE_LEN];
@@ -133,7 +142,9 @@ impl Gss {
 
     /// Drops contexts whose tickets have ended.
     pub(super) fn expire(&self) {
-        self.contexts.lock().expire(clock::mono_ms());
+        let now_ms = clock::mono_ms();
+        self.contexts.lock().expire(now_ms);
+        self.refusals.lock().expire(now_ms);
     }
 
     /// The counts, for the metrics page.

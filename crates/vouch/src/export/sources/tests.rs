@@ -108,3 +108,13 @@ fn one_directory_of_the_command_line() {
     assert!(matches!(one("export", "rw"), Err(SourceError::Pseudo(_))));
     assert!(matches!(one("/e", "bogus"), Err(SourceError::Faults(_))));
 }
+
+#[test]
+fn kerberos_that_is_listed_and_not_there_is_told() {
+    let (_file, origin) = file("/srv/a *(ro)\n/srv/b 192.0.2.1(sec=sys) *(sec=sys:krb5p)\n");
+    let sources = sources(origin);
+    let said = |kerberos| sources.load().unwrap().into_parts(kerberos).1;
+    assert!(said(true).is_empty());
+    let [line] = &said(false)[..] else { panic!("one line") };
+    assert!(line.starts_with("/srv/b lists a Kerberos flavour") && line.contains("--keytab"), "{line}");
+}
