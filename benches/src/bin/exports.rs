@@ -181,8 +181,10 @@ fn load(args: &Args, place: &Path, realm: Option<&Realm>) {
             println!("median: {:<24} {:<13} {}", case.name, peer.name, told(case, &middle(&peer.outcomes[at])));
         }
     }
-    for peer in peers.iter().skip(1).filter(|peer| args.ganesha_threads == 0 && peer.name != "vouch") {
-        added(&cases, &peers[0], peer);
+    for own in ["vouch", "ganesha"] {
+        let mut of_one = peers.iter().filter(|peer| peer.name.split('-').next() == Some(own));
+        let Some(base) = of_one.next() else { continue };
+        of_one.for_each(|peer| added(&cases, base, peer));
     }
     for pair in peers.chunks_exact(2).filter(|_| args.ganesha_threads > 0) {
         let [ours, theirs] = pair else { continue };

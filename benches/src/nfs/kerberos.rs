@@ -18,6 +18,8 @@ mod kdc;
 /// The servers' principal, as a service at a host.
 pub const HOST_BASED: &str = "nfs@localhost";
 const PRINCIPAL: &str = "nfs/localhost";
+/// Domain of the owners' names.
+pub const DOMAIN: &str = "vouch.test";
 /// Who calls: the account of this name is the superuser's.
 const CALLER: &str = "root";
 
@@ -75,7 +77,11 @@ impl Realm {
         kdc.client(&kdc::Client { name: "bench", enctypes: enctype, ..kdc::Client::default() });
         kdc.add(&[CALLER, PRINCIPAL]);
         let realm = Self { directory: kdc.path("") };
-        std::fs::write(realm.idmap(), format!("[General]\nLocal-Realms = {}\n", kdc::REALM)).or_stop("idmapd.conf");
+        std::fs::write(
+            realm.idmap(),
+            format!("[General]\nDomain = {DOMAIN}\nLocal-Realms = {}\n[Translation]\nMethod = nsswitch\n", kdc::REALM),
+        )
+        .or_stop("idmapd.conf");
         kdc.keytab("service", &[PRINCIPAL]);
         let keytab = kdc.keytab("caller", &[CALLER]);
         let cache = kdc.kinit("bench", CALLER, &keytab, "caller", &[]);
@@ -94,9 +100,10 @@ impl Realm {
         self.directory.join("idmapd.conf")
     }
 
-    /// What the servers need to belong to it: as this process has it.
+    /// What the servers need to belong to it: as this process has it, but with every encryption type, as tickets for them are under the strongest.
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
-        std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KRB5")).collect()
+        let of_realm = std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("KRB5") && name != "KRB5_CONFIG");
+        of_realm.chain([("KRB5_CONFIG".into(), self.directory.join("krb5.conf").into())]).collect()
     }
 }
 

@@ -32,21 +32,22 @@ pub fn vouch(program: &Path, directory: &Path, port: Option<u16>, sync: bool, re
 pub fn ganesha(directory: &Path, port: Option<u16>, threads: usize, realm: Option<&Realm>) -> Server {
     let files = tempfile::tempdir().or_stop("a directory for Ganesha");
     let (dir, port) = (files.path().display().to_string(), port.unwrap_or_else(free_port));
-    let (kerberos, flavours) = match realm {
+    let (kerberos, flavours, owners) = match realm {
         Some(realm) => {
             let (principal, keytab) = (kerberos::HOST_BASED, realm.service_keytab().display().to_string());
             (
                 format!("PrincipalName = \"{principal}\"; KeytabPath = {keytab}; CCacheDir = {dir}; Active_krb5 = true;"),
                 "sys,krb5,krb5i,krb5p",
+                format!("DomainName = \"{}\"; UseGetpwnam = false; IdmapConf = \"{}\";", kerberos::DOMAIN, realm.idmap().display()),
             )
         }
-        None => ("Active_krb5 = false;".into(), "sys"),
+        None => ("Active_krb5 = false;".into(), "sys", String::new()),
     };
     let config = format!(
         "NFS_CORE_PARAM {{ NFS_Port = {port}; Protocols = 4; Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = false; \
          Bind_addr = 0.0.0.0; mount_path_pseudo = true; RPC_Ioq_ThrdMax = {threads}; }}\n\
          NFSv4 {{ Graceless = true; RecoveryRoot = \"{dir}/state\"; Minor_Versions = 0,1,2; Allow_Numeric_Owners = true; \
-         Only_Numeric_Owners = true; }}\n\
+         Only_Numeric_Owners = true; {owners} }}\n\
          NFS_KRB5 {{ {kerberos} }}\n\
          EXPORT {{ Export_Id = 1; Path = {}; Pseudo = /{EXPORT}; Access_Type = RW; Squash = No_Root_Squash; SecType = {flavours}; \
          Protocols = 4; Transports = TCP; FSAL {{ Name = VFS; }} }}\n\

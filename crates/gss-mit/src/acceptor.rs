@@ -61,13 +61,7 @@ impl MitAcceptor {
                 "allow AES: give nfs/HOST AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), and the client too",
             )
         })?;
-        Ok(EstablishedContext {
-            keys: Arc::new(keys),
-            principal: initiator.into(),
-            service: acceptor.into(),
-            lifetime_s,
-            token_seq,
-        })
+        Ok(EstablishedContext { keys: Arc::new(keys), principal: initiator.into(), service: acceptor.into(), lifetime_s, token_seq })
     }
 }
 

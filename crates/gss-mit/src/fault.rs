@@ -80,7 +80,9 @@ fn cure(status: Status, side: Side) -> Option<&'static str> {
     by_code.or(match (status.major & 0x00ff_0000, side) {
         (NO_CRED, Side::Server) => Some("the keytab is missing, unreadable or empty: give --keytab FILE with the keys of nfs/HOST"),
         (NO_CRED, Side::Client) => Some("there is no ticket: kinit, or name a keytab"),
-        (CREDENTIALS_EXPIRED | CONTEXT_EXPIRED, _) => Some("the client's ticket has ended: kinit again, or have the client renew it before"),
+        (CREDENTIALS_EXPIRED | CONTEXT_EXPIRED, _) => {
+            Some("the client's ticket has ended: kinit again, or have the client renew it before")
+        }
         _ => None,
     })
 }

@@ -1,10 +1,12 @@
 //! Wrap tokens with confidentiality: made in place, for one message or many.
 
+use zeroize::Zeroize as _;
+
 use crate::cts::{self, Encryption};
 use crate::digest::{Digest, HmacPads, Sha1, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::hashing::{self, Blocks, HashLane, Hashing, Region};
-use crate::kernels::{Kernels, LANES_MAX};
+use crate::kernels::{Kernels, LANES_MAX, STITCHED_MAX, Stitched};
 use crate::keys::ContextKeys;
 use crate::stack::Stack;
 use crate::token::{CONFOUNDER_LEN, TOKEN_HEADER_LEN, TokenError, wrap_header};
@@ -116,19 +118,30 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     }
 }
 
-impl Lane<'_, '_, Sha1> {
-    /// A message without company: hashes and encrypts whole blocks in one pass, where there is a kernel for that.
-    fn stitch(&mut self, kernels: &Kernels) {
-        let Some(stitched) = kernels.stitched else { return };
-        let done = self.region.hashed;
-        let blocks = (self.region.ready - done) / Sha1::BLOCK_LEN;
-        if self.encryption.encrypted != done || blocks == 0 {
-            return;
-        }
-        let (start, state) = self.region.skip(blocks);
-        let chain = self.encryption.skip(blocks * Sha1::BLOCK_LEN);
-        // SAFETY: the blocks lie in the lane's token, and no other lane's step is under way.
-        unsafe { stitched(&self.job.keys.send.cipher, chain, state, start, blocks) };
+/// A few messages: hashes and encrypts the whole blocks that all of them have in one pass, where there is a kernel for that.
+fn stitch(kernels: &Kernels, lanes: &mut [Lane<'_, '_, Sha1>]) {
+    let Some(stitched) = kernels.stitched else { return };
+    let left = |lane: &Lane<'_, '_, Sha1>| match lane.encryption.encrypted == lane.region.hashed {
+        true => (lane.region.ready - lane.region.hashed) / Sha1::BLOCK_LEN,
+        false => 0,
+    };
+    let blocks = lanes.iter().map(left).min().unwrap_or(0);
+    if blocks == 0 {
+        return;
+    }
+    let mut items = Stack::<Stitched, STITCHED_MAX>::new();
+    for lane in lanes.iter_mut() {
+        let (data, state) = lane.region.skip(blocks);
+        let state = *state;
+        let chain = *lane.encryption.skip(blocks * Sha1::BLOCK_LEN);
+        items.push(Stitched { key: &lane.job.keys.send.cipher, chain, state, data });
+    }
+    // SAFETY: the blocks lie in the lanes' tokens, each its own, and no step is under way; the jobs are of one enctype.
+    unsafe { stitched(&mut items, blocks) };
+    for (lane, item) in lanes.iter_mut().zip(items.iter_mut()) {
+        *lane.region.skip(0).1 = item.state;
+        *lane.encryption.skip(0) = item.chain;
+        item.state.zeroize();
     }
 }
 
@@ -146,8 +159,8 @@ fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item 
         if lanes.is_empty() {
             return;
         }
-        if let [lane] = &mut *lanes {
-            lane.stitch(kernels);
+        if lanes.len() <= STITCHED_MAX {
+            stitch(kernels, &mut lanes);
         }
         // SAFETY: the regions lie in the jobs' tokens, which the lanes borrow.
         unsafe { hashing::step(kernels, &mut lanes) };

@@ -74,10 +74,21 @@ pub(crate) struct DecryptKernel {
     pub(crate) one: fn(&AesKey, &mut [u8; 16], &mut [[u8; 16]]),
 }
 
-/// Hashes and then encrypts blocks of 64 bytes of a lone message of RFC 3962 in place.
-///
-/// Key, chain, state of SHA-1, data, blocks; the data is valid for reads and writes of `64 * blocks` bytes and used by nothing else.
-pub(crate) type StitchedKernel = unsafe fn(&AesKey, &mut [u8; 16], &mut [u32; 5], *mut u8, usize);
+/// A message of RFC 3962 whose hash and cipher go together.
+pub(crate) struct Stitched {
+    /// Valid for reads; all items' keys are of one length.
+    pub(crate) key: *const AesKey,
+    pub(crate) chain: [u8; 16],
+    pub(crate) state: [u32; 5],
+    pub(crate) data: *mut u8,
+}
+
+/// Messages that are taken together at most.
+pub(crate) const STITCHED_MAX: usize = 4;
+
+/// Hashes and then encrypts so many blocks of 64 bytes of each message in place; the data is valid for reads and writes of them and used by nothing else. Chains and states
+/// are moved on.
+pub(crate) type StitchedKernel = unsafe fn(&mut [Stitched], usize);
 
 /// A set of kernels that this CPU can run.
 #[derive(Clone, Copy)]
@@ -103,6 +114,14 @@ impl Kernels {
     pub fn available() -> &'static [Kernels] {
         static AVAILABLE: OnceLock<Vec<Kernels>> = OnceLock::new();
         AVAILABLE.get_or_init(detect)
+    }
+
+    /// Long messages that are sealed fastest side by side: more gain nothing, and are worth no waiting.
+    pub fn long_messages(&self) -> usize {
+        match (self.lanes, self.stitched) {
+            (LANES_MAX, _) | (_, None) => 16.min(self.lanes),
+            (_, Some(_)) => STITCHED_MAX,
+        }
     }
 
     /// A short name, for logs.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::bytes;
 use crate::digest::{Digest, Sha1, Sha256, Sha384};
-use crate::kernels::{CbcItem, HashItem, Kernels, Segment};
+use crate::kernels::{CbcItem, HashItem, Kernels, STITCHED_MAX, Segment, Stitched};
 use crate::keys::AesKey;
 use crate::*;
 
@@ -113,23 +113,34 @@ proptest! {
     }
 
     #[test]
-    fn stitched_is_hash_then_cipher(wide: bool, blocks in 0..300usize, seed: u64) {
-        let key = AesKey::new(&bytes(seed, if wide { 32 } else { 16 }));
-        let message = bytes(seed ^ 1, 64 * blocks);
-        let mut state = Sha1::INITIAL;
-        Sha1::compress(&mut state, &message);
-        let mut ciphertext = message.clone();
-        let first = Segment { start: ciphertext.as_mut_ptr(), blocks: 4 * blocks };
-        let mut items = [CbcItem { key: &key, chain: [9; 16], segments: [first, Segment::NONE] }];
-        // SAFETY: there is one message only.
-        unsafe { (Kernels::available()[0].encrypt.many)(&mut items) };
+    fn stitched_is_hash_then_cipher(wide: bool, blocks in 0..300usize, count in 1..=STITCHED_MAX, seed: u64) {
+        let keys: Vec<AesKey> = (0..count).map(|at| AesKey::new(&bytes(seed ^ at as u64, if wide { 32 } else { 16 }))).collect();
+        let messages: Vec<Vec<u8>> = (0..count).map(|at| bytes(seed ^ (100 + at as u64), 64 * blocks)).collect();
+        let expected = |at: usize| {
+            let mut state = Sha1::INITIAL;
+            Sha1::compress(&mut state, &messages[at]);
+            let mut ciphertext = messages[at].clone();
+            let first = Segment { start: ciphertext.as_mut_ptr(), blocks: 4 * blocks };
+            let mut items = [CbcItem { key: &keys[at], chain: [at as u8; 16], segments: [first, Segment::NONE] }];
+            // SAFETY: there is one message only.
+            unsafe { (Kernels::available()[0].encrypt.many)(&mut items) };
+            (ciphertext, items[0].chain, state)
+        };
         for kernels in Kernels::available() {
             let Some(stitched) = kernels.stitched else { continue };
-            let mut data = message.clone();
-            let (mut chain, mut hashed) = ([9; 16], Sha1::INITIAL);
-            // SAFETY: the data has that many blocks.
-            unsafe { stitched(&key, &mut chain, &mut hashed, data.as_mut_ptr(), blocks) };
-            prop_assert!(data == ciphertext && chain == items[0].chain && hashed == state, "{}", kernels.name());
+            let mut data = messages.clone();
+            let mut items: Vec<Stitched> = data
+                .iter_mut()
+                .enumerate()
+                .map(|(at, data)| Stitched { key: &keys[at], chain: [at as u8; 16], state: Sha1::INITIAL, data: data.as_mut_ptr() })
+                .collect();
+            // SAFETY: each message has that many blocks, and the keys are of one length.
+            unsafe { stitched(&mut items, blocks) };
+            let sealed: Vec<_> = items.iter().map(|item| (item.chain, item.state)).collect();
+            drop(items);
+            for (at, (data, (chain, state))) in data.into_iter().zip(sealed).enumerate() {
+                prop_assert!((data, chain, state) == expected(at), "{} {at} of {count}", kernels.name());
+            }
         }
     }
 

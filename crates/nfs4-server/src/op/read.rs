@@ -17,6 +17,11 @@ pub(crate) fn read(walk: &mut Walk<'_>, args: &ReadArgs) -> Outcome {
     let len = args.count.min(walk.server.config().limits.io_len_max) as usize;
     let span_allowed = walk.spans_allowed && len >= SPAN_LEN_MIN;
     let writer = ReadWriter::begin(walk.out);
+    if !span_allowed {
+        // With what protects the reply behind it: to grow once more for that would copy the data, and let the buffer get too long to be used again.
+        let behind = vouch_xdr::pad_len(len) + walk.tail_len;
+        walk.out.bytes_mut().reserve(len + behind);
+    }
     let content = open.file().read(args.offset, len, ReadInto { bytes: walk.out.bytes_mut(), span_allowed }, walk.patience)?;
     match content {
         Content::Bytes { len, eof } => {

@@ -50,7 +50,7 @@ pub(super) const SPARE_REPLY_LEN_MAX: usize = 80 * 1024;
 
 /// Buffers of long replies that a thread keeps: those of READs under privacy, whose data must lie in memory to be sealed. A reply is a little over a megabyte; what has grown
 /// to more by its growth's step is kept too.
-pub(super) const SPARE_LONG_REPLIES_MAX: usize = 16;
+pub(super) const SPARE_LONG_REPLIES_MAX: usize = 32;
 pub(super) const SPARE_LONG_REPLY_LEN_MAX: usize = 2 << 20;
 
 /// Room that a new reply buffer has: most replies of metadata operations and of 4 KiB reads fit.
@@ -68,10 +68,12 @@ pub(super) const OUTPUT_REPLIES_MAX: usize = 1024;
 /// Replies gathered before the socket gets them although more calls wait in the same batch: the client's work should overlap with ours.
 pub(super) const FLUSH_LEN: usize = 64 * 1024;
 
-/// Replies that are sealed together at most, in number and bytes: enough for the lanes of the widest vectors several times over, and little enough that the client has work
-/// while we seal.
+/// Replies that are sealed together at most: enough for the lanes of the widest vectors several times over, and little enough that the client has work while we seal.
 pub(super) const SEAL_COUNT_MAX: usize = 64;
-pub(super) const SEAL_LEN_MAX: usize = 4 << 20;
+/// Of each of the messages that fill the lanes ([`Kernels::long_messages`]): a READ's reply is a little longer.
+///
+/// [`Kernels::long_messages`]: vouch_krb5_seal::Kernels::long_messages
+pub(super) const SEAL_LEN_EACH_MAX: usize = 1 << 20;
 
 /// Pieces handed to the socket by one system call.
 pub(super) const SEND_PIECES_MAX: usize = 64;

@@ -67,7 +67,7 @@ use pool::Pool;
 use recovery::Recovery;
 use reloader::{Reloader, read_principal_map};
 use report::{ExportStatus, Report};
-use sources::{Sources};
+use sources::Sources;
 use state_directory::StateDirectory;
 use traffic::Traffic;
 use worker::Worker;

@@ -148,7 +148,8 @@ impl Sources {
             }
         }
         self.resolve(&entries, &mut comments);
-        let proven = |entry: &Entry| entry.clients.iter().any(|client| client.options.access().iter().any(|access| access.flavour.is_proven()));
+        let proven =
+            |entry: &Entry| entry.clients.iter().any(|client| client.options.access().iter().any(|access| access.flavour.is_proven()));
         let kerberos = entries.iter().find(|(entry, _)| proven(entry)).map(|(entry, _)| display(&entry.source));
         let exports = self.build(entries, &mut comments)?;
         Ok(Loaded { exports, comments, kerberos })

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::connection::Connection;
 use super::gss;
 use super::limits::{
-    REPLY_LEN_START, SEAL_COUNT_MAX, SEAL_LEN_MAX, SPARE_LONG_REPLIES_MAX, SPARE_LONG_REPLY_LEN_MAX, SPARE_REPLIES_MAX, SPARE_REPLY_LEN_MAX,
+    REPLY_LEN_START, SEAL_COUNT_MAX, SEAL_LEN_EACH_MAX, SPARE_LONG_REPLIES_MAX, SPARE_LONG_REPLY_LEN_MAX, SPARE_REPLIES_MAX,
+    SPARE_REPLY_LEN_MAX,
 };
 use super::output::Outgoing;
 use super::receive::Buffers;
@@ -21,6 +22,8 @@ pub(super) struct Tools {
     /// Replies of this round, of any connection, that are to be sealed together.
     pub(super) unsealed: Vec<(Arc<Connection>, Outgoing)>,
     pub(super) unsealed_len: usize,
+    /// So many bytes of them are sealed without waiting for more.
+    seal_len_max: usize,
 }
 
 /// Buffers of replies that have left.
@@ -63,6 +66,7 @@ impl Tools {
             ready_len: 0,
             unsealed: Vec::new(),
             unsealed_len: 0,
+            seal_len_max: vouch_krb5_seal::Kernels::best().long_messages() * SEAL_LEN_EACH_MAX,
         }
     }
 
@@ -85,7 +89,7 @@ impl Tools {
         connection.set_long_replies(outgoing.len() > SPARE_REPLY_LEN_MAX);
         self.unsealed_len += outgoing.len();
         self.unsealed.push((connection.clone(), outgoing));
-        if self.unsealed.len() >= SEAL_COUNT_MAX || self.unsealed_len >= SEAL_LEN_MAX {
+        if self.unsealed.len() >= SEAL_COUNT_MAX || self.unsealed_len >= self.seal_len_max {
             self.seal();
         }
     }
