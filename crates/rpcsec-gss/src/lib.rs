@@ -25,7 +25,7 @@ pub use check::{Check, Verdict, check_many};
 pub use client::{ClientContext, EstablishedClient, InitError, InitStep, Initiated, Initiation, Initiator, OpenError};
 pub use context::{ContextHandle, EstablishedContext, HANDLE_LEN, ServerContext};
 pub use contexts::{ContextLimits, Contexts};
-pub use envelope::{Envelope, Wrap, wrap_many};
+pub use envelope::{Envelope, Wrap, long_wraps, wrap_many};
 pub use init::{Accept, Acceptor, InitCall};
 pub use window::{WINDOW_LEN, Window};
 pub use wire::{Credential, CredentialError, GssSeq, InitResult, Procedure, Service, TOKEN_LEN_MAX, decode_init_args};

@@ -70,9 +70,7 @@ pub(super) const FLUSH_LEN: usize = 64 * 1024;
 
 /// Replies that are sealed together at most: enough for the lanes of the widest vectors several times over, and little enough that the client has work while we seal.
 pub(super) const SEAL_COUNT_MAX: usize = 64;
-/// Of each of the messages that fill the lanes ([`Kernels::long_messages`]): a READ's reply is a little longer.
-///
-/// [`Kernels::long_messages`]: vouch_krb5_seal::Kernels::long_messages
+/// Of each of the messages that fill the lanes ([`long_wraps`](vouch_rpcsec_gss::long_wraps)): a READ's reply is a little longer.
 pub(super) const SEAL_LEN_EACH_MAX: usize = 1 << 20;
 
 /// Pieces handed to the socket by one system call.

@@ -66,7 +66,7 @@ impl Tools {
             ready_len: 0,
             unsealed: Vec::new(),
             unsealed_len: 0,
-            seal_len_max: vouch_krb5_seal::Kernels::best().long_messages() * SEAL_LEN_EACH_MAX,
+            seal_len_max: vouch_rpcsec_gss::long_wraps() * SEAL_LEN_EACH_MAX,
         }
     }
 

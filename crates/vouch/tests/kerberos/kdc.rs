@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// The realm.
+/// The realm, where no other is named.
 pub(crate) const REALM: &str = "VOUCH.TEST";
 
 /// Names of the four encryption types that are spoken, as krb5.conf(5) has them.
@@ -23,6 +23,7 @@ pub(crate) const ENCTYPES: [&str; 4] =
 /// A running KDC.
 pub(crate) struct Kdc {
     dir: TempDir,
+    realm: &'static str,
     port: u16,
     child: Child,
 }
@@ -42,11 +43,13 @@ pub(crate) struct Client<'a> {
     pub(crate) more: &'a str,
     /// Lines of the realm's own part in `[realms]`: `auth_to_local = ...`.
     pub(crate) realm: &'a str,
+    /// Other realms, as `[realms]` has them.
+    pub(crate) realms: &'a str,
 }
 
 impl Default for Client<'_> {
     fn default() -> Self {
-        Client { name: "krb5", kdc: Ipv4Addr::LOCALHOST.into(), enctypes: "", clock_skew: 300, more: "", realm: "" }
+        Client { name: "krb5", kdc: Ipv4Addr::LOCALHOST.into(), enctypes: "", clock_skew: 300, more: "", realm: "", realms: "" }
     }
 }
 
@@ -58,6 +61,11 @@ impl Kdc {
 
     /// One that listens on these addresses too.
     pub(crate) fn start_on(addresses: &[IpAddr]) -> Option<Kdc> {
+        Self::start_realm(REALM, addresses)
+    }
+
+    /// One of a realm of this name.
+    pub(crate) fn start_realm(realm: &'static str, addresses: &[IpAddr]) -> Option<Kdc> {
         for (program, package) in [("krb5kdc", "krb5-kdc"), ("kadmin.local", "krb5-kdc"), ("kinit", "krb5-user")] {
             if find(program).is_none() {
                 println!("skipped: needs the package {package}");
@@ -66,12 +74,12 @@ impl Kdc {
         }
         let dir = tempfile::tempdir().expect("a temporary directory");
         let blank = Command::new("true").spawn().expect("true(1)");
-        let mut kdc = Kdc { dir, port: 0, child: blank };
+        let mut kdc = Kdc { dir, realm, port: 0, child: blank };
         for name in ["replay", "caches", "keytabs"] {
             std::fs::create_dir(kdc.path(name)).expect("a directory");
         }
         kdc.write_profile(addresses);
-        kdc.ok("kdb5_util", &["create", "-s", "-r", REALM, "-P", "master password"], "");
+        kdc.ok("kdb5_util", &["create", "-s", "-r", realm, "-P", "master password"], "");
         // Another process may take a port between its choice and its use: then another one is chosen.
         for _ in 0..20 {
             kdc.port = free_port();
@@ -100,19 +108,20 @@ impl Kdc {
 
     /// Writes a client's krb5.conf and returns its path.
     pub(crate) fn client(&self, client: &Client<'_>) -> PathBuf {
-        let Client { name, kdc, enctypes, clock_skew, more, realm } = client;
+        let Client { name, kdc, enctypes, clock_skew, more, realm, realms } = client;
         let enctypes = if enctypes.is_empty() { ENCTYPES.join(" ") } else { (*enctypes).to_owned() };
-        let port = self.port;
+        let (port, own) = (self.port, self.realm);
+        let domain = own.to_ascii_lowercase();
         let kdc = match kdc {
             IpAddr::V4(v4) => v4.to_string(),
             IpAddr::V6(v6) => format!("[{v6}]"),
         };
         let text = format!(
-            "[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n dns_canonicalize_hostname = false\n rdns = false\n \
+            "[libdefaults]\n default_realm = {own}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n dns_canonicalize_hostname = false\n rdns = false\n \
              udp_preference_limit = 1\n clockskew = {clock_skew}\n permitted_enctypes = {enctypes}\n default_tkt_enctypes = {enctypes}\n \
              default_tgs_enctypes = {enctypes}\n{more}\n\
-             [realms]\n {REALM} = {{\n  kdc = {kdc}:{port}\n{realm}\n }}\n\
-             [domain_realm]\n .vouch.test = {REALM}\n vouch.test = {REALM}\n localhost = {REALM}\n"
+             [realms]\n {own} = {{\n  kdc = {kdc}:{port}\n{realm}\n }}\n{realms}\n\
+             [domain_realm]\n .{domain} = {own}\n {domain} = {own}\n localhost = {own}\n"
         );
         let path = self.path(&format!("{name}.conf"));
         std::fs::write(&path, text).expect("a file");
@@ -159,7 +168,7 @@ impl Kdc {
 
     /// Runs commands of kadmin.local, a line each, and returns what it said.
     pub(crate) fn kadmin(&self, lines: &str) -> String {
-        let out = self.run("kadmin.local", &["-r", REALM], lines);
+        let out = self.run("kadmin.local", &["-r", self.realm], lines);
         format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
     }
 
@@ -204,10 +213,11 @@ impl Kdc {
         let keys: Vec<String> = ENCTYPES.iter().rev().map(|enctype| format!("{enctype}:normal")).collect();
         let text = format!(
             "[kdcdefaults]\n kdc_listen = \"\"\n kdc_tcp_listen = {}\n\
-             [realms]\n {REALM} = {{\n  database_name = {}\n  key_stash_file = {}\n  acl_file = {}\n  max_life = 24h\n  max_renewable_life = 7d\n  \
+             [realms]\n {} = {{\n  database_name = {}\n  key_stash_file = {}\n  acl_file = {}\n  max_life = 24h\n  max_renewable_life = 7d\n  \
              supported_enctypes = {}\n }}\n\
              [logging]\n kdc = FILE:{}\n default = FILE:{}\n",
             listen.join(" "),
+            self.realm,
             path("principal"),
             path("stash"),
             path("acl"),

@@ -1,5 +1,8 @@
 //! Kerberos by a real KDC: the realm that the tests stand on, and our own client in it.
 
+mod contexts;
+mod credential_cache;
+mod export;
 mod kdc;
 mod own_client;
 mod realm;

@@ -3,8 +3,7 @@
 //! The Kerberos library looks at the environment of its process alone, so each test's client runs in a child of this program that has the realm's.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +14,8 @@ use vouch_nfs4::{Attributes, Verifier};
 use vouch_nfs4_client::{Client, Config, GssProtection, Identity, Protection, establish};
 use vouch_rpcsec_gss::Service;
 
-use crate::kdc::{self, ENCTYPES, Kdc, REALM};
+use crate::export::Export;
+use crate::kdc::{self, ENCTYPES, Kdc};
 use crate::relay::{Relay, last_record};
 
 const SERVICE: &str = "nfs/localhost";
@@ -25,66 +25,6 @@ const ENCTYPE: &str = "VOUCH_TEST_ENCTYPE";
 const CASE: &str = "VOUCH_TEST_CASE";
 /// What the child says when it has its answers.
 const READY: &str = "the client is ready";
-
-/// A server that belongs to the realm.
-struct Export {
-    child: Child,
-    address: SocketAddr,
-    directory: tempfile::TempDir,
-}
-
-impl Export {
-    fn start(kdc: &Kdc) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        std::fs::create_dir(directory.path().join("data")).expect("a directory");
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let mut export = Export { child: Command::new("true").spawn().expect("true(1)"), address, directory };
-        export.run(kdc);
-        export
-    }
-
-    /// Starts it, or starts it again.
-    fn run(&mut self, kdc: &Kdc) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let path = |name: &str| self.directory.path().join(name);
-        std::fs::write(path("idmapd.conf"), format!("[General]\nLocal-Realms = {REALM}\n")).expect("a file");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        command.envs(kdc.environment("krb5")).arg("export").arg("--dir").arg(path("data"));
-        command.args([
-            "--options",
-            "rw,insecure,no_root_squash,sec=krb5:krb5i:krb5p",
-            "--lease",
-            "2",
-            "--listen",
-            &self.address.to_string(),
-        ]);
-        command.arg("--state").arg(path("state")).arg("--keytab").arg(kdc.path("keytabs/service")).arg("--idmap").arg(path("idmapd.conf"));
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(path("log")).expect("a file");
-        self.child = command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts");
-        let end = Instant::now() + Duration::from_secs(60);
-        while TcpStream::connect(self.address).is_err() {
-            assert!(Instant::now() < end, "the export does not start: {}", self.log());
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
-    }
-
-    fn data(&self, name: &str) -> PathBuf {
-        self.directory.path().join("data").join(name)
-    }
-}
-
-impl Drop for Export {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// A realm with a user and a server, and their keytabs.
 fn realm() -> Option<Kdc> {

@@ -1,0 +1,237 @@
+//! Who gets a context and who does not, beside a real KDC: keys, clocks, ended tickets, names, realms and enctypes. What is refused is told by one line of the log, with the
+//! client, the principal and the cure.
+
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use vouch_gss_mit::{ClientSource, MitInitiator};
+use vouch_nfs4_client::establish;
+use vouch_rpcsec_gss::Service;
+
+use crate::credential_cache::CacheFile;
+use crate::export::{Export, Manner};
+use crate::kdc::{self, Kdc, REALM};
+use crate::relay::Relay;
+
+const SERVICE: &str = "nfs/localhost";
+/// Variables that tell the child what to do.
+const PORT: &str = "VOUCH_TEST_CONTEXT_PORT";
+const TARGET: &str = "VOUCH_TEST_CONTEXT_TARGET";
+/// What the child says.
+const ACCEPTED: &str = "the context is made";
+const REFUSED: &str = "no context: ";
+
+/// A realm with a user and a server, and their keytabs.
+fn realm() -> Option<Kdc> {
+    let kdc = Kdc::start()?;
+    kdc.add(&["alice", SERVICE]);
+    kdc.keytab("service", &[SERVICE]);
+    kdc.keytab("alice", &["alice"]);
+    Some(kdc)
+}
+
+/// Gets a ticket for alice, and with it one for the service; the cache.
+fn tickets(kdc: &Kdc, client: &str, name: &str, options: &[&str]) -> String {
+    let cache = kdc.kinit(client, "alice", &kdc.path("keytabs/alice"), name, options);
+    let out = kdc.program_as("kvno", client).env("KRB5CCNAME", &cache).arg(SERVICE).output().expect("kvno(1)");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    cache
+}
+
+/// Tries to make a context as who has this cache: whether it was made, and what was said.
+fn try_context(kdc: &Kdc, client: &str, cache: &str, target: &str, port: u16) -> (bool, String) {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", "contexts::inside", "--nocapture"]).envs(kdc.environment(client)).env("KRB5CCNAME", cache);
+    let out = command.env(PORT, port.to_string()).env(TARGET, target).stdin(Stdio::null()).output().expect("this program starts");
+    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{said}");
+    assert_ne!(said.contains(ACCEPTED), said.contains(REFUSED), "{said}");
+    (said.contains(ACCEPTED), said)
+}
+
+/// The client's side; nothing without its variables.
+#[test]
+fn inside() {
+    let (Ok(port), Ok(target)) = (std::env::var(PORT), std::env::var(TARGET)) else { return };
+    let address = SocketAddr::from(([127, 0, 0, 1], port.parse().expect("a port")));
+    let outcome = MitInitiator::new(&target, &ClientSource::default())
+        .map_err(|fault| fault.to_string())
+        .and_then(|initiator| establish(address, initiator, Service::Integrity).map_err(|error| error.to_string()));
+    match outcome {
+        Ok(_) => println!("{ACCEPTED}"),
+        Err(error) => println!("{REFUSED}{error}"),
+    }
+}
+
+fn accepted(kdc: &Kdc, cache: &str, target: &str, export: &Export) {
+    let (made, said) = try_context(kdc, "krb5", cache, target, export.address.port());
+    assert!(made, "{said}\n{}", export.log());
+}
+
+/// Refused by the server, which says so once.
+fn refused(kdc: &Kdc, client: &str, cache: &str, export: &Export, parts: &[&str]) {
+    let (made, said) = try_context(kdc, client, cache, "nfs@localhost", export.address.port());
+    assert!(!made && said.contains("the server refuses"), "{said}\n{}", export.log());
+    let line = export.says(parts);
+    assert!(line.contains("peer=127.0.0.1") && line.contains("; cure: ") && line.contains("WARN"), "{line}");
+    assert_eq!(export.log().lines().filter(|line| line.contains("Kerberos: ")).count(), 1, "{}", export.log());
+}
+
+#[test]
+fn keys_that_the_keytab_lacks_are_told_and_a_new_keytab_needs_no_restart() {
+    let Some(kdc) = realm() else { return };
+    let export = Export::start(&kdc);
+    accepted(&kdc, &tickets(&kdc, "krb5", "old", &[]), "nfs@localhost", &export);
+    kdc.rekey(SERVICE);
+    let cache = tickets(&kdc, "krb5", "new", &[]);
+    refused(&kdc, "krb5", &cache, &export, &["a ticket for nfs/localhost@VOUCH.TEST", "kvno 2", "ktadd"]);
+    kdc.keytab("service", &[SERVICE]);
+    accepted(&kdc, &cache, "nfs@localhost", &export);
+    // Tickets under the key before are good to their end.
+    accepted(&kdc, &kdc.ccache("old"), "nfs@localhost", &export);
+}
+
+#[test]
+fn another_key_of_the_same_number_is_told() {
+    let Some(kdc) = realm() else { return };
+    let Some(other) = realm() else { return };
+    std::fs::copy(other.path("keytabs/service"), kdc.path("keytabs/other")).expect("a keytab");
+    let export = Export::start_with(&kdc, Manner { keytab: "other", ..Manner::default() });
+    let cache = tickets(&kdc, "krb5", "alice", &[]);
+    refused(&kdc, "krb5", &cache, &export, &["a ticket for nfs/localhost@VOUCH.TEST", "kvno 1", "cannot decrypt", "ktadd"]);
+}
+
+#[test]
+fn clocks_that_differ_are_told() {
+    let Some(kdc) = realm() else { return };
+    kdc.client(&kdc::Client { name: "strict", clock_skew: 60, ..kdc::Client::default() });
+    let export = Export::start_with(&kdc, Manner { conf: "strict", ..Manner::default() });
+    // Less than a client allows its own ticket's beginning.
+    for (name, seconds) in [("late", -200), ("early", 3600)] {
+        let cache = tickets(&kdc, "krb5", name, &[]);
+        // A little is allowed.
+        CacheFile::open(&cache).shift_clock(seconds / 100);
+        accepted(&kdc, &cache, "nfs@localhost", &export);
+        CacheFile::open(&cache).shift_clock(seconds);
+        let (made, said) = try_context(&kdc, "krb5", &cache, "nfs@localhost", export.address.port());
+        assert!(!made, "{name}: {said}\n{}", export.log());
+    }
+    export.says(&["a ticket for nfs/localhost@VOUCH.TEST", "skew", "NTP", "peer=127.0.0.1"]);
+    assert_eq!(export.log().lines().filter(|line| line.contains("Kerberos: ")).count(), 2, "{}", export.log());
+}
+
+#[test]
+fn a_ticket_that_has_ended_is_told() {
+    let Some(kdc) = realm() else { return };
+    kdc.client(&kdc::Client { name: "strict", clock_skew: 1, ..kdc::Client::default() });
+    let export = Export::start_with(&kdc, Manner { conf: "strict", ..Manner::default() });
+    let cache = tickets(&kdc, "krb5", "short", &["-l", "4s"]);
+    CacheFile::open(&cache).extend_tickets();
+    let end = Instant::now() + Duration::from_secs(60);
+    while try_context(&kdc, "krb5", &cache, "nfs@localhost", export.address.port()).0 {
+        assert!(Instant::now() < end, "the ticket does not end");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    let line = export.says(&["a ticket for nfs/localhost@VOUCH.TEST", "expired", "kinit again"]);
+    assert!(line.contains("peer=127.0.0.1") && line.contains("; cure: "), "{line}");
+}
+
+#[test]
+fn every_name_and_realm_of_the_keytab_is_answered_to_and_no_other() {
+    let Some(kdc) = realm() else { return };
+    let Some(other) = Kdc::start_realm("OTHER.TEST", &[]) else { return };
+    other.add(&["alice", SERVICE]);
+    other.keytab("alice", &["alice"]);
+    // As images of cluster nodes have it: names of the service that no name of this machine leads to, and those of another realm.
+    kdc.add(&["nfs/node-image.vouch.test", "nfs/elsewhere.vouch.test", "host/localhost"]);
+    kdc.keytab("service", &["nfs/node-image.vouch.test", "host/localhost"]);
+    let path = kdc.path("keytabs/service");
+    other.kadmin(&format!("ktadd -norandkey -k {} {SERVICE}\n", path.display()));
+    let export = Export::start(&kdc);
+    let cache = tickets(&kdc, "krb5", "alice", &[]);
+    for target in ["nfs@localhost", "nfs/node-image.vouch.test@VOUCH.TEST"] {
+        accepted(&kdc, &cache, target, &export);
+    }
+    let theirs = tickets(&other, "krb5", "alice", &[]);
+    accepted(&other, &theirs, "nfs/localhost@OTHER.TEST", &export);
+    assert!(!export.log().contains("Kerberos: "), "{}", export.log());
+    for (target, why) in [("nfs/elsewhere.vouch.test@VOUCH.TEST", "nfs/elsewhere"), ("host/localhost@VOUCH.TEST", "which is not nfs/HOST")]
+    {
+        assert!(!try_context(&kdc, "krb5", &cache, target, export.address.port()).0, "{target}");
+        export.says(&[why, "; cure: "]);
+    }
+}
+
+#[test]
+fn a_trusted_realms_users_are_taken() {
+    let Some(kdc) = realm() else { return };
+    let Some(other) = Kdc::start_realm("OTHER.TEST", &[]) else { return };
+    other.add(&["alice"]);
+    other.keytab("alice", &["alice"]);
+    for side in [&kdc, &other] {
+        side.kadmin("addprinc -pw between -e aes256-cts-hmac-sha1-96:normal krbtgt/VOUCH.TEST@OTHER.TEST\n");
+    }
+    let realms = format!(" {REALM} = {{\n  kdc = 127.0.0.1:{}\n }}", kdc.port());
+    let capaths = "[capaths]\n OTHER.TEST = {\n  VOUCH.TEST = .\n }\n";
+    other.client(&kdc::Client { name: "trusting", realms: &format!("{realms}\n{capaths}"), ..kdc::Client::default() });
+    let export = Export::start(&kdc);
+    let cache = other.kinit("trusting", "alice", &other.path("keytabs/alice"), "alice", &[]);
+    let (made, said) = try_context(&other, "trusting", &cache, "nfs/localhost@VOUCH.TEST", export.address.port());
+    assert!(made, "{said}\n{}", export.log());
+}
+
+#[test]
+fn a_ticket_is_good_wherever_it_comes_from() {
+    let Some(kdc) = realm() else { return };
+    let export = Export::start(&kdc);
+    // Behind a translator of addresses the server sees another than the client has; and a ticket may be for addresses that it does not come from.
+    let relay = Relay::start(export.address);
+    let more = " noaddresses = false\n extra_addresses = 127.0.0.1,192.0.2.7\n";
+    kdc.client(&kdc::Client { name: "addressed", more, ..kdc::Client::default() });
+    for client in ["krb5", "addressed"] {
+        let cache = tickets(&kdc, client, client, &[]);
+        let (made, said) = try_context(&kdc, client, &cache, "nfs@localhost", relay.port());
+        assert!(made, "{said}\n{}", export.log());
+    }
+}
+
+#[test]
+fn old_enctypes_are_refused_with_what_to_do() {
+    let Some(kdc) = realm() else { return };
+    let more = " allow_weak_crypto = true\n allow_rc4 = true\n";
+    // The client's session key is old: only a server that is allowed to take it gets as far as ours.
+    kdc.client(&kdc::Client { name: "old", enctypes: "arcfour-hmac aes256-cts-hmac-sha1-96", more, ..kdc::Client::default() });
+    kdc.add_with(&["bob"], "-e arcfour-hmac:normal,aes256-cts-hmac-sha1-96:normal");
+    kdc.kadmin(&format!("setstr {SERVICE} session_enctypes arcfour-hmac\n"));
+    let export = Export::start_with(&kdc, Manner { conf: "old", ..Manner::default() });
+    // The key of the service itself is old.
+    let said = kdc.kadmin(&format!("cpw -randkey -e arcfour-hmac:normal {SERVICE}\n"));
+    if !said.contains("randomized") {
+        println!("skipped: this KDC knows no arcfour: {said}");
+        return;
+    }
+    kdc.keytab("service", &[SERVICE]);
+    let cache = tickets(&kdc, "old", "old", &[]);
+    let (made, said) = try_context(&kdc, "old", &cache, "nfs@localhost", export.address.port());
+    assert!(!made, "{said}\n{}", export.log());
+    let line = export.says(&["Kerberos: ", "arcfour-hmac", "cpw -randkey -e aes256"]);
+    assert!(line.contains("peer=127.0.0.1"), "{line}");
+}
+
+#[test]
+fn a_keytab_that_can_not_be_used_ends_the_start_with_its_code() {
+    let Some(kdc) = realm() else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("text"), "no keytab").expect("a file");
+    std::fs::create_dir(directory.path().join("data")).expect("a directory");
+    for keytab in ["missing", "text"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
+        command.envs(kdc.environment("krb5")).arg("export").arg("--dir").arg(directory.path().join("data"));
+        command.args(["--options", "rw,insecure,sec=krb5p", "--listen", "127.0.0.1:0"]).arg("--state").arg(directory.path().join("state"));
+        let out = command.arg("--keytab").arg(directory.path().join(keytab)).stdin(Stdio::null()).output().expect("the binary starts");
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(3), "{keytab}: {said}");
+        assert!(said.contains(keytab) && said.contains("; cure: "), "{keytab}: {said}");
+    }
+}

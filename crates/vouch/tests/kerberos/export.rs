@@ -1,0 +1,108 @@
+//! `vouch export` in a realm.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::kdc::{Kdc, REALM};
+
+/// A server that belongs to the realm.
+pub(crate) struct Export {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    directory: tempfile::TempDir,
+    manner: Manner,
+}
+
+/// What a server is like.
+#[derive(Clone, Copy)]
+pub(crate) struct Manner {
+    /// The client of the realm whose krb5.conf it has.
+    pub(crate) conf: &'static str,
+    /// Its keytab's name.
+    pub(crate) keytab: &'static str,
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Manner { conf: "krb5", keytab: "service" }
+    }
+}
+
+impl Export {
+    pub(crate) fn start(kdc: &Kdc) -> Self {
+        Self::start_with(kdc, Manner::default())
+    }
+
+    /// One that differs.
+    pub(crate) fn start_with(kdc: &Kdc, manner: Manner) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(directory.path().join("data")).expect("a directory");
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let mut export = Export { child: Command::new("true").spawn().expect("true(1)"), address, directory, manner };
+        export.run(kdc);
+        export
+    }
+
+    /// Starts it, or starts it again.
+    pub(crate) fn run(&mut self, kdc: &Kdc) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let path = |name: &str| self.directory.path().join(name);
+        std::fs::write(path("idmapd.conf"), format!("[General]\nLocal-Realms = {REALM}\n")).expect("a file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
+        command.envs(kdc.environment(self.manner.conf)).arg("export").arg("--dir").arg(path("data"));
+        command.args([
+            "--options",
+            "rw,insecure,no_root_squash,sec=krb5:krb5i:krb5p",
+            "--lease",
+            "2",
+            "--listen",
+            &self.address.to_string(),
+        ]);
+        command
+            .arg("--state")
+            .arg(path("state"))
+            .arg("--keytab")
+            .arg(kdc.path("keytabs").join(self.manner.keytab))
+            .arg("--idmap")
+            .arg(path("idmapd.conf"));
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(path("log")).expect("a file");
+        self.child = command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts");
+        let end = Instant::now() + Duration::from_secs(60);
+        while TcpStream::connect(self.address).is_err() {
+            assert!(Instant::now() < end, "the export does not start: {}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    /// Waits for a line of the log that has all of these.
+    pub(crate) fn says(&self, parts: &[&str]) -> String {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let log = self.log();
+            if let Some(line) = log.lines().find(|line| parts.iter().all(|part| line.contains(part))) {
+                return line.to_owned();
+            }
+            assert!(Instant::now() < end, "no line with {parts:?}: {log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn data(&self, name: &str) -> PathBuf {
+        self.directory.path().join("data").join(name)
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
