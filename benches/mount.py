@@ -83,7 +83,7 @@ Subsystem sftp internal-sftp
         keys = f"{self.work}/keys"
         self.name = next(w for w in run(v, "name", keys, "--location", f"127.0.0.1:{VOUCH_PORT}").split() if w.startswith("@"))
         self.start(v, "serve", "--db", f"{self.work}/db", "--listen", f"127.0.0.1:{VOUCH_PORT}")
-        time.sleep(0.5)
+        wait_for("serving", lambda: "serving on" in open(f"{self.work}/servers.log").read())
 
     def start(self, *command):
         log = open(f"{self.work}/servers.log", "a")
