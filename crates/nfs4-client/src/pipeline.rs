@@ -2,13 +2,16 @@
 //! buffers have grown. Reconnects nothing: a lost connection ends the run.
 
 use std::collections::VecDeque;
-use std::io::{IoSlice, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream as StdStream};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use mio::net::TcpStream;
+use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
 use vouch_xdr::Writer;
 
 use crate::handshake::bind;
@@ -93,6 +96,8 @@ pub struct Pipeline {
     submitter: Submitter,
     back: BackChannel,
     scratch: Vec<u8>,
+    /// Wakes [`Pipeline::turn`] to less than a millisecond, which its timeout can't.
+    alarm: Option<OwnedFd>,
 }
 
 impl Pipeline {
@@ -147,12 +152,29 @@ impl Pipeline {
         }
         let outputs = connections.iter().map(|_| Output::default()).collect();
         let submitter = Submitter { core, outputs, next: 0, in_flight: 0 };
-        Ok(Self { poll, events: Events::with_capacity(64), connections, submitter, back, scratch: Vec::new() })
+        Ok(Self { poll, events: Events::with_capacity(64), connections, submitter, back, scratch: Vec::new(), alarm: None })
     }
 
     /// Takes new calls.
     pub const fn submitter(&mut self) -> &mut Submitter {
         &mut self.submitter
+    }
+
+    /// Lets the next [`Pipeline::turn`] end after this time at the latest, to some microseconds; for load that is due at a time.
+    pub fn set_alarm(&mut self, after: Duration) -> Result<(), Error> {
+        if self.alarm.is_none() {
+            let timer =
+                timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC).map_err(io::Error::from)?;
+            self.poll.registry().register(&mut SourceFd(&timer.as_raw_fd()), ALARM, Interest::READABLE)?;
+            self.alarm = Some(timer);
+        }
+        let Some(timer) = &self.alarm else { return Ok(()) };
+        // Zero would put it out.
+        let after = after.max(Duration::from_nanos(1));
+        let value = Timespec { tv_sec: after.as_secs().cast_signed(), tv_nsec: i64::from(after.subsec_nanos()) };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        timerfd_settime(timer, TimerfdTimerFlags::empty(), &once).map_err(io::Error::from)?;
+        Ok(())
     }
 
     /// Sends what was submitted, waits for replies up to `timeout`, and hands each to `on_reply`, which may submit more. How many came.
@@ -165,6 +187,11 @@ impl Pipeline {
         self.poll.poll(&mut self.events, timeout)?;
         let mut replies = 0;
         for event in &self.events {
+            if event.token() == ALARM {
+                // Read, so that it can go off again; whether it has, the clock says better.
+                let _ = self.alarm.as_ref().map(|timer| rustix::io::read(timer, &mut [0; 8]));
+                continue;
+            }
             let at = event.token().0;
             let connection = &mut self.connections[at];
             connection.writable |= event.is_writable();
@@ -266,6 +293,9 @@ impl Output {
 
 /// Pieces handed to the kernel at once.
 const SLICES_MAX: usize = 32;
+
+/// The alarm's place among the connections.
+const ALARM: Token = Token(usize::MAX);
 
 fn connect(address: SocketAddr) -> Result<StdStream, Error> {
     let stream = StdStream::connect(address)?;

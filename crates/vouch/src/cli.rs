@@ -129,6 +129,7 @@ subcommands! {
     Log => log,
     Diff => diff,
     Verify => verify,
+    Bench => bench,
     Completions => completions,
     Man => man,
 }

@@ -1,5 +1,6 @@
 //! The subcommands: in each file the definition of its options, its help, and the code that runs it.
 
+pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod certify;
 pub(crate) mod completions;

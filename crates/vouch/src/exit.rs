@@ -117,6 +117,8 @@ pub(crate) enum Cause {
     Serve(crate::serve::ServeError),
     /// The NFS server.
     Export(ExportError),
+    /// A measurement.
+    Bench(vouch_bench::Error),
     /// A signal asked us to stop.
     Interrupted,
     /// The command has said all there is to say; only the code matters.
@@ -156,6 +158,7 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
         Cause::Mount(_) => Code::LocalIo,
         Cause::Serve(error) => code_of_serve(error),
         Cause::Export(error) => code_of_export(error),
+        Cause::Bench(error) => code_of_bench(error),
         Cause::Interrupted => Code::Interrupted,
         Cause::Silent(code) => *code,
     }
@@ -168,6 +171,20 @@ fn code_of_store(error: &vouch_tree_store::Error) -> Code {
         Error::Busy { .. } => Code::Busy,
         Error::Io { .. } | Error::NoSpace { .. } => Code::LocalIo,
         _ => Code::BadInput,
+    }
+}
+
+fn code_of_bench(error: &vouch_bench::Error) -> Code {
+    use vouch_bench::Error;
+    match error {
+        Error::Corrupt(_) => Code::Differs,
+        Error::Input(_) | Error::NotEmpty(_) => Code::BadInput,
+        Error::NotFound(_) => Code::NotFound,
+        Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,
+        Error::Refused(_) | Error::Nfs { .. } => Code::Refused,
+        Error::Unreachable(_) => Code::Unreachable,
+        Error::Io { .. } | Error::Program(_) => Code::LocalIo,
+        Error::Interrupted => Code::Interrupted,
     }
 }
 
@@ -273,6 +290,7 @@ impl fmt::Display for Cause {
             Cause::Mount(error) => f.write_str(&chain(error)),
             Cause::Serve(error) => f.write_str(&chain(error)),
             Cause::Export(error) => f.write_str(&chain(error)),
+            Cause::Bench(error) => f.write_str(&chain(error)),
             Cause::Interrupted => f.write_str("interrupted"),
             Cause::Silent(_) => f.write_str("failed"),
         }
@@ -344,6 +362,7 @@ causes! {
     Mount(MountError),
     Serve(ServeError),
     Export(ExportError),
+    Bench(vouch_bench::Error),
 }
 
 /// Names the place of an error.

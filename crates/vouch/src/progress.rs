@@ -20,6 +20,17 @@ pub(crate) fn spinner(global: &Global, title: &'static str) -> ProgressBar {
     bar
 }
 
+/// A bar of work whose end is known, with the time that is left, shown only where standard error is a terminal.
+pub(crate) fn fraction(global: &Global, title: &'static str) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(1), target(global));
+    bar.set_style(style("{prefix} [{bar:24}] {elapsed}, {eta} left  {msg}"));
+    bar.set_prefix(title);
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(TICK);
+    }
+    bar
+}
+
 /// How far an operation of the store is.
 pub(crate) fn stage_text(now: &vouch_tree_store::Progress) -> String {
     match now.total {

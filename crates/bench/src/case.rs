@@ -1,0 +1,151 @@
+//! What can be measured: one value describes a measurement wholly, here or on another node.
+
+use serde::{Deserialize, Serialize};
+
+/// One thing to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Case {
+    /// Copies whole files there: each is made, written, made durable and closed.
+    Put(Copy),
+    /// Copies them back, and compares every byte.
+    Get(Copy),
+    /// Reads and writes of one size within one large file.
+    Load(Load),
+    /// What a version control system does to metadata.
+    Metadata {
+        /// Calls in flight.
+        depth: u32,
+        /// Longest time.
+        seconds: f64,
+    },
+    /// Attributes of one file after another.
+    Getattr {
+        /// Calls in flight.
+        depth: u32,
+        /// Longest time.
+        seconds: f64,
+    },
+    /// Connections, each for one small file; `depth` components of its name.
+    Connect {
+        /// Components of the name.
+        depth: u32,
+        /// Longest time.
+        seconds: f64,
+    },
+}
+
+/// Files that are copied.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Copy {
+    /// How many.
+    pub files: u64,
+    /// Bytes of each.
+    pub len: u64,
+    /// What is in them.
+    pub content: Content,
+    /// Small files at a time.
+    pub streams: u32,
+    /// Blocks of a large file in flight.
+    pub depth: u32,
+}
+
+/// What is in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Content {
+    /// Nothing but zeros.
+    Zeros,
+    /// Noise that tells where it belongs.
+    Random,
+}
+
+/// Reads and writes within a file.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Whether one after another or anywhere.
+    pub order: Order,
+    /// Bytes of each.
+    pub block: u32,
+    /// Of 100, how many are reads.
+    pub read_percent: u8,
+    /// Calls in flight at most.
+    pub depth: u32,
+    /// Calls a second that are due, whether or not the server keeps up; as fast as answers come without.
+    pub rate: Option<f64>,
+    /// Longest time.
+    pub seconds: f64,
+    /// Bytes of the file.
+    pub file_len: u64,
+}
+
+/// Where the next block is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// After the one before.
+    Sequential,
+    /// Anywhere.
+    Random,
+}
+
+/// What a case's figure is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Metric {
+    /// Bytes of file data a second: more is better.
+    BytesPerSecond,
+    /// Operations a second: more is better.
+    OperationsPerSecond,
+    /// Seconds for all of it: less is better.
+    Seconds,
+}
+
+impl Metric {
+    /// Whether a larger figure is the better one.
+    pub const fn more_is_better(self) -> bool {
+        !matches!(self, Self::Seconds)
+    }
+}
+
+impl Case {
+    /// What its figure is, unless whoever plans it says otherwise.
+    pub const fn metric(&self) -> Metric {
+        match self {
+            Self::Put(copy) | Self::Get(copy) if copy.files == 1 => Metric::BytesPerSecond,
+            Self::Put(_) | Self::Get(_) => Metric::Seconds,
+            Self::Load(load) if load.block >= LARGE_BLOCK => Metric::BytesPerSecond,
+            Self::Load(_) | Self::Metadata { .. } | Self::Getattr { .. } | Self::Connect { .. } => Metric::OperationsPerSecond,
+        }
+    }
+
+    /// About how long one measurement takes, seconds: for the time that is left.
+    pub fn about_s(&self) -> f64 {
+        match self {
+            Self::Put(copy) | Self::Get(copy) => 0.05 + copy.files as f64 * 4e-4 + (copy.files * copy.len) as f64 / 500e6,
+            Self::Load(Load { seconds, .. })
+            | Self::Metadata { seconds, .. }
+            | Self::Getattr { seconds, .. }
+            | Self::Connect { seconds, .. } => 0.05 + seconds,
+        }
+    }
+
+    /// Calls in flight at most.
+    pub const fn depth(&self) -> u32 {
+        match self {
+            Self::Put(copy) | Self::Get(copy) => {
+                if copy.depth > copy.streams {
+                    copy.depth
+                } else {
+                    copy.streams
+                }
+            }
+            Self::Load(load) => load.depth,
+            Self::Metadata { depth, .. } | Self::Getattr { depth, .. } => *depth,
+            Self::Connect { .. } => 1,
+        }
+    }
+}
+
+/// From here on blocks are told by bytes, not by operations.
+const LARGE_BLOCK: u32 = 32 * 1024;

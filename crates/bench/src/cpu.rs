@@ -1,0 +1,219 @@
+//! CPU time: of this process, of a server wherever it tells, and of the whole machine.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// Where a server's CPU time can be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ServerCpu {
+    /// A process of this machine, with its children.
+    Process(u32),
+    /// A control group of this machine, by its directory.
+    Cgroup(PathBuf),
+    /// A page of metrics with `process_cpu_seconds_total`.
+    Metrics(String),
+}
+
+impl std::str::FromStr for ServerCpu {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(pid) = text.strip_prefix("pid:") {
+            return pid.parse().map(Self::Process).map_err(|_| format!("{pid}: not a process number"));
+        }
+        if let Some(path) = text.strip_prefix("cgroup:") {
+            return Ok(Self::Cgroup(path.into()));
+        }
+        match text.starts_with("http://") {
+            true => Ok(Self::Metrics(text.to_owned())),
+            false => Err(format!("{text}: write pid:NUMBER, cgroup:DIRECTORY or http://HOST:PORT/metrics")),
+        }
+    }
+}
+
+impl ServerCpu {
+    /// CPU seconds so far.
+    pub fn seconds(&self) -> Result<f64, Error> {
+        match self {
+            Self::Process(pid) => process_s(*pid).ok_or_else(|| Error::NotFound(format!("process {pid}: it is not there"))),
+            Self::Cgroup(path) => {
+                let file = path.join("cpu.stat");
+                let text = fs::read_to_string(&file).map_err(Error::file(&file))?;
+                let used = text.lines().find_map(|line| line.strip_prefix("usage_usec ")?.trim().parse::<f64>().ok());
+                used.map(|us| us / 1e6).ok_or_else(|| Error::Input(format!("{}: no usage_usec", file.display())))
+            }
+            Self::Metrics(url) => metrics_s(url),
+        }
+    }
+
+    /// The process that listens at an address of this machine, as far as this user may look.
+    pub fn listening_at(address: SocketAddr) -> Option<Self> {
+        if !address.ip().is_loopback() && !is_local(address.ip()) {
+            return None;
+        }
+        let mut inodes = Vec::new();
+        for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+            let text = fs::read_to_string(table).unwrap_or_default();
+            inodes.extend(text.lines().skip(1).filter_map(|line| {
+                let fields: Vec<_> = line.split_whitespace().collect();
+                let port = u16::from_str_radix(fields.get(1)?.rsplit(':').next()?, 16).ok()?;
+                (fields.get(3) == Some(&"0A") && port == address.port()).then(|| format!("socket:[{}]", fields.get(9).unwrap_or(&"")))
+            }));
+        }
+        let processes = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        processes.filter(|pid| *pid != std::process::id()).find_map(|pid| {
+            let holds = fs::read_dir(format!("/proc/{pid}/fd"))
+                .ok()?
+                .flatten()
+                .any(|entry| fs::read_link(entry.path()).is_ok_and(|link| inodes.iter().any(|inode| link.as_os_str() == inode.as_str())));
+            holds.then_some(Self::Process(pid))
+        })
+    }
+}
+
+/// CPU seconds of this process, all threads.
+pub fn own_s() -> f64 {
+    seconds_of(rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime))
+}
+
+/// CPU seconds of the calling thread.
+pub fn thread_s() -> f64 {
+    seconds_of(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime))
+}
+
+/// CPU seconds of the programs that this process started and that have ended.
+pub fn children_s() -> f64 {
+    stat("self").map_or(0.0, |fields| (fields.child_user + fields.child_system) / ticks_a_second())
+}
+
+/// CPU seconds that the machine has spent working, and those that it had.
+pub fn machine_s() -> Option<(f64, f64)> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let values: Vec<f64> = text.lines().next()?.split_whitespace().skip(1).take(8).filter_map(|value| value.parse().ok()).collect();
+    let [user, nice, system, idle, waiting, hard, soft, stolen] = values[..] else { return None };
+    // What the hypervisor took is not ours: it counts as work of others.
+    let busy = user + nice + system + hard + soft + stolen;
+    Some((busy / ticks_a_second(), (busy + idle + waiting) / ticks_a_second()))
+}
+
+fn seconds_of(time: rustix::time::Timespec) -> f64 {
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+fn ticks_a_second() -> f64 {
+    rustix::param::clock_ticks_per_second() as f64
+}
+
+/// Fields of /proc/PID/stat, ticks.
+struct Stat {
+    user: f64,
+    system: f64,
+    child_user: f64,
+    child_system: f64,
+}
+
+fn stat(who: &str) -> Option<Stat> {
+    let text = fs::read_to_string(format!("/proc/{who}/stat")).ok()?;
+    // What follows the name, which may hold anything: utime is the 14th field (proc(5)).
+    let fields: Vec<f64> = text.rsplit(')').next()?.split_whitespace().skip(11).take(4).filter_map(|field| field.parse().ok()).collect();
+    let [user, system, child_user, child_system] = fields[..] else { return None };
+    Some(Stat { user, system, child_user, child_system })
+}
+
+/// The scheduler's own count where all threads still live, to the nanosecond; ticks beside it, which know threads that are gone.
+fn process_s(pid: u32) -> Option<f64> {
+    let ticks = stat(&pid.to_string()).map(|stat| (stat.user + stat.system) / ticks_a_second())?;
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let family = std::iter::once(pid).chain(children.split_whitespace().filter_map(|child| child.parse().ok()));
+    let exact: f64 = family.filter_map(threads_s).sum();
+    Some(exact.max(ticks))
+}
+
+fn threads_s(pid: u32) -> Option<f64> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let of_task = |task: fs::DirEntry| fs::read_to_string(task.path().join("schedstat")).ok()?.split(' ').next()?.parse::<f64>().ok();
+    Some(tasks.flatten().filter_map(of_task).sum::<f64>() / 1e9)
+}
+
+fn metrics_s(url: &str) -> Result<f64, Error> {
+    let bad = || Error::Input(format!("{url}: write http://HOST:PORT/metrics"));
+    let (host, path) = url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).ok_or_else(bad)?;
+    let unreachable = |error: std::io::Error| Error::Unreachable(format!("{url}: {error}"));
+    let address = host.to_socket_addrs().map_err(unreachable)?.next().ok_or_else(bad)?;
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(unreachable)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(unreachable)?;
+    write!(stream, "GET /{path} HTTP/1.0\r\nHost: {host}\r\n\r\n").map_err(unreachable)?;
+    let mut text = String::new();
+    stream.take(PAGE_LEN_MAX).read_to_string(&mut text).map_err(unreachable)?;
+    let value = text.lines().find_map(|line| line.strip_prefix("process_cpu_seconds_total ")?.trim().parse().ok());
+    value.ok_or_else(|| Error::NotFound(format!("{url}: no process_cpu_seconds_total")))
+}
+
+/// Whether an address is one of this machine: one that can be bound.
+fn is_local(address: IpAddr) -> bool {
+    std::net::UdpSocket::bind((address, 0)).is_ok()
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAGE_LEN_MAX: u64 = 8 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_read_from_text() {
+        assert_eq!("pid:17".parse(), Ok(ServerCpu::Process(17)));
+        assert_eq!("cgroup:/sys/fs/cgroup/x".parse(), Ok(ServerCpu::Cgroup("/sys/fs/cgroup/x".into())));
+        assert!("pid:x".parse::<ServerCpu>().is_err());
+        assert!("ftp://x".parse::<ServerCpu>().is_err());
+    }
+
+    #[test]
+    fn work_costs_this_process_what_the_system_says_too() {
+        let (own, process) = (own_s(), ServerCpu::Process(std::process::id()));
+        let before = process.seconds().expect("this process is there");
+        let mut state = 1;
+        while own_s() - own < 0.3 {
+            (0..100_000).for_each(|_| state = crate::content::mix(state));
+        }
+        assert!(state != 0);
+        let (own, process) = (own_s() - own, process.seconds().expect("this process is there") - before);
+        // Other tests work in this process meanwhile.
+        assert!(process >= own * 0.5 - 0.05, "{process} of {own}");
+    }
+
+    #[test]
+    fn a_listener_is_found_by_its_address() {
+        let mut child = std::process::Command::new("python3")
+            .args([
+                "-c",
+                "import socket,sys\ns=socket.create_server(('127.0.0.1',0))\nprint(s.getsockname()[1],flush=True)\nsys.stdin.read()",
+            ])
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .expect("python3, which the tests need elsewhere too");
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().expect("piped")), &mut line).expect("a port");
+        let address = SocketAddr::from(([127, 0, 0, 1], line.trim().parse::<u16>().expect("a port")));
+        let found = ServerCpu::listening_at(address);
+        drop(child.stdin.take());
+        let _ = child.wait();
+        assert!(matches!(found, Some(ServerCpu::Process(_))), "{found:?}");
+    }
+
+    #[test]
+    fn the_machine_has_worked_and_rested() {
+        let (busy, had) = machine_s().expect("/proc/stat");
+        assert!(busy > 0.0 && had >= busy);
+    }
+}

@@ -1,0 +1,133 @@
+//! Latencies of many calls: a histogram that can be merged and sent, and loses no more than a part in a thousand.
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Latencies, nanoseconds.
+#[derive(Debug, Clone)]
+pub struct Latency(Histogram<u64>);
+
+impl Latency {
+    /// Of no call yet.
+    pub fn new() -> Self {
+        let mut histogram = Histogram::new(3).expect("three digits are allowed");
+        histogram.auto(true);
+        Self(histogram)
+    }
+
+    /// Adds a call; O(1).
+    pub fn record(&mut self, nanoseconds: u64) {
+        self.0.saturating_record(nanoseconds);
+    }
+
+    /// Adds calls of one latency.
+    pub fn record_many(&mut self, nanoseconds: u64, count: u64) {
+        self.0.saturating_record_n(nanoseconds, count);
+    }
+
+    /// Adds all of another: what one histogram of both would hold.
+    pub fn merge(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("histograms that grow take every value");
+    }
+
+    /// Calls.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// What this part of the calls took at most, microseconds; not a number without calls.
+    pub fn quantile_us(&self, part: f64) -> f64 {
+        if self.0.is_empty() { f64::NAN } else { self.0.value_at_quantile(part) as f64 / 1e3 }
+    }
+
+    /// The mean, microseconds; not a number without calls.
+    pub fn mean_us(&self) -> f64 {
+        if self.0.is_empty() { f64::NAN } else { self.0.mean() / 1e3 }
+    }
+
+    /// The longest, microseconds.
+    pub fn max_us(&self) -> f64 {
+        self.0.max() as f64 / 1e3
+    }
+
+    fn pairs(&self) -> Vec<(u64, u64)> {
+        self.0.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
+    }
+}
+
+impl Default for Latency {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl PartialEq for Latency {
+    fn eq(&self, other: &Self) -> bool {
+        self.pairs() == other.pairs()
+    }
+}
+
+/// Pairs of a latency and how many calls had it.
+impl Serialize for Latency {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.pairs().serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Latency {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut latency = Self::new();
+        for (nanoseconds, count) in Vec::<(u64, u64)>::deserialize(deserializer)? {
+            if nanoseconds > LONGEST {
+                return Err(serde::de::Error::custom("a latency of over a day"));
+            }
+            latency.record_many(nanoseconds, count);
+        }
+        Ok(latency)
+    }
+}
+
+/// What is longer than a day was no call, and would let the histogram grow without need.
+const LONGEST: u64 = 86_400_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merged_histograms_are_the_histogram_of_all() {
+        let (mut a, mut b, mut both) = (Latency::new(), Latency::new(), Latency::new());
+        for n in 0..10_000u64 {
+            let value = crate::content::mix(n) % 50_000_000;
+            if n % 3 == 0 {
+                a.record(value)
+            } else {
+                b.record(value)
+            }
+            both.record(value);
+        }
+        a.merge(&b);
+        assert_eq!(a, both);
+        assert_eq!(a.count(), 10_000);
+        for part in [0.5, 0.99, 0.999] {
+            assert_eq!(a.quantile_us(part), both.quantile_us(part));
+        }
+    }
+
+    #[test]
+    fn it_survives_the_wire() {
+        let mut latency = Latency::new();
+        (1..2000).for_each(|n| latency.record(n * 977));
+        let text = serde_json::to_string(&latency).expect("numbers");
+        let back: Latency = serde_json::from_str(&text).expect("our own");
+        assert_eq!(back, latency);
+        assert!((back.quantile_us(0.5) / 977.0 - 1.0).abs() < 0.01);
+        assert!(serde_json::from_str::<Latency>("[[18446744073709551615, 1]]").is_err());
+    }
+
+    #[test]
+    fn without_calls_there_is_no_latency() {
+        assert!(Latency::new().quantile_us(0.5).is_nan());
+        assert!(Latency::new().mean_us().is_nan());
+    }
+}

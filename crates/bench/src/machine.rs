@@ -1,0 +1,154 @@
+//! The machine: a figure is worth nothing without it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+/// What a run's figures depend on, as far as the system tells.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct Machine {
+    /// The processor, as it names itself.
+    pub cpu: String,
+    /// Threads that run at once.
+    pub cores: usize,
+    /// Instructions that matter to cryptography.
+    pub crypto: Vec<String>,
+    /// How the processor's speed is governed; none where nothing says.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub governor: Option<String>,
+    /// Bytes.
+    pub memory: u64,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The distribution.
+    pub system: String,
+    /// Load averages when the run began.
+    pub load: String,
+    /// Interfaces that are up, with what each says of its speed.
+    pub network: Vec<String>,
+    /// Versions of programs that took part.
+    pub versions: Vec<String>,
+}
+
+impl Machine {
+    /// This one.
+    pub fn here() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let cpuinfo = read("/proc/cpuinfo");
+        let field = |name: &str| {
+            let line = cpuinfo.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name));
+            line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned())
+        };
+        let flags = field("flags").or_else(|| field("Features")).unwrap_or_default();
+        let crypto = CRYPTO.iter().filter(|wanted| flags.split(' ').any(|flag| flag == **wanted)).map(|flag| (*flag).to_owned()).collect();
+        let governor = read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+        let kib =
+            read("/proc/meminfo").lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().split(' ').next()?.parse::<u64>().ok());
+        let release = read("/etc/os-release");
+        let system = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).unwrap_or("unknown").trim_matches('"').to_owned();
+        Self {
+            cpu: field("model name").or_else(|| field("Processor")).unwrap_or_else(|| "unknown".into()),
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            crypto,
+            governor: (!governor.is_empty()).then_some(governor),
+            memory: kib.unwrap_or(0) * 1024,
+            kernel: read("/proc/sys/kernel/osrelease"),
+            system,
+            load: read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" "),
+            network: network(),
+            versions: vec![format!("vouch {}", env!("CARGO_PKG_VERSION"))],
+        }
+    }
+
+    /// Notes the version of a program that takes part: the first line that it says of itself.
+    pub fn with_version(&mut self, program: &str, option: &str) {
+        let Ok(output) = Command::new(program).arg(option).output() else { return };
+        let said = [output.stdout, output.stderr].concat();
+        let line = String::from_utf8_lossy(&said).lines().next().unwrap_or_default().to_owned();
+        if !line.is_empty() && !self.versions.contains(&line) {
+            self.versions.push(line);
+        }
+    }
+
+    /// One line.
+    pub fn brief(&self) -> String {
+        format!(
+            "{} × {}, {}, Linux {}",
+            self.cores,
+            self.cpu,
+            if self.crypto.is_empty() { "no crypto instructions".into() } else { self.crypto.join(" ") },
+            self.kernel
+        )
+    }
+}
+
+/// How a directory is mounted: source, type and options.
+pub fn mount_of(directory: &std::path::Path) -> Option<String> {
+    let whole = directory.canonicalize().ok()?;
+    let table = fs::read_to_string("/proc/self/mounts").ok()?;
+    let found = table.lines().filter_map(|line| {
+        let mut fields = line.split(' ');
+        let (source, at, kind, options) = (fields.next()?, fields.next()?.replace("\\040", " "), fields.next()?, fields.next()?);
+        whole.starts_with(&at).then(|| (at.len(), format!("{source} type {kind} ({options})")))
+    });
+    found.max_by_key(|(len, _)| *len).map(|(_, text)| text)
+}
+
+/// Through which address of ours a server is reached.
+pub fn route_to(address: SocketAddr) -> Option<String> {
+    let socket = std::net::UdpSocket::bind(if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }).ok()?;
+    socket.connect(address).ok()?;
+    let from = socket.local_addr().ok()?.ip();
+    Some(if from.is_loopback() { "loopback".into() } else { format!("from {from} to {}", address.ip()) })
+}
+
+fn network() -> Vec<String> {
+    let mut interfaces: Vec<String> = fs::read_dir("/sys/class/net")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let read = |name: &str| fs::read_to_string(entry.path().join(name)).ok().map(|text| text.trim().to_owned());
+            let up = read("operstate").is_some_and(|state| state == "up" || state == "unknown");
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let mtu = read("mtu").unwrap_or_default();
+            let speed = read("speed").filter(|speed| !speed.starts_with('-')).map(|speed| format!(", {speed} Mbit/s")).unwrap_or_default();
+            up.then(|| format!("{name}: MTU {mtu}{speed}"))
+        })
+        .collect();
+    interfaces.sort();
+    interfaces
+}
+
+/// What cipher and hash code chooses by, on x86 and on Arm.
+const CRYPTO: [&str; 14] = [
+    "aes",
+    "vaes",
+    "pclmulqdq",
+    "vpclmulqdq",
+    "sha_ni",
+    "ssse3",
+    "avx2",
+    "avx512f",
+    "avx512bw",
+    "avx512vl",
+    "pmull",
+    "sha1",
+    "sha2",
+    "sha512",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_is_known() {
+        let machine = Machine::here();
+        assert!(machine.cores > 0 && machine.memory > 0 && !machine.kernel.is_empty(), "{machine:?}");
+        assert!(machine.network.iter().any(|line| line.starts_with("lo:")), "{machine:?}");
+        assert!(mount_of(std::path::Path::new("/proc/self")).is_some_and(|text| text.contains("type proc")));
+    }
+}

@@ -1,0 +1,121 @@
+//! Many small files: each made, written and closed, or opened, read and closed; some at a time.
+
+use std::ops::Range;
+
+use vouch_nfs4::op::{Args, CloseArgs, CreateHow, OpenClaim, OpenHow, ReadArgs, Results, ShareAccess, StableHow, WriteArgs};
+use vouch_nfs4::{Bytes, Filehandle, Name, OwnerSeq};
+use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
+use vouch_xdr::Writer;
+
+use super::session::OTHER_DATA;
+use super::{Gain, Opened, Work, open_args, opened, packed_mode, putfh, unpacked};
+use crate::case::Content;
+use crate::content::Pages;
+
+/// Goes through the files of a directory, three calls each.
+#[derive(Debug)]
+pub(super) struct Small {
+    pages: Pages,
+    directory: Filehandle,
+    files: Range<u64>,
+    len: usize,
+    content: Content,
+    writes: bool,
+    lanes: Vec<Lane>,
+    data: Vec<u8>,
+    mode: Vec<u8>,
+}
+
+#[derive(Debug, Clone)]
+struct Lane {
+    step: Step,
+    number: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Open,
+    Transfer(Opened),
+    Close(Opened),
+}
+
+impl Small {
+    pub(super) fn new(pages: &Pages, directory: Filehandle, files: Range<u64>, copy: &crate::case::Copy, writes: bool) -> Self {
+        let lanes = vec![Lane { step: Step::Open, number: 0 }; copy.streams as usize];
+        let (len, data, mode) = (copy.len as usize, vec![0; copy.len as usize], packed_mode(0o644));
+        Self { pages: pages.clone(), directory, files, len, content: copy.content, writes, lanes, data, mode }
+    }
+}
+
+/// The name of a file.
+pub(super) fn name(number: u64) -> Vec<u8> {
+    format!("file{number:06}").into_bytes()
+}
+
+impl Work for Small {
+    fn next(&mut self, lane: usize) -> bool {
+        if let Step::Open = self.lanes[lane].step {
+            let Some(number) = self.files.next() else { return false };
+            self.lanes[lane].number = number;
+        }
+        true
+    }
+
+    fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer) {
+        let Lane { step, number } = self.lanes[lane];
+        match step {
+            Step::Open => {
+                let (how, access) = match self.writes {
+                    true => (OpenHow::Create(CreateHow::Unchecked(unpacked(&self.mode))), ShareAccess::BOTH),
+                    false => (OpenHow::NoCreate, ShareAccess::READ),
+                };
+                let name = name(number);
+                putfh(&self.directory, call, w);
+                call.op(w, &open_args(how, access, OpenClaim::Null(Name(&name))));
+                call.op(w, &Args::Getfh);
+            }
+            Step::Transfer(Opened { handle, stateid }) => {
+                putfh(&handle, call, w);
+                if self.writes {
+                    // What one write brings is asked to be durable at once, as Linux asks it for a file that is closed.
+                    self.pages.fill(self.content, number, 0, &mut self.data);
+                    call.op(w, &Args::Write(WriteArgs { stateid, offset: 0, stable: StableHow::FileSync, data: Bytes(&self.data) }));
+                } else {
+                    call.op(w, &Args::Read(ReadArgs { stateid, offset: 0, count: self.len as u32 + 1 }));
+                }
+            }
+            Step::Close(Opened { handle, stateid }) => {
+                putfh(&handle, call, w);
+                call.op(w, &Args::Close(CloseArgs { seq: OwnerSeq(0), stateid }));
+            }
+        }
+    }
+
+    fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<Gain, Error> {
+        let lane = &mut self.lanes[lane];
+        body.next_ok()?;
+        match lane.step {
+            Step::Open => lane.step = Step::Transfer(opened(&mut body)?),
+            Step::Transfer(opened) => {
+                match body.next_ok()? {
+                    Results::Write(Ok(ok)) if ok.count as usize == self.len => {}
+                    Results::Read(Ok(ok)) if ok.data.len() == self.len && self.pages.are(self.content, lane.number, 0, &ok.data) => {}
+                    Results::Read(Ok(_)) => return Err(Error::Mismatch(OTHER_DATA)),
+                    _ => return Err(Error::Mismatch("a short transfer")),
+                }
+                lane.step = Step::Close(opened);
+            }
+            Step::Close(_) => {
+                body.next_ok()?;
+                lane.step = Step::Open;
+                return Ok(Gain { bytes: self.len as u64, operations: 1 });
+            }
+        }
+        Ok(Gain::default())
+    }
+
+    fn refused(&mut self, lane: usize) {
+        // A file that could not be closed would be tried for ever.
+        self.lanes[lane].step = Step::Open;
+    }
+}

@@ -1,0 +1,173 @@
+//! Metadata as git makes it: it looks at the files that it knows (`lstat` of the index), writes an object under a passing name and
+//! renames it, takes and gives back its lock. And attributes alone.
+
+use vouch_nfs4::op::{
+    Args, CloseArgs, CreateHow, GetattrArgs, LookupArgs, OpenClaim, OpenHow, RemoveArgs, RenameArgs, Results, ShareAccess, StableHow,
+    WriteArgs,
+};
+use vouch_nfs4::{Bitmap, Bytes, Filehandle, Name, OwnerSeq};
+use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
+use vouch_xdr::Writer;
+
+use super::{Gain, Opened, Work, copy, open_args, opened, packed_mode, putfh, unpacked};
+use crate::content::mix;
+
+/// What Linux asks after a look at a file.
+const WANTED: Bitmap = Bitmap::of(&[1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 52, 53, 55]);
+
+/// One object after the other, in a directory with so many files to look at.
+#[derive(Debug)]
+pub(super) struct Git {
+    directory: Filehandle,
+    files: u64,
+    /// Tells the names of this session's objects from those of others.
+    session: usize,
+    lanes: Vec<Lane>,
+    seed: u64,
+    mode: Vec<u8>,
+}
+
+#[derive(Debug, Clone)]
+struct Lane {
+    step: Step,
+    looks: u32,
+    file: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Look,
+    Create,
+    Write(Opened),
+    Close(Opened),
+    Rename,
+    Remove,
+}
+
+impl Git {
+    pub(super) fn new(directory: Filehandle, files: u64, session: usize, depth: usize, seed: u64) -> Self {
+        let lane = Lane { step: Step::Look, looks: 0, file: 0 };
+        Self { directory, files, session, lanes: vec![lane; depth], seed, mode: packed_mode(0o444) }
+    }
+
+    fn name(&self, kind: &str, lane: usize) -> Vec<u8> {
+        format!("{kind}-{}-{lane}", self.session).into_bytes()
+    }
+}
+
+/// Looks at files for each object that is made: most of what git does is to look.
+const LOOKS: u32 = 10;
+/// An object of some lines.
+const OBJECT: [u8; 300] = [b'o'; 300];
+
+impl Work for Git {
+    fn next(&mut self, lane: usize) -> bool {
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.lanes[lane].file = mix(self.seed) % self.files.max(1);
+        true
+    }
+
+    fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer) {
+        let Lane { step, file, .. } = self.lanes[lane];
+        let (passing, lasting) = (self.name("tmp_obj", lane), self.name("obj", lane));
+        match step {
+            Step::Look => {
+                putfh(&self.directory, call, w);
+                call.op(w, &Args::Lookup(LookupArgs { name: Name(&copy::name(file)) }));
+                call.op(w, &Args::Getattr(GetattrArgs { wanted: WANTED }));
+            }
+            Step::Create => {
+                putfh(&self.directory, call, w);
+                let how = OpenHow::Create(CreateHow::Guarded(unpacked(&self.mode)));
+                call.op(w, &open_args(how, ShareAccess::BOTH, OpenClaim::Null(Name(&passing))));
+                call.op(w, &Args::Getfh);
+            }
+            Step::Write(Opened { handle, stateid }) => {
+                putfh(&handle, call, w);
+                call.op(w, &Args::Write(WriteArgs { stateid, offset: 0, stable: StableHow::FileSync, data: Bytes(&OBJECT) }));
+            }
+            Step::Close(Opened { handle, stateid }) => {
+                putfh(&handle, call, w);
+                call.op(w, &Args::Close(CloseArgs { seq: OwnerSeq(0), stateid }));
+            }
+            Step::Rename => {
+                putfh(&self.directory, call, w);
+                call.op(w, &Args::Savefh);
+                call.op(w, &Args::Rename(RenameArgs { old: Name(&passing), new: Name(&lasting) }));
+            }
+            Step::Remove => {
+                putfh(&self.directory, call, w);
+                call.op(w, &Args::Remove(RemoveArgs { name: Name(&lasting) }));
+            }
+        }
+    }
+
+    fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<Gain, Error> {
+        let lane = &mut self.lanes[lane];
+        body.next_ok()?;
+        lane.step = match lane.step {
+            Step::Look => {
+                body.next_ok()?;
+                let Results::Getattr(Ok(_)) = body.next_ok()? else { return Err(Error::Mismatch("not GETATTR's result")) };
+                lane.looks += 1;
+                if lane.looks % LOOKS == 0 { Step::Create } else { Step::Look }
+            }
+            Step::Create => Step::Write(opened(&mut body)?),
+            Step::Write(opened) => {
+                body.next_ok()?;
+                Step::Close(opened)
+            }
+            Step::Close(_) => {
+                body.next_ok()?;
+                Step::Rename
+            }
+            Step::Rename => {
+                body.next_ok()?;
+                body.next_ok()?;
+                Step::Remove
+            }
+            Step::Remove => {
+                body.next_ok()?;
+                Step::Look
+            }
+        };
+        Ok(Gain { bytes: 0, operations: 1 })
+    }
+
+    fn refused(&mut self, lane: usize) {
+        let lane = &mut self.lanes[lane];
+        lane.step = match lane.step {
+            // A name that an interrupted run left behind.
+            Step::Create => Step::Rename,
+            Step::Rename => Step::Remove,
+            _ => Step::Look,
+        };
+    }
+}
+
+/// GETATTR of one file.
+#[derive(Debug)]
+pub(super) struct Getattr {
+    pub(super) handle: Filehandle,
+}
+
+impl Work for Getattr {
+    fn next(&mut self, _lane: usize) -> bool {
+        true
+    }
+
+    fn write(&mut self, _lane: usize, call: &mut OpenCall, w: &mut Writer) {
+        putfh(&self.handle, call, w);
+        call.op(w, &Args::Getattr(GetattrArgs { wanted: WANTED }));
+    }
+
+    fn reply(&mut self, _lane: usize, mut body: ReplyBody<'_>) -> Result<Gain, Error> {
+        body.next_ok()?;
+        match body.next_ok()? {
+            Results::Getattr(Ok(_)) => Ok(Gain { bytes: 0, operations: 1 }),
+            _ => Err(Error::Mismatch("not GETATTR's result")),
+        }
+    }
+
+    fn refused(&mut self, _lane: usize) {}
+}

@@ -1,0 +1,55 @@
+//! Load on an NFSv4.1 server from user space: sessions ([`Session`]), what they ask ([`Work`]), and the server under one flavour as a
+//! subject ([`NfsSubject`]).
+
+mod blocks;
+mod copy;
+mod metadata;
+mod session;
+mod subject;
+mod tree;
+
+pub use session::{Gain, Pace, Session, Tally, Work};
+pub use subject::{NfsOptions, NfsSubject};
+
+use vouch_nfs4::op::{Args, OpenArgs, OpenClaim, OpenHow, PutfhArgs, Results, ShareAccess, ShareDeny};
+use vouch_nfs4::{Bytes, ClientId, Filehandle, OwnerSeq, StateOwner, Stateid};
+use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
+use vouch_xdr::Writer;
+
+/// An open file.
+#[derive(Debug, Clone, Copy)]
+struct Opened {
+    handle: Filehandle,
+    stateid: Stateid,
+}
+
+fn putfh(handle: &Filehandle, call: &mut OpenCall, w: &mut Writer) {
+    call.op(w, &Args::Putfh(PutfhArgs { handle: *handle }));
+}
+
+/// No delegation is wanted: each file shall cost its calls. One owner, as Linux has one a user.
+fn open_args<'a>(how: OpenHow<'a>, access: ShareAccess, claim: OpenClaim<'a>) -> Args<'a> {
+    let owner = StateOwner { client: ClientId(0), owner: Bytes(b"a user") };
+    let access = ShareAccess(access.0 | ShareAccess::WANT_NO_DELEG.0);
+    Args::Open(OpenArgs { seq: OwnerSeq(0), access, deny: ShareDeny(0), owner, how, claim })
+}
+
+/// Reads the results of OPEN and GETFH.
+fn opened(body: &mut ReplyBody<'_>) -> Result<Opened, Error> {
+    let Results::Open(Ok(ok)) = body.next_ok()? else { return Err(Error::Mismatch("not OPEN's result")) };
+    let Results::Getfh(Ok(got)) = body.next_ok()? else { return Err(Error::Mismatch("not GETFH's result")) };
+    Ok(Opened { handle: got.handle, stateid: ok.stateid })
+}
+
+/// Attributes of a new file or directory, as they are sent.
+fn packed_mode(mode: u32) -> Vec<u8> {
+    use vouch_nfs4::Attributes;
+    let mut w = Writer::new();
+    Attributes { mode: Some(mode), ..Attributes::default() }.encode(Attributes::KNOWN, &mut w);
+    w.into_bytes()
+}
+
+/// What [`packed_mode`] made.
+fn unpacked(packed: &[u8]) -> vouch_nfs4::Fattr<'_> {
+    vouch_nfs4::Wire::decode(&mut vouch_xdr::Reader::new(packed)).expect("what was encoded is readable")
+}

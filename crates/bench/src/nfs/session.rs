@@ -1,0 +1,330 @@
+//! One session, driven by one thread: calls in flight on its connections, closed or open loop. A server that leaves calls without an
+//! answer costs errors, not the run.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use vouch_gss_mit::{ClientSource, MitInitiator};
+use vouch_nfs4::{Status, Verifier};
+use vouch_nfs4_client::{Error as CallError, Identity, OpenCall, Pipeline, Plain, Protection, ReplyBody, establish};
+use vouch_oncrpc::AuthSys;
+use vouch_xdr::Writer;
+
+use crate::target::{NfsTarget, Sec};
+use crate::{Error, Latency, Stop, cpu};
+
+/// What each lane asks next. A lane is one call in flight, and what follows from its reply.
+pub trait Work {
+    /// Whether the lane has another call to make; prepares it.
+    fn next(&mut self, lane: usize) -> bool;
+
+    /// Appends the operations of that call.
+    fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer);
+
+    /// Takes the reply: bytes moved and things done by it.
+    fn reply(&mut self, lane: usize, body: ReplyBody<'_>) -> Result<Gain, CallError>;
+
+    /// The server refused the lane's call: the lane begins with something new.
+    fn refused(&mut self, lane: usize);
+}
+
+/// What a reply brought.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Gain {
+    /// Bytes of file data, read or written.
+    pub bytes: u64,
+    /// Operations in the words of the case.
+    pub operations: u64,
+}
+
+/// When the next call is made.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pace {
+    /// When a lane is free: the server sets the pace.
+    Closed,
+    /// So many a second are due, whether or not the server keeps up. A call that finds no lane waits, and its latency counts
+    /// from when it was due: a server that stalls can't hide what it made others wait.
+    Open(f64),
+}
+
+/// What came of a load on one session.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// Bytes of file data.
+    pub bytes: u64,
+    /// Operations.
+    pub operations: u64,
+    /// Calls that were refused or not answered, and those that were due and found no lane to the end.
+    pub errors: u64,
+    /// On the clock.
+    pub seconds: f64,
+    /// CPU seconds of this thread.
+    pub thread_s: f64,
+    /// Of calls.
+    pub latency: Latency,
+    /// Calls in flight, if the server allowed fewer than were wanted.
+    pub depth: Option<u32>,
+}
+
+/// Who measures what, and how.
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    /// Where.
+    pub target: NfsTarget,
+    /// How calls are protected.
+    pub sec: Sec,
+    /// The service's name for Kerberos, if it isn't the target's own.
+    pub service: Option<String>,
+    /// Connections of a session.
+    pub connections: usize,
+    /// Slots to ask for.
+    pub slots: usize,
+}
+
+/// A client of a server.
+pub struct Session {
+    pipeline: Pipeline,
+    options: SessionOptions,
+    /// Calls are outstanding that will have no answer: whoever goes on connects anew.
+    stalled: bool,
+}
+
+impl Session {
+    /// Introduces itself under a name of its own.
+    pub fn connect(options: SessionOptions) -> Result<Self, Error> {
+        let pipeline = pipeline(&options)?;
+        Ok(Self { pipeline, options, stalled: false })
+    }
+
+    /// One call and its reply. A server in its grace period, or that asks for patience, is waited for.
+    pub fn one<T>(
+        &mut self,
+        what: &str,
+        stop: &Stop,
+        mut write: impl FnMut(&mut OpenCall, &mut Writer),
+        mut read: impl FnMut(ReplyBody<'_>) -> Result<T, CallError>,
+    ) -> Result<T, Error> {
+        self.renew()?;
+        let start = Instant::now();
+        loop {
+            let submitted = self.pipeline.submitter().submit(0, &mut write).map_err(Error::nfs(what))?;
+            if !submitted {
+                return Err(Error::Unreachable(format!("{what}: no slot is free")));
+            }
+            let mut outcome = None;
+            while outcome.is_none() {
+                self.pipeline.turn(Some(TICK), |_, _, body| outcome = Some(body.and_then(&mut read))).map_err(Error::nfs(what))?;
+                if stop.asked() && start.elapsed() > SILENCE || start.elapsed() > 4 * PATIENCE {
+                    self.stalled = true;
+                    return Err(Error::Unreachable(format!("{what}: the server does not answer")));
+                }
+            }
+            match outcome {
+                Some(Err(CallError::Refused { status: Status::GRACE | Status::DELAY, .. })) if start.elapsed() < 4 * PATIENCE => {
+                    if stop.asked() {
+                        return Err(Error::Interrupted);
+                    }
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+                Some(outcome) => return outcome.map_err(Error::nfs(what)),
+                None => {}
+            }
+        }
+    }
+
+    /// Runs a load until it has no more to ask, or the time is over, or somebody asks to stop.
+    pub fn run(&mut self, work: &mut dyn Work, depth: usize, pace: Pace, limit: Option<Duration>, stop: &Stop) -> Result<Tally, Error> {
+        self.renew()?;
+        let mut tally = Tally::default();
+        let start = Instant::now();
+        let thread = cpu::thread_s();
+        let end = limit.map(|limit| start + limit);
+        let mut clock = Clock { pace, start, made: 0 };
+        // Lanes that could make a call, and when each call that is under way was due.
+        let mut idle: VecDeque<usize> = (0..depth).collect();
+        let mut due = vec![start; depth];
+        let mut fault = None;
+        let mut last = start;
+        let mut asking = true;
+        loop {
+            let now = Instant::now();
+            asking &= !stop.asked() && end.is_none_or(|end| now < end) && fault.is_none();
+            while asking && clock.next() <= now {
+                let Some(lane) = idle.pop_front() else { break };
+                let at = if pace == Pace::Closed { Instant::now() } else { clock.next() };
+                match submit(&mut self.pipeline, work, lane) {
+                    Ok(Submitted::Yes) => {
+                        due[lane] = at;
+                        clock.made += 1;
+                    }
+                    Ok(Submitted::Nothing) => {}
+                    Ok(Submitted::NoSlot) => {
+                        // The server gives fewer slots: fewer lanes.
+                        let lanes = self.pipeline.submitter().in_flight();
+                        tally.depth = Some(lanes as u32);
+                        idle.clear();
+                    }
+                    Err(error) => {
+                        fault = Some(error);
+                        asking = false;
+                    }
+                }
+            }
+            if self.pipeline.submitter().in_flight() == 0 && (!asking || idle.len() == depth || pace == Pace::Closed) {
+                break;
+            }
+            if asking && pace != Pace::Closed && !idle.is_empty() {
+                self.pipeline.set_alarm(clock.next().saturating_duration_since(Instant::now())).map_err(Error::nfs("the alarm"))?;
+            }
+            let closed = pace == Pace::Closed;
+            let turn = self.pipeline.turn(Some(TICK), |submitter, token, body| {
+                let lane = token as usize;
+                let now = Instant::now();
+                last = now;
+                match body.and_then(|body| work.reply(lane, body)) {
+                    Ok(gain) => {
+                        tally.latency.record((now - due[lane]).as_nanos() as u64);
+                        tally.bytes += gain.bytes;
+                        tally.operations += gain.operations;
+                    }
+                    Err(CallError::Refused { .. }) => {
+                        tally.errors += 1;
+                        work.refused(lane);
+                    }
+                    Err(error) => fault = Some(error),
+                }
+                let over = !asking || fault.is_some() || end.is_some_and(|end| now >= end);
+                if closed && !over && work.next(lane) {
+                    due[lane] = now;
+                    match submitter.submit(token, |call, w| work.write(lane, call, w)) {
+                        Ok(true) => {}
+                        Ok(false) => idle.push_back(lane),
+                        Err(error) => fault = Some(error),
+                    }
+                } else {
+                    idle.push_back(lane);
+                }
+            });
+            let patience = if stop.asked() { SILENCE } else { PATIENCE };
+            match turn {
+                Ok(0) if last.elapsed() > patience && self.pipeline.submitter().in_flight() > 0 => {
+                    // A server that drops requests (RFC 2203 allows it outside its window) must not end the run.
+                    tally.errors += self.pipeline.submitter().in_flight() as u64;
+                    self.stalled = true;
+                    break;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tally.errors += self.pipeline.submitter().in_flight() as u64;
+                    self.stalled = true;
+                    fault.get_or_insert(error);
+                    break;
+                }
+            }
+        }
+        if pace != Pace::Closed && !stop.asked() {
+            // What was due and never sent has waited until now at least.
+            let end = end.unwrap_or(last);
+            while clock.next() < end {
+                tally.latency.record((end - clock.next()).as_nanos() as u64);
+                tally.errors += 1;
+                clock.made += 1;
+            }
+        }
+        tally.seconds = (last.max(start) - start).as_secs_f64().max(1e-9);
+        tally.thread_s = cpu::thread_s() - thread;
+        match fault {
+            None => Ok(tally),
+            Some(CallError::Mismatch(OTHER_DATA)) => Err(Error::Corrupt(self.options.target.to_string())),
+            Some(error) => Err(Error::nfs(self.options.target.to_string())(error)),
+        }
+    }
+
+    /// Connects anew if the last load ended with calls that nobody answered.
+    fn renew(&mut self) -> Result<(), Error> {
+        if self.stalled {
+            self.pipeline = pipeline(&self.options)?;
+            self.stalled = false;
+        }
+        Ok(())
+    }
+}
+
+/// What a work says of data that is not the file's.
+pub(super) const OTHER_DATA: &str = "other data than the file's";
+
+enum Submitted {
+    Yes,
+    /// The work has no more to ask of this lane.
+    Nothing,
+    NoSlot,
+}
+
+fn submit(pipeline: &mut Pipeline, work: &mut dyn Work, lane: usize) -> Result<Submitted, CallError> {
+    if pipeline.submitter().idle() == 0 {
+        return Ok(Submitted::NoSlot);
+    }
+    if !work.next(lane) {
+        return Ok(Submitted::Nothing);
+    }
+    match pipeline.submitter().submit(lane as u64, |call, w| work.write(lane, call, w))? {
+        true => Ok(Submitted::Yes),
+        false => Err(CallError::Mismatch("a slot that was free is not")),
+    }
+}
+
+/// When calls are due.
+struct Clock {
+    pace: Pace,
+    start: Instant,
+    made: u64,
+}
+
+impl Clock {
+    fn next(&self) -> Instant {
+        match self.pace {
+            Pace::Closed => self.start,
+            Pace::Open(rate) => self.start + Duration::from_secs_f64(self.made as f64 / rate),
+        }
+    }
+}
+
+fn pipeline(options: &SessionOptions) -> Result<Pipeline, Error> {
+    let address = options.target.address()?;
+    let what = options.target.to_string();
+    let protection: Box<dyn Protection> = match options.sec.service() {
+        None => Box::new(Plain::sys(&caller())),
+        Some(service) => {
+            let name = options.service.clone().unwrap_or_else(|| options.target.service());
+            let initiator =
+                MitInitiator::new(&name, &ClientSource::default()).map_err(|error| Error::Refused(format!("{what}: {error}")))?;
+            let established = establish(address, initiator, service).map_err(|error| match error {
+                vouch_nfs4_client::GssError::Io(error) => Error::Unreachable(format!("{what}: {error}")),
+                error => Error::Refused(format!("{what}: sec={}: {error}", options.sec)),
+            });
+            Box::new(established?)
+        }
+    };
+    let mut random = [0; 16];
+    getrandom::fill(&mut random).map_err(|error| Error::Input(format!("randomness: {error}")))?;
+    let (name, life) = random.split_at(8);
+    let mut owner = format!("vouch bench {} ", options.sec).into_bytes();
+    owner.extend(data_encoding::HEXLOWER.encode(name).bytes());
+    let verifier = Verifier(life.try_into().expect("half of sixteen"));
+    let identity = Identity { slots: options.slots.max(8) as u32, ..Identity::new(owner, verifier) };
+    Pipeline::connect(address, 1, options.connections, &identity, protection).map_err(Error::nfs(what))
+}
+
+/// Who runs this.
+fn caller() -> AuthSys {
+    let gids = rustix::process::getgroups().unwrap_or_default().into_iter().map(rustix::process::Gid::as_raw).take(16).collect();
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    AuthSys { stamp: 0, machine_name: b"vouch-bench".to_vec(), uid, gid, gids }
+}
+
+/// How often somebody is looked for who wants to stop.
+const TICK: Duration = Duration::from_millis(100);
+/// How long a server may be silent.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// And when somebody waits for the end.
+const SILENCE: Duration = Duration::from_secs(2);

@@ -1,0 +1,321 @@
+//! An NFS server under one flavour, as a subject: its own directory there, its sessions, and each case as a load.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use vouch_nfs4::Filehandle;
+
+use super::blocks::{BLOCK_LEN, Mixed, Whole};
+use super::copy::{self, Small};
+use super::metadata::{Getattr, Git};
+use super::session::SessionOptions;
+use super::{Opened, Pace, Session, Tally};
+use crate::case::{Content, Copy, Load};
+use crate::content::{Pages, mix};
+use crate::cpu::ServerCpu;
+use crate::subject::{About, Meter};
+use crate::target::{NfsTarget, Sec};
+use crate::{Case, Error, Sample, Stop, Subject};
+
+/// How a server is measured.
+#[derive(Debug, Clone)]
+pub struct NfsOptions {
+    /// Its name in the report.
+    pub label: String,
+    /// Where.
+    pub target: NfsTarget,
+    /// The flavour.
+    pub sec: Sec,
+    /// The service's name for Kerberos, if it isn't `nfs@HOST`.
+    pub service: Option<String>,
+    /// Sessions, each with a thread of its own.
+    pub sessions: usize,
+    /// Connections of each.
+    pub connections: usize,
+    /// Most calls in flight on each.
+    pub slots: usize,
+    /// Where its CPU time can be read.
+    pub server_cpu: Option<ServerCpu>,
+    /// Whether a directory that holds something is worked in all the same.
+    pub not_empty: bool,
+}
+
+/// A server under one flavour.
+pub struct NfsSubject {
+    options: NfsOptions,
+    stop: Stop,
+    pages: Pages,
+    sessions: Vec<Session>,
+    root: Filehandle,
+    /// The directory that is its own.
+    name: String,
+    directory: Option<Filehandle>,
+    local: bool,
+    /// The large file, its length and each session's open of it.
+    large: Option<(u64, Vec<Opened>)>,
+    /// The directory of files to look at.
+    looked_at: Option<Filehandle>,
+    /// Where each kind of copy was put last.
+    copies: HashMap<Key, (String, Filehandle)>,
+    rounds: u64,
+    old: Vec<String>,
+}
+
+type Key = (u64, u64, Content);
+
+impl NfsSubject {
+    /// Connects all sessions and makes its directory.
+    pub fn connect(options: NfsOptions, stop: &Stop) -> Result<Self, Error> {
+        let session = SessionOptions {
+            target: options.target.clone(),
+            sec: options.sec,
+            service: options.service.clone(),
+            connections: options.connections.max(1),
+            slots: options.slots,
+        };
+        let mut sessions = (0..options.sessions.max(1)).map(|_| Session::connect(session.clone())).collect::<Result<Vec<_>, _>>()?;
+        let root = sessions[0].walk(&options.target.path, stop)?;
+        let foreign = sessions[0].list(&root, stop)?.into_iter().find(|(name, _)| !name.starts_with(PREFIX.as_bytes()));
+        if foreign.is_some() && !options.not_empty {
+            return Err(Error::NotEmpty(options.target.to_string()));
+        }
+        let mut random = [0; 6];
+        getrandom::fill(&mut random).map_err(|error| Error::Input(format!("randomness: {error}")))?;
+        let name = format!("{PREFIX}{}", data_encoding::HEXLOWER.encode(&random));
+        let directory = Some(sessions[0].mkdir(&root, &name, stop)?);
+        let address = options.target.address()?;
+        let local = address.ip().is_loopback() || ServerCpu::listening_at(address).is_some();
+        let (stop, pages) = (stop.clone(), Pages::new());
+        let (large, looked_at, copies) = (None, None, HashMap::new());
+        Ok(Self { options, stop, pages, sessions, root, name, directory, local, large, looked_at, copies, rounds: 0, old: Vec::new() })
+    }
+
+    fn directory(&self) -> Result<Filehandle, Error> {
+        self.directory.ok_or_else(|| Error::NotFound("the run's directory was removed".into()))
+    }
+
+    fn put(&mut self, copy: &Copy) -> Result<Sample, Error> {
+        let own = self.directory()?;
+        self.rounds += 1;
+        let name = format!("put-{}", self.rounds);
+        let key = (copy.files, copy.len, copy.content);
+        if let Some((old, _)) = self.copies.remove(&key) {
+            match copy.files * copy.len > KEPT_LEN {
+                true => self.sessions[0].remove_all(&own, old.as_bytes())?,
+                // A file system may be slow where much was just removed: later.
+                false => self.old.push(old),
+            }
+        }
+        let directory = self.sessions[0].mkdir(&own, &name, &self.stop)?;
+        self.copies.insert(key, (name, directory));
+        self.transfer(copy, directory, true)
+    }
+
+    fn get(&mut self, copy: &Copy) -> Result<Sample, Error> {
+        let found = self.copies.get(&(copy.files, copy.len, copy.content)).map(|(_, directory)| *directory);
+        let directory = found.ok_or_else(|| Error::NotFound("nothing was put there".into()))?;
+        self.transfer(copy, directory, false)
+    }
+
+    /// All files of a copy, shared between the sessions.
+    fn transfer(&mut self, copy: &Copy, directory: Filehandle, writes: bool) -> Result<Sample, Error> {
+        let (pages, stop) = (self.pages.clone(), self.stop.clone());
+        let whole = *copy;
+        self.all(copy.files, move |_, files, session| {
+            if whole.len <= BLOCK_LEN {
+                let mut work = Small::new(&pages, directory, files, &whole, writes);
+                return session.run(&mut work, whole.streams as usize, Pace::Closed, None, &stop);
+            }
+            let start = std::time::Instant::now();
+            let mut sum = Tally::default();
+            for number in files {
+                let file = session.open(&directory, &copy::name(number), writes, &stop)?;
+                let mut work = Whole::new(&pages, file, number, whole.content, whole.len, writes, whole.depth as usize);
+                let tally = session.run(&mut work, whole.depth as usize, Pace::Closed, None, &stop)?;
+                if stop.asked() {
+                    return Err(Error::Interrupted);
+                }
+                if writes {
+                    session.commit(file, &stop)?;
+                }
+                session.close(file, &stop)?;
+                sum.bytes += tally.bytes;
+                sum.operations += 1;
+                sum.errors += tally.errors;
+                sum.depth = tally.depth;
+                sum.latency.merge(&tally.latency);
+            }
+            sum.seconds = start.elapsed().as_secs_f64();
+            Ok(sum)
+        })
+    }
+
+    fn load(&mut self, load: &Load) -> Result<Sample, Error> {
+        let Some((_, opens)) = &self.large else { return Err(Error::NotFound("there is no file to read".into())) };
+        let (opens, pages, stop, load) = (opens.clone(), self.pages.clone(), self.stop.clone(), *load);
+        self.rounds += 1;
+        let (seed, sessions) = (self.rounds, self.sessions.len());
+        let pace = load.rate.map_or(Pace::Closed, |rate| Pace::Open(rate / sessions as f64));
+        self.all(sessions as u64, move |at, _, session| {
+            let mut work = Mixed::new(&pages, opens[at], LARGE_NUMBER, load, mix(seed * 1000 + at as u64));
+            session.run(&mut work, load.depth as usize, pace, Some(Duration::from_secs_f64(load.seconds)), &stop)
+        })
+    }
+
+    fn metadata(&mut self, depth: u32, seconds: f64) -> Result<Sample, Error> {
+        let directory = self.looked_at.ok_or_else(|| Error::NotFound("there are no files to look at".into()))?;
+        self.rounds += 1;
+        let (stop, sessions, seed) = (self.stop.clone(), self.sessions.len(), self.rounds);
+        self.all(sessions as u64, move |at, _, session| {
+            let mut work = Git::new(directory, LOOKED_AT, at, depth as usize, mix(seed * 1000 + at as u64));
+            session.run(&mut work, depth as usize, Pace::Closed, Some(Duration::from_secs_f64(seconds)), &stop)
+        })
+    }
+
+    fn getattr(&mut self, depth: u32, seconds: f64) -> Result<Sample, Error> {
+        let (handle, stop, sessions) = (self.directory()?, self.stop.clone(), self.sessions.len());
+        self.all(sessions as u64, move |_, _, session| {
+            session.run(&mut Getattr { handle }, depth as usize, Pace::Closed, Some(Duration::from_secs_f64(seconds)), &stop)
+        })
+    }
+
+    /// Runs a load on all sessions at once, each with its share of `count`.
+    fn all(&mut self, count: u64, run: impl Fn(usize, Range<u64>, &mut Session) -> Result<Tally, Error> + Sync) -> Result<Sample, Error> {
+        let meter = Meter::begin(self.options.server_cpu.as_ref(), self.local)?;
+        let sessions = self.sessions.len() as u64;
+        let share = |at: u64| count * at / sessions..count * (at + 1) / sessions;
+        let tallies: Vec<Result<Tally, Error>> = if sessions == 1 {
+            vec![run(0, 0..count, &mut self.sessions[0])]
+        } else {
+            std::thread::scope(|scope| {
+                let started: Vec<_> = (0u64..)
+                    .zip(&mut self.sessions)
+                    .map(|(at, session)| {
+                        let run = &run;
+                        scope.spawn(move || run(at as usize, share(at), session))
+                    })
+                    .collect();
+                started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(Error::Program("a thread failed".into())))).collect()
+            })
+        };
+        let mut sample = Sample::default();
+        let mut busiest: f64 = 0.0;
+        for tally in tallies {
+            let tally = tally?;
+            sample.seconds = sample.seconds.max(tally.seconds);
+            sample.bytes += tally.bytes;
+            sample.operations += tally.operations;
+            sample.errors += tally.errors;
+            sample.depth = sample.depth.max(tally.depth);
+            sample.latency.merge(&tally.latency);
+            busiest = busiest.max(tally.thread_s / tally.seconds);
+        }
+        sample.others.push(("busiest client thread".into(), busiest));
+        meter.end(&mut sample)?;
+        if self.stop.asked() { Err(Error::Interrupted) } else { Ok(sample) }
+    }
+
+    /// The large file, at least so long, open in each session.
+    fn make_large(&mut self, len: u64) -> Result<(), Error> {
+        if self.large.as_ref().is_some_and(|(there, _)| *there >= len) {
+            return Ok(());
+        }
+        let (own, stop) = (self.directory()?, self.stop.clone());
+        if let Some((_, opens)) = self.large.take() {
+            self.sessions.iter_mut().zip(opens).try_for_each(|(session, open)| session.close(open, &stop))?;
+        }
+        let first = &mut self.sessions[0];
+        let file = first.open(&own, LARGE, true, &stop)?;
+        let mut work = Whole::new(&self.pages, file, LARGE_NUMBER, Content::Random, len, true, MAKE_DEPTH);
+        let tally = first.run(&mut work, MAKE_DEPTH, Pace::Closed, None, &stop)?;
+        if stop.asked() {
+            return Err(Error::Interrupted);
+        }
+        if tally.bytes < len {
+            return Err(Error::Refused(format!("{}: a file of {len} bytes can't be written there", self.options.target)));
+        }
+        first.commit(file, &stop)?;
+        let others = self.sessions[1..].iter_mut().map(|session| session.open(&own, LARGE, true, &stop));
+        let opens = std::iter::once(Ok(file)).chain(others).collect::<Result<_, _>>()?;
+        self.large = Some((len, opens));
+        Ok(())
+    }
+
+    /// Empty files to look at.
+    fn make_looked_at(&mut self) -> Result<(), Error> {
+        if self.looked_at.is_none() {
+            let (own, stop) = (self.directory()?, self.stop.clone());
+            let directory = self.sessions[0].mkdir(&own, "repository", &stop)?;
+            let copy = Copy { files: LOOKED_AT, len: 100, content: Content::Random, streams: MAKE_DEPTH as u32, depth: 1 };
+            let mut work = Small::new(&self.pages, directory, 0..LOOKED_AT, &copy, true);
+            self.sessions[0].run(&mut work, MAKE_DEPTH, Pace::Closed, None, &stop)?;
+            self.looked_at = Some(directory);
+        }
+        Ok(())
+    }
+}
+
+impl Subject for NfsSubject {
+    fn about(&self) -> About {
+        let NfsOptions { label, target, sec, sessions, connections, .. } = &self.options;
+        let details = vec![format!("NFSv4.1 from user space, {sessions} session(s) of {connections} connection(s)")];
+        About { label: label.clone(), target: target.to_string(), sec: Some(sec.to_string()), details }
+    }
+
+    fn lacks(&self, case: &Case) -> Option<String> {
+        match case {
+            Case::Connect { .. } => Some("a session is for more than one file".into()),
+            _ => None,
+        }
+    }
+
+    fn prepare(&mut self, case: &Case) -> Result<(), Error> {
+        match case {
+            Case::Load(load) => self.make_large(load.file_len),
+            Case::Metadata { .. } => self.make_looked_at(),
+            Case::Get(copy) if !self.copies.contains_key(&(copy.files, copy.len, copy.content)) => self.put(copy).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
+        match case {
+            Case::Put(copy) => self.put(copy),
+            Case::Get(copy) => self.get(copy),
+            Case::Load(load) => self.load(load),
+            Case::Metadata { depth, seconds } => self.metadata(*depth, *seconds),
+            Case::Getattr { depth, seconds } => self.getattr(*depth, *seconds),
+            Case::Connect { .. } => Err(Error::Input("a session is for more than one file".into())),
+        }
+    }
+
+    fn tidy(&mut self) -> Result<(), Error> {
+        let own = self.directory()?;
+        let old: Vec<String> = self.old.drain(..).chain(self.copies.drain().map(|(_, (name, _))| name)).collect();
+        old.iter().try_for_each(|name| self.sessions[0].remove_all(&own, name.as_bytes()))
+    }
+
+    fn clean(&mut self) -> Result<(), Error> {
+        if self.directory.take().is_none() {
+            return Ok(());
+        }
+        if let Some((_, opens)) = self.large.take() {
+            // It may be that calls are lost, and with them the session; then the lease closes it.
+            for (session, open) in self.sessions.iter_mut().zip(opens) {
+                let _ = session.close(open, &Stop::default());
+            }
+        }
+        self.sessions[0].remove_all(&self.root, self.name.as_bytes())
+    }
+}
+
+/// What begins the name of each run's own directory.
+pub(crate) const PREFIX: &str = "vouch-bench-";
+const LARGE: &[u8] = b"large";
+const LARGE_NUMBER: u64 = u64::MAX;
+/// Files to look at: the index of a middling repository.
+const LOOKED_AT: u64 = 1000;
+const MAKE_DEPTH: usize = 8;
+/// Copies above this are removed before the next of their kind: the disk may be small.
+const KEPT_LEN: u64 = 64 << 20;

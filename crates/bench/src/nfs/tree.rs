@@ -1,0 +1,172 @@
+//! Directories of a server: walked to, listed, made, and removed with all that is in them.
+
+use vouch_nfs4::attr::FileType;
+use vouch_nfs4::op::{
+    Args, CloseArgs, CommitArgs, CreateArgs, CreateHow, CreateType, LookupArgs, OpenClaim, OpenHow, ReaddirArgs, RemoveArgs, Results,
+    ShareAccess,
+};
+use vouch_nfs4::{Bitmap, Cookie, Filehandle, Name, OwnerSeq, Verifier};
+use vouch_nfs4_client::{Error as CallError, OpenCall, ReplyBody};
+use vouch_xdr::Writer;
+
+use super::{Gain, Opened, Pace, Session, Work, open_args, opened, packed_mode, putfh, unpacked};
+use crate::{Error, Stop};
+
+impl Session {
+    /// The handle of a path from the server's root.
+    pub(super) fn walk(&mut self, path: &[String], stop: &Stop) -> Result<Filehandle, Error> {
+        let write = |call: &mut OpenCall, w: &mut Writer| {
+            call.op(w, &Args::Putrootfh);
+            path.iter().for_each(|name| call.op(w, &Args::Lookup(LookupArgs { name: Name(name.as_bytes()) })));
+            call.op(w, &Args::Getfh);
+        };
+        self.one(&format!("/{}", path.join("/")), stop, write, |mut body| {
+            (0..=path.len()).try_for_each(|_| body.next_ok().map(drop))?;
+            handle(&mut body)
+        })
+    }
+
+    /// The entries of a directory, and whether each is a directory.
+    pub(super) fn list(&mut self, directory: &Filehandle, stop: &Stop) -> Result<Vec<(Vec<u8>, bool)>, Error> {
+        let (mut cookie, mut verifier, mut entries) = (Cookie(0), Verifier::default(), Vec::new());
+        loop {
+            let args = ReaddirArgs { cookie, verifier, dir_count: 16 * 1024, max_count: 64 * 1024, wanted: Bitmap::of(&[1]) };
+            let write = |call: &mut OpenCall, w: &mut Writer| {
+                putfh(directory, call, w);
+                call.op(w, &Args::Readdir(args));
+            };
+            let before = entries.len();
+            let eof = self.one("a directory", stop, write, |mut body| {
+                body.next_ok()?;
+                let Results::Readdir(Ok(ok)) = body.next_ok()? else { return Err(CallError::Mismatch("not READDIR's result")) };
+                for entry in ok.entries.iter() {
+                    let kind = entry.attrs.attributes()?.file_type;
+                    entries.push((entry.name.0.to_vec(), kind == Some(FileType::Directory)));
+                    cookie = entry.cookie;
+                }
+                verifier = ok.verifier;
+                Ok(ok.eof)
+            })?;
+            if eof || entries.len() == before {
+                return Ok(entries);
+            }
+        }
+    }
+
+    /// Makes a directory.
+    pub(super) fn mkdir(&mut self, directory: &Filehandle, name: &str, stop: &Stop) -> Result<Filehandle, Error> {
+        let mode = packed_mode(0o755);
+        let write = |call: &mut OpenCall, w: &mut Writer| {
+            putfh(directory, call, w);
+            let kind = CreateType::Plain(FileType::Directory);
+            call.op(w, &Args::Create(CreateArgs { kind, name: Name(name.as_bytes()), attrs: unpacked(&mode) }));
+            call.op(w, &Args::Getfh);
+        };
+        self.one(name, stop, write, |mut body| {
+            (0..2).try_for_each(|_| body.next_ok().map(drop))?;
+            handle(&mut body)
+        })
+    }
+
+    /// Opens a file to read, or makes it to write.
+    pub(super) fn open(&mut self, directory: &Filehandle, name: &[u8], writes: bool, stop: &Stop) -> Result<Opened, Error> {
+        let mode = packed_mode(0o644);
+        let write = |call: &mut OpenCall, w: &mut Writer| {
+            let (how, access) = match writes {
+                true => (OpenHow::Create(CreateHow::Unchecked(unpacked(&mode))), ShareAccess::BOTH),
+                false => (OpenHow::NoCreate, ShareAccess::READ),
+            };
+            putfh(directory, call, w);
+            call.op(w, &open_args(how, access, OpenClaim::Null(Name(name))));
+            call.op(w, &Args::Getfh);
+        };
+        self.one(&String::from_utf8_lossy(name), stop, write, |mut body| {
+            body.next_ok()?;
+            opened(&mut body)
+        })
+    }
+
+    /// Makes a file durable.
+    pub(super) fn commit(&mut self, file: Opened, stop: &Stop) -> Result<(), Error> {
+        let write = |call: &mut OpenCall, w: &mut Writer| {
+            putfh(&file.handle, call, w);
+            call.op(w, &Args::Commit(CommitArgs { offset: 0, count: 0 }));
+        };
+        self.one("COMMIT", stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
+    }
+
+    /// Closes a file.
+    pub(super) fn close(&mut self, file: Opened, stop: &Stop) -> Result<(), Error> {
+        let write = |call: &mut OpenCall, w: &mut Writer| {
+            putfh(&file.handle, call, w);
+            call.op(w, &Args::Close(CloseArgs { seq: OwnerSeq(0), stateid: file.stateid }));
+        };
+        self.one("CLOSE", stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
+    }
+
+    /// Removes a directory with all that is in it. Works also when somebody has asked to stop: that is when it is needed.
+    pub(super) fn remove_all(&mut self, parent: &Filehandle, name: &[u8]) -> Result<(), Error> {
+        let stop = &Stop::default();
+        let look = |call: &mut OpenCall, w: &mut Writer| {
+            putfh(parent, call, w);
+            call.op(w, &Args::Lookup(LookupArgs { name: Name(name) }));
+            call.op(w, &Args::Getfh);
+        };
+        let found = self.one(&String::from_utf8_lossy(name), stop, look, |mut body| {
+            (0..2).try_for_each(|_| body.next_ok().map(drop))?;
+            handle(&mut body)
+        });
+        let directory = match found {
+            Err(Error::NotFound(_)) => return Ok(()),
+            found => found?,
+        };
+        let (directories, files): (Vec<_>, Vec<_>) = self.list(&directory, stop)?.into_iter().partition(|(_, is_directory)| *is_directory);
+        directories.iter().try_for_each(|(name, _)| self.remove_all(&directory, name))?;
+        let mut names = files.into_iter().map(|(name, _)| name);
+        let mut work = Removes { directory, names: &mut names, lanes: vec![Vec::new(); REMOVES] };
+        self.run(&mut work, REMOVES, Pace::Closed, None, stop)?;
+        let write = |call: &mut OpenCall, w: &mut Writer| {
+            putfh(parent, call, w);
+            call.op(w, &Args::Remove(RemoveArgs { name: Name(name) }));
+        };
+        self.one(&String::from_utf8_lossy(name), stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
+    }
+}
+
+/// Removals at a time.
+const REMOVES: usize = 16;
+
+/// Removes files.
+struct Removes<'a> {
+    directory: Filehandle,
+    names: &'a mut dyn Iterator<Item = Vec<u8>>,
+    lanes: Vec<Vec<u8>>,
+}
+
+impl Work for Removes<'_> {
+    fn next(&mut self, lane: usize) -> bool {
+        let Some(name) = self.names.next() else { return false };
+        self.lanes[lane] = name;
+        true
+    }
+
+    fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer) {
+        putfh(&self.directory, call, w);
+        call.op(w, &Args::Remove(RemoveArgs { name: Name(&self.lanes[lane]) }));
+    }
+
+    fn reply(&mut self, _lane: usize, mut body: ReplyBody<'_>) -> Result<Gain, CallError> {
+        body.next_ok()?;
+        body.next_ok()?;
+        Ok(Gain { bytes: 0, operations: 1 })
+    }
+
+    fn refused(&mut self, _lane: usize) {}
+}
+
+fn handle(body: &mut ReplyBody<'_>) -> Result<Filehandle, CallError> {
+    match body.next_ok()? {
+        Results::Getfh(Ok(ok)) => Ok(ok.handle),
+        _ => Err(CallError::Mismatch("not GETFH's result")),
+    }
+}

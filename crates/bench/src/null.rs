@@ -1,0 +1,132 @@
+//! The load generator against nothing: RPC NULL calls to a thread that answers at once, so that its own ceiling is known.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use vouch_oncrpc::{Accepted, Call, OpaqueAuth, RECORD_MARK_LEN, RecordReader, Reply, begin_record, end_record};
+use vouch_xdr::Writer;
+
+use crate::{Error, cpu};
+
+/// What the generator can do.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Ceiling {
+    /// Calls.
+    pub calls: u64,
+    /// On the clock.
+    pub seconds: f64,
+    /// CPU seconds of the calling thread.
+    pub thread_s: f64,
+}
+
+impl Ceiling {
+    /// Calls a second that one core issues, and whose replies it reads.
+    pub fn calls_a_core(&self) -> f64 {
+        self.calls as f64 / self.thread_s
+    }
+}
+
+/// Calls NULL of a program, `depth` at a time on one connection; of a thread of this process without an address.
+pub fn null(address: Option<SocketAddr>, program: (u32, u32), depth: u32, time: Duration) -> Result<Ceiling, Error> {
+    let address = match address {
+        Some(address) => address,
+        None => answerer()?,
+    };
+    let failed = || Error::io(format!("NULL of {address}"));
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| Error::Unreachable(format!("{address}: {error}")))?;
+    stream.set_nodelay(true).map_err(failed())?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed())?;
+    let mut reader = RecordReader::new(RECORD_LEN_MAX);
+    let (mut w, mut bytes) = (Writer::new(), vec![0; 256 * 1024]);
+    let (mut xid, mut outstanding, mut calls) = (0u32, depth, 0u64);
+    (0..depth).for_each(|_| call(&mut w, &mut xid, program));
+    let (start, thread) = (Instant::now(), cpu::thread_s());
+    while outstanding > 0 {
+        stream.write_all(w.as_bytes()).map_err(failed())?;
+        w.truncate(0);
+        let n = stream.read(&mut bytes).map_err(failed())?;
+        if n == 0 {
+            return Err(Error::Unreachable(format!("{address}: it ended the connection")));
+        }
+        let more = start.elapsed() < time;
+        let mut input = &bytes[..n];
+        while let Some(record) = reader.next(&mut input).map_err(|error| Error::Refused(format!("{address}: {error}")))? {
+            let reply = Reply::decode(&record).map_err(|error| Error::Refused(format!("{address}: {error}")))?;
+            let fits = matches!(reply.body, vouch_oncrpc::ReplyBody::Accepted { outcome: Accepted::Success(_), .. });
+            if !fits || xid.wrapping_sub(reply.xid) >= outstanding {
+                return Err(Error::Refused(format!("{address}: it answers NULL with something else")));
+            }
+            calls += 1;
+            match more {
+                true => call(&mut w, &mut xid, program),
+                false => outstanding -= 1,
+            }
+        }
+    }
+    Ok(Ceiling { calls, seconds: start.elapsed().as_secs_f64(), thread_s: cpu::thread_s() - thread })
+}
+
+fn call(w: &mut Writer, xid: &mut u32, (program, version): (u32, u32)) {
+    *xid = xid.wrapping_add(1);
+    let start = begin_record(w);
+    let (cred, verf) = (OpaqueAuth::NONE, OpaqueAuth::NONE);
+    Call { xid: *xid, program, version, procedure: 0, cred, verf, args: &[] }.encode(w);
+    end_record(w.bytes_mut(), start, 0);
+}
+
+/// Answers one connection, and ends with it.
+fn answerer() -> Result<SocketAddr, Error> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(Error::io("a port of loopback"))?;
+    let address = listener.local_addr().map_err(Error::io("a port of loopback"))?;
+    let answer = move || -> std::io::Result<()> {
+        let (mut stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        let (mut reader, mut w, mut bytes) = (RecordReader::new(RECORD_LEN_MAX), Writer::new(), vec![0; 256 * 1024]);
+        loop {
+            let n = stream.read(&mut bytes)?;
+            if n == 0 {
+                return Ok(());
+            }
+            let mut input = &bytes[..n];
+            while let Ok(Some(record)) = reader.next(&mut input) {
+                let Some(xid) = record.first_chunk::<4>() else { return Ok(()) };
+                let start = begin_record(&mut w);
+                Reply::accepted(u32::from_be_bytes(*xid), Accepted::Success(&[])).encode(&mut w);
+                end_record(w.bytes_mut(), start, 0);
+            }
+            stream.write_all(w.as_bytes())?;
+            w.truncate(0);
+        }
+    };
+    // A connection that breaks is the caller's to see.
+    std::thread::Builder::new().name("null".into()).spawn(move || drop(answer())).map_err(Error::io("a thread"))?;
+    Ok(address)
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const RECORD_LEN_MAX: usize = 64 * 1024 + RECORD_MARK_LEN;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_is_answered() {
+        let ceiling = null(None, (100_003, 4), 64, Duration::from_millis(200)).expect("loopback");
+        assert!(ceiling.calls >= 64 && ceiling.thread_s > 0.0 && ceiling.calls_a_core() > 0.0, "{ceiling:?}");
+    }
+
+    #[test]
+    fn who_answers_with_something_else_is_found_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("a port");
+        let liar = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("the caller");
+            let _ = stream.write_all(&[0x80, 0, 0, 4, 1, 2, 3, 4]);
+        });
+        assert!(null(Some(address), (100_003, 4), 4, Duration::from_millis(200)).is_err());
+        liar.join().expect("the liar ends");
+    }
+}

@@ -1,0 +1,28 @@
+//! The workloads: what each document measured, as cases.
+
+mod concurrency;
+mod iops;
+mod transfer;
+
+pub use concurrency::{Concurrency, Level, concurrency, deltas};
+pub use iops::{Iops, iops};
+pub use transfer::{Transfer, transfer};
+
+/// A number of bytes in powers of ten, as documents tell sizes of files.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        n if n >= 1_000_000_000 && n % 1_000_000_000 == 0 => format!("{} GB", n / 1_000_000_000),
+        n if n >= 1_000_000 && n % 1_000_000 == 0 => format!("{} MB", n / 1_000_000),
+        n if n >= 1_000 && n % 1_000 == 0 => format!("{} kB", n / 1_000),
+        n => format!("{n} B"),
+    }
+}
+
+/// A block's size, in powers of two.
+pub fn block(bytes: u32) -> String {
+    match bytes {
+        n if n >= 1 << 20 && n % (1 << 20) == 0 => format!("{} MiB", n >> 20),
+        n if n >= 1 << 10 && n % (1 << 10) == 0 => format!("{} KiB", n >> 10),
+        n => format!("{n} B"),
+    }
+}

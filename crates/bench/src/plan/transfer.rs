@@ -1,0 +1,79 @@
+//! LANL's kerberized NFS: rate by file size, time for many small files and for some large ones, CPU by protocol.
+
+use crate::Case;
+use crate::case::{Content, Copy};
+use crate::pairs::Planned;
+use crate::plan::size;
+
+/// How large.
+#[derive(Debug, Clone)]
+pub struct Transfer {
+    /// Bytes of the files whose rate is measured.
+    pub sizes: Vec<u64>,
+    /// What is in them.
+    pub contents: Vec<Content>,
+    /// Small files: how many, and bytes of each.
+    pub small: (u64, u64),
+    /// Large files: how many, and bytes of each.
+    pub large: (u64, u64),
+    /// Small files at a time.
+    pub streams: u32,
+    /// Blocks of a file in flight.
+    pub depth: u32,
+}
+
+impl Transfer {
+    /// As the document has it.
+    pub fn full() -> Self {
+        let sizes = vec![100_000, 1_000_000, 10_000_000, 100_000_000, 500_000_000, 1_000_000_000, 2_000_000_000];
+        let (small, large) = ((10_000, 5_000), (20, 500_000_000));
+        Self { sizes, contents: vec![Content::Zeros, Content::Random], small, large, streams: 1, depth: 16 }
+    }
+
+    /// A first look: the same shapes, a hundredth of the bytes.
+    pub fn quick() -> Self {
+        let sizes = vec![100_000, 1_000_000, 10_000_000, 50_000_000];
+        Self { sizes, contents: vec![Content::Random], small: (500, 5_000), large: (3, 30_000_000), ..Self::full() }
+    }
+}
+
+/// The cases, in the document's order.
+pub fn transfer(how: &Transfer) -> Vec<Planned> {
+    let mut plan = Vec::new();
+    let copy = |files, len, content| Copy { files, len, content, streams: how.streams, depth: how.depth };
+    let both = |plan: &mut Vec<Planned>, panel: &str, name: &str, x: Option<f64>, copy: Copy| {
+        for (direction, case) in [("there", Case::Put(copy)), ("back", Case::Get(copy))] {
+            let planned = Planned::new("transfer", format!("{panel}, {direction}"), name, case);
+            plan.push(Planned { x, ..planned });
+        }
+    };
+    for &content in &how.contents {
+        let what = if content == Content::Zeros { "zeros" } else { "random data" };
+        for &len in &how.sizes {
+            both(&mut plan, &format!("Rate by file size, {what}"), &size(len), Some(len as f64), copy(1, len, content));
+        }
+    }
+    let (files, len) = how.small;
+    both(&mut plan, "Time for many small files", &format!("{files} × {}", size(len)), None, copy(files, len, Content::Random));
+    let (files, len) = how.large;
+    both(&mut plan, "Time for large files", &format!("{files} × {}", size(len)), None, copy(files, len, Content::Random));
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_is_read_back() {
+        let plan = transfer(&Transfer::full());
+        assert_eq!(plan.len(), 2 * (2 * 7 + 2));
+        for pair in plan.chunks(2) {
+            let [Planned { case: Case::Put(put), .. }, Planned { case: Case::Get(get), .. }] = pair else { panic!("{pair:?}") };
+            assert_eq!(put, get);
+        }
+        assert!(plan.iter().any(|planned| planned.name == "10000 × 5 kB"));
+        assert!(plan.iter().any(|planned| planned.name == "20 × 500 MB"));
+        assert!(plan.iter().any(|planned| planned.name == "2 GB"));
+    }
+}

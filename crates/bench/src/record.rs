@@ -1,0 +1,305 @@
+//! A run's record: everything that was measured, in a form that is kept (docs/formats/bench.md). Tables, plots and comparisons are made
+//! from it alone.
+
+use serde::{Deserialize, Serialize};
+
+use crate::case::Metric;
+use crate::latency::Latency;
+use crate::machine::Machine;
+use crate::sample::Sample;
+use crate::statistics::Interval;
+use crate::subject::About;
+use crate::{Case, Error, statistics};
+
+/// A run, or what it had come to when it was interrupted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// What this is: [`SCHEMA`].
+    pub schema: String,
+    /// Of the schema; another one is not read.
+    pub version: u32,
+    /// The command line.
+    pub command: String,
+    /// When it began, RFC 3339.
+    pub began: String,
+    /// How long it took.
+    pub seconds: f64,
+    /// Whether it was a first look.
+    pub quick: bool,
+    /// Whether somebody ended it early.
+    pub interrupted: bool,
+    /// Where.
+    pub machine: Machine,
+    /// What was measured; the first is what the others are compared with.
+    pub subjects: Vec<About>,
+    /// The figures.
+    pub results: Vec<CaseResult>,
+    /// What was left out, and why.
+    pub left_out: Vec<String>,
+    /// What a reader should know before believing a figure.
+    pub notes: Vec<String>,
+}
+
+/// One case on all subjects.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CaseResult {
+    /// The command that measures it: `transfer`, `iops`.
+    pub workload: String,
+    /// What it belongs to: cases of one panel are a table and a plot.
+    pub panel: String,
+    /// Its name within the panel.
+    pub name: String,
+    /// Its place on the panel's axis, if that has numbers.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub x: Option<f64>,
+    /// What its figure is.
+    pub metric: Metric,
+    /// How it is measured, where that is one of the common cases.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub case: Option<Case>,
+    /// What each subject gave.
+    pub subjects: Vec<SubjectResult>,
+}
+
+/// One case on one subject.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SubjectResult {
+    /// Which.
+    pub label: String,
+    /// Each measurement, in the order of the rounds; without its latencies.
+    pub samples: Vec<Sample>,
+    /// The case's figure.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub figure: Option<Interval>,
+    /// Speed in parts of the baseline's, of pairs of the same round: above 1 is faster.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ratio: Option<Interval>,
+    /// Latencies of all rounds.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub calls: Option<Calls>,
+    /// CPU seconds of the client an operation.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub client_cpu_s: Option<f64>,
+    /// CPU seconds of the server an operation.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub server_cpu_s: Option<f64>,
+    /// Bytes of an operation.
+    pub operation_len: f64,
+    /// Operations of all rounds.
+    pub operations: u64,
+    /// Bytes of all rounds.
+    pub bytes: u64,
+    /// Errors of all rounds.
+    pub errors: u64,
+    /// Whether the load generator itself could not do more.
+    #[serde(default)]
+    pub client_is_limit: bool,
+}
+
+/// Latencies of calls.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Calls {
+    /// Half took no longer, microseconds.
+    pub p50_us: f64,
+    /// 99 of 100.
+    pub p99_us: f64,
+    /// 999 of 1,000.
+    pub p999_us: f64,
+    /// The mean.
+    pub mean_us: f64,
+    /// The longest.
+    pub max_us: f64,
+    /// All of them.
+    pub histogram: Latency,
+}
+
+/// The schema's name.
+pub const SCHEMA: &str = "vouch-bench";
+/// The schema's version.
+pub const VERSION: u32 = 1;
+
+impl Run {
+    /// A run that begins now.
+    pub fn begin(command: String, quick: bool) -> Self {
+        Self {
+            schema: SCHEMA.into(),
+            version: VERSION,
+            command,
+            began: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            seconds: 0.0,
+            quick,
+            interrupted: false,
+            machine: Machine::here(),
+            subjects: Vec::new(),
+            results: Vec::new(),
+            left_out: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// If it is none, or of another version.
+    pub fn from_json(text: &str, name: &str) -> Result<Self, Error> {
+        #[derive(Deserialize)]
+        struct Head {
+            schema: String,
+            version: u32,
+        }
+        let head: Head = serde_json::from_str(text).map_err(|error| Error::Input(format!("{name}: not a record of a run: {error}")))?;
+        if head.schema != SCHEMA || head.version != VERSION {
+            return Err(Error::Input(format!(
+                "{name}: {} version {}; this program reads {SCHEMA} version {VERSION}",
+                head.schema, head.version
+            )));
+        }
+        serde_json::from_str(text).map_err(|error| Error::Input(format!("{name}: {error}")))
+    }
+
+    /// As it is kept.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string(self).expect("numbers and text");
+        text.push('\n');
+        text
+    }
+
+    /// What all is compared with.
+    pub fn baseline(&self) -> &str {
+        self.subjects.first().map_or("", |about| &about.label)
+    }
+
+    /// Panels of one workload, in the order of their first case.
+    pub fn panels(&self) -> Vec<(&str, &str, Vec<&CaseResult>)> {
+        let mut panels: Vec<(&str, &str, Vec<&CaseResult>)> = Vec::new();
+        for result in &self.results {
+            match panels.iter_mut().find(|(workload, panel, _)| *workload == result.workload && *panel == result.panel) {
+                Some((_, _, results)) => results.push(result),
+                None => panels.push((&result.workload, &result.panel, vec![result])),
+            }
+        }
+        panels
+    }
+}
+
+impl CaseResult {
+    /// The result of a subject.
+    pub fn of(&self, label: &str) -> Option<&SubjectResult> {
+        self.subjects.iter().find(|subject| subject.label == label)
+    }
+
+    /// Sums up what each subject gave: the samples of each, round by round. A subject without samples is left out.
+    pub fn sum_up(&mut self, samples: Vec<(String, Vec<Sample>)>) {
+        let base = samples.iter().find(|(_, samples)| !samples.is_empty()).map(|(_, samples)| samples.clone()).unwrap_or_default();
+        let speed = |sample: &Sample| {
+            let figure = sample.figure(self.metric);
+            if self.metric.more_is_better() { figure } else { 1.0 / figure }
+        };
+        self.subjects = samples
+            .into_iter()
+            .filter(|(_, samples)| !samples.is_empty())
+            .map(|(label, samples)| {
+                let figures: Vec<f64> = samples.iter().map(|sample| sample.figure(self.metric)).collect();
+                let ratios: Vec<f64> = samples.iter().zip(&base).map(|(sample, base)| speed(sample) / speed(base)).collect();
+                SubjectResult::of(label, samples, Interval::of(&figures), Interval::of(&ratios))
+            })
+            .collect();
+    }
+}
+
+impl SubjectResult {
+    fn of(label: String, mut samples: Vec<Sample>, figure: Option<Interval>, ratio: Option<Interval>) -> Self {
+        let mut histogram = Latency::new();
+        samples.iter().for_each(|sample| histogram.merge(&sample.latency));
+        samples.iter_mut().for_each(|sample| sample.latency = Latency::new());
+        let per_operation = |cpu: fn(&Sample) -> Option<f64>| {
+            let of_each: Vec<f64> = samples
+                .iter()
+                .filter(|sample| sample.operations > 0)
+                .filter_map(|sample| Some(cpu(sample)? / sample.operations as f64))
+                .collect();
+            (!of_each.is_empty()).then(|| statistics::median(&of_each))
+        };
+        let sum = |count: fn(&Sample) -> u64| samples.iter().map(count).sum::<u64>();
+        let (operations, bytes) = (sum(|sample| sample.operations), sum(|sample| sample.bytes));
+        let busiest: Vec<f64> = samples
+            .iter()
+            .flat_map(|sample| &sample.others)
+            .filter(|(name, _)| name == "busiest client thread")
+            .map(|(_, part)| *part)
+            .collect();
+        Self {
+            label,
+            figure,
+            ratio,
+            calls: (histogram.count() > 0).then(|| Calls::of(histogram)),
+            client_cpu_s: per_operation(|sample| sample.client_cpu_s),
+            server_cpu_s: per_operation(|sample| sample.server_cpu_s),
+            operation_len: if operations == 0 { 0.0 } else { bytes as f64 / operations as f64 },
+            operations,
+            bytes,
+            errors: sum(|sample| sample.errors),
+            client_is_limit: !busiest.is_empty() && statistics::median(&busiest) >= LIMIT,
+            samples,
+        }
+    }
+}
+
+impl Calls {
+    fn of(histogram: Latency) -> Self {
+        Self {
+            p50_us: histogram.quantile_us(0.5),
+            p99_us: histogram.quantile_us(0.99),
+            p999_us: histogram.quantile_us(0.999),
+            mean_us: histogram.mean_us(),
+            max_us: histogram.max_us(),
+            histogram,
+        }
+    }
+}
+
+/// A client thread that is on a CPU for this part of the time has none left for more load.
+const LIMIT: f64 = 0.95;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(seconds: f64, operations: u64) -> Sample {
+        let mut sample = Sample { seconds, operations, bytes: operations * 4096, client_cpu_s: Some(seconds / 2.0), ..Sample::default() };
+        sample.latency.record_many(100_000, operations);
+        sample
+    }
+
+    fn case(metric: Metric) -> CaseResult {
+        let (workload, panel, name) = ("iops".into(), "p".into(), "n".into());
+        CaseResult { workload, panel, name, x: None, metric, case: None, subjects: Vec::new() }
+    }
+
+    #[test]
+    fn ratios_are_of_pairs_and_above_one_is_faster() {
+        let slow_rounds = vec![sample(1.0, 1000), sample(1.0, 100), sample(1.0, 1000)];
+        let fast_rounds = vec![sample(1.0, 2000), sample(1.0, 200), sample(1.0, 2000)];
+        let mut result = case(Metric::OperationsPerSecond);
+        result.sum_up(vec![("a".into(), slow_rounds.clone()), ("b".into(), fast_rounds)]);
+        let ratio = result.of("b").and_then(|subject| subject.ratio).expect("a ratio");
+        assert_eq!((ratio.median, ratio.low, ratio.high), (2.0, 2.0, 2.0));
+        assert_eq!(result.of("a").and_then(|subject| subject.calls.as_ref()).map(|calls| calls.histogram.count()), Some(2100));
+
+        let mut result = case(Metric::Seconds);
+        result.sum_up(vec![("a".into(), slow_rounds), ("b".into(), vec![sample(4.0, 1), sample(4.0, 1), sample(4.0, 1)])]);
+        assert_eq!(result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median), Some(0.25));
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was_and_another_version_does_not() {
+        let mut run = Run::begin("vouch bench".into(), true);
+        let mut result = case(Metric::OperationsPerSecond);
+        result.sum_up(vec![("a".into(), vec![sample(1.0, 10)])]);
+        run.results.push(result);
+        let text = run.to_json();
+        assert_eq!(Run::from_json(&text, "x").expect("our own"), run);
+        assert!(Run::from_json(&text.replacen("\"version\":1", "\"version\":2", 1), "x").is_err());
+        assert!(Run::from_json("{}", "x").is_err());
+    }
+}

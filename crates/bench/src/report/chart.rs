@@ -1,0 +1,308 @@
+//! Plots as inline SVG: lines over a number, bars by a name. Colours come from the page by class, so that one drawing serves light and
+//! dark; shapes and dashes tell series apart without them.
+
+use std::fmt::Write as _;
+
+use super::words::number;
+
+/// A series of a plot with lines; its place among the subjects decides its look.
+pub(super) struct Line {
+    pub(super) label: String,
+    pub(super) look: usize,
+    pub(super) points: Vec<Point>,
+}
+
+/// A point, with what is said of it when it is pointed at.
+pub(super) struct Point {
+    pub(super) x: f64,
+    pub(super) y: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+    pub(super) says: String,
+}
+
+/// What the axes are.
+pub(super) struct Axes<'a> {
+    pub(super) title: &'a str,
+    pub(super) x: &'a str,
+    pub(super) y: &'a str,
+    pub(super) log_x: bool,
+    pub(super) log_y: bool,
+    /// How a number of the horizontal axis is told.
+    pub(super) tell_x: fn(f64) -> String,
+}
+
+/// Lines.
+pub(super) fn lines(axes: &Axes<'_>, series: &[Line]) -> String {
+    let all = || series.iter().flat_map(|line| &line.points);
+    let x = Scale::of(all().map(|point| point.x), axes.log_x, (LEFT, WIDTH - RIGHT));
+    let y = Scale::of(all().flat_map(|point| [point.low, point.y, point.high]), axes.log_y, (HEIGHT - BOTTOM, TOP));
+    let mut svg = open(axes.title, HEIGHT);
+    let foot = HEIGHT - BOTTOM;
+    for tick in y.ticks() {
+        let at = y.at(tick);
+        let _ = write!(svg, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>", WIDTH - RIGHT);
+        let _ = write!(svg, "<text class=\"tick end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", LEFT - 8.0, at + 4.0, short(tick));
+    }
+    for tick in x.ticks() {
+        let at = x.at(tick);
+        let _ = write!(svg, "<line class=\"mark\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{foot}\" y2=\"{:.1}\"/>", foot + 5.0);
+        let _ = write!(svg, "<text class=\"tick mid\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>", foot + 19.0, escape(&(axes.tell_x)(tick)));
+    }
+    let _ = write!(svg, "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{:.1}\" y1=\"{foot}\" y2=\"{foot}\"/>", WIDTH - RIGHT);
+    let _ = write!(
+        svg,
+        "<text class=\"name mid\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+        (LEFT + WIDTH - RIGHT) / 2.0,
+        HEIGHT - 8.0,
+        escape(axes.x)
+    );
+    let _ = write!(svg, "<text class=\"name\" x=\"{LEFT}\" y=\"{:.1}\">{}</text>", TOP - 12.0, escape(axes.y));
+    let mut labels: Vec<(f64, usize, &str)> = Vec::new();
+    for line in series.iter().filter(|line| !line.points.is_empty()) {
+        let path: Vec<String> = line.points.iter().map(|point| format!("{:.1},{:.1}", x.at(point.x), y.at(point.y))).collect();
+        let _ = write!(svg, "<polyline class=\"line s{}\" points=\"{}\"/>", line.look % LOOKS, path.join(" "));
+        for point in &line.points {
+            let (cx, cy) = (x.at(point.x), y.at(point.y));
+            if point.high > point.low {
+                let _ = write!(
+                    svg,
+                    "<line class=\"doubt s{}\" x1=\"{cx:.1}\" x2=\"{cx:.1}\" y1=\"{:.1}\" y2=\"{:.1}\"/>",
+                    line.look % LOOKS,
+                    y.at(point.low),
+                    y.at(point.high)
+                );
+            }
+            let _ = write!(
+                svg,
+                "<g class=\"dot s{}\"><title>{}</title>{}</g>",
+                line.look % LOOKS,
+                escape(&point.says),
+                shape(line.look, cx, cy)
+            );
+        }
+        if let Some(last) = line.points.last() {
+            labels.push((y.at(last.y), line.look, &line.label));
+        }
+    }
+    // Names beside the ends of the lines, pushed apart where they would touch.
+    labels.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut below = TOP - LABEL_HEIGHT;
+    let room = HEIGHT - BOTTOM - labels.len() as f64 * LABEL_HEIGHT;
+    for (at, (y, look, label)) in labels.into_iter().enumerate() {
+        below = (below + LABEL_HEIGHT).max(y.min(room + (at as f64 + 1.0) * LABEL_HEIGHT));
+        let (x, y) = (WIDTH - RIGHT + 12.0, below);
+        let _ = write!(
+            svg,
+            "<g class=\"dot s{}\">{}</g><text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            look % LOOKS,
+            shape(look, x, y),
+            x + 10.0,
+            y + 4.0,
+            escape(label)
+        );
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+/// A bar: its parts from left to right, and what it says.
+pub(super) struct Bar {
+    pub(super) label: String,
+    pub(super) look: usize,
+    /// Each part's length; the first is solid, the others fainter.
+    pub(super) parts: Vec<f64>,
+    /// Where the whole length lies.
+    pub(super) doubt: Option<(f64, f64)>,
+    pub(super) tells: String,
+}
+
+/// Bars in groups, from left to right, one below the other.
+pub(super) fn bars(title: &str, unit: &str, groups: &[(String, Vec<Bar>)]) -> String {
+    let count: usize = groups.iter().map(|(_, bars)| bars.len()).sum();
+    let named = groups.len() > 1;
+    let height = TOP + count as f64 * BAR + groups.len() as f64 * (GAP + if named { BAR } else { 0.0 }) + 34.0;
+    let longest = |bar: &Bar| bar.parts.iter().sum::<f64>().max(bar.doubt.map_or(0.0, |(_, high)| high));
+    let x = Scale::of(groups.iter().flat_map(|(_, bars)| bars).map(longest).chain([0.0]), false, (BAR_LEFT, WIDTH - BAR_RIGHT));
+    let mut svg = open(title, height);
+    let (top, foot) = (TOP - 14.0, height - 30.0);
+    for tick in x.ticks() {
+        let at = x.at(tick);
+        let _ = write!(svg, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{top}\" y2=\"{foot:.1}\"/>");
+        let _ = write!(svg, "<text class=\"tick mid\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>", foot + 16.0, short(tick));
+    }
+    let _ = write!(svg, "<text class=\"name\" x=\"{BAR_LEFT}\" y=\"{:.1}\">{}</text>", TOP - 22.0, escape(unit));
+    let mut y = TOP - 8.0;
+    for (name, bars) in groups {
+        if named {
+            let _ = write!(svg, "<text class=\"group\" x=\"8\" y=\"{:.1}\">{}</text>", y + BAR - 7.0, escape(name));
+            y += BAR;
+        }
+        for bar in bars {
+            let mut at = 0.0;
+            let _ =
+                write!(svg, "<text class=\"label end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", BAR_LEFT - 8.0, y + 15.0, escape(&bar.label));
+            for (part, len) in bar.parts.iter().enumerate() {
+                let (from, to) = (x.at(at), x.at(at + len));
+                let _ = write!(
+                    svg,
+                    "<rect class=\"bar s{} part{part}\" x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{} {}</title></rect>",
+                    bar.look % LOOKS,
+                    y + 3.0,
+                    (to - from).max(0.0),
+                    BAR - 6.0,
+                    escape(&bar.label),
+                    escape(&bar.tells)
+                );
+                at += len;
+            }
+            if let Some((low, high)) = bar.doubt.filter(|(low, high)| high > low) {
+                let middle = y + BAR / 2.0;
+                let _ = write!(
+                    svg,
+                    "<line class=\"doubt ink\" x1=\"{:.1}\" x2=\"{:.1}\" y1=\"{middle:.1}\" y2=\"{middle:.1}\"/>",
+                    x.at(low.max(0.0)),
+                    x.at(high)
+                );
+            }
+            let _ = write!(
+                svg,
+                "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                x.at(longest(bar)) + 7.0,
+                y + 15.0,
+                escape(&bar.tells)
+            );
+            y += BAR;
+        }
+        y += GAP;
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+/// Text for HTML.
+pub(super) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// From numbers to places.
+struct Scale {
+    log: bool,
+    low: f64,
+    high: f64,
+    from: f64,
+    to: f64,
+}
+
+impl Scale {
+    fn of(values: impl Iterator<Item = f64>, log: bool, (from, to): (f64, f64)) -> Self {
+        let values: Vec<f64> = values.filter(|value| value.is_finite() && (!log || *value > 0.0)).collect();
+        let (mut low, mut high) =
+            values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &value| (low.min(value), high.max(value)));
+        if values.is_empty() {
+            (low, high) = if log { (1.0, 10.0) } else { (0.0, 1.0) };
+        }
+        if log {
+            (low, high) = (low / 1.15, high * 1.15);
+        } else {
+            low = low.min(0.0);
+            high = if high <= low { low + 1.0 } else { high + (high - low) * 0.04 };
+        }
+        Self { log, low, high, from, to }
+    }
+
+    fn at(&self, value: f64) -> f64 {
+        let part = match self.log {
+            true => (value.max(self.low) / self.low).ln() / (self.high / self.low).ln(),
+            false => (value - self.low) / (self.high - self.low),
+        };
+        self.from + (self.to - self.from) * part.clamp(0.0, 1.0)
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        if self.log {
+            let decades = (self.high / self.low).log10();
+            let steps: &[f64] = if decades < 1.5 {
+                &[1.0, 2.0, 3.0, 5.0]
+            } else if decades < 3.0 {
+                &[1.0, 3.0]
+            } else {
+                &[1.0]
+            };
+            let first = self.low.log10().floor() as i32;
+            let all = (first..=first + decades.ceil() as i32 + 1).flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
+            return all.filter(|tick| *tick >= self.low && *tick <= self.high).collect();
+        }
+        let rough = (self.high - self.low) / 5.0;
+        let unit = 10f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|times| times * unit).find(|step| *step >= rough).unwrap_or(10.0 * unit);
+        let first = (self.low / step).ceil() as i64;
+        (first..).map(|count| count as f64 * step).take_while(|tick| *tick <= self.high).collect()
+    }
+}
+
+fn open(title: &str, height: f64) -> String {
+    format!("<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{0}\"><title>{0}</title>", escape(title))
+}
+
+/// A number on an axis.
+fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".into(),
+        n if n >= 1e6 => format!("{}M", trimmed(value / 1e6)),
+        n if n >= 1e4 => format!("{}k", trimmed(value / 1e3)),
+        _ => trimmed(value),
+    }
+}
+
+fn trimmed(value: f64) -> String {
+    let text = number(value);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+fn shape(look: usize, x: f64, y: f64) -> String {
+    match look % 4 {
+        0 => format!("<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4\"/>"),
+        1 => format!("<rect x=\"{:.1}\" y=\"{:.1}\" width=\"7.4\" height=\"7.4\"/>", x - 3.7, y - 3.7),
+        2 => format!("<path d=\"M{:.1} {:.1}l5 8.6h-10z\"/>", x, y - 5.2),
+        _ => format!("<path d=\"M{:.1} {:.1}l5 5-5 5-5-5z\"/>", x, y - 5.0),
+    }
+}
+
+/// Looks of series, `s0` and so on in the page's style.
+pub(super) const LOOKS: usize = 8;
+const WIDTH: f64 = 760.0;
+const HEIGHT: f64 = 360.0;
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 150.0;
+const TOP: f64 = 40.0;
+const BOTTOM: f64 = 52.0;
+const LABEL_HEIGHT: f64 = 18.0;
+const BAR: f64 = 22.0;
+const GAP: f64 = 8.0;
+const BAR_LEFT: f64 = 150.0;
+const BAR_RIGHT: f64 = 130.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_within() {
+        let scale = Scale::of([0.0, 37_000.0].into_iter(), false, (0.0, 100.0));
+        assert_eq!(scale.ticks(), [0.0, 10_000.0, 20_000.0, 30_000.0]);
+        let scale = Scale::of([90.0, 40_000.0].into_iter(), true, (0.0, 100.0));
+        assert!(scale.ticks().iter().all(|tick| *tick >= scale.low && *tick <= scale.high));
+        assert!(scale.ticks().contains(&1000.0));
+        assert!(!Scale::of(std::iter::empty(), true, (0.0, 1.0)).ticks().is_empty());
+    }
+
+    #[test]
+    fn what_is_drawn_lies_within_and_text_is_escaped() {
+        let point = |x: f64, y: f64| Point { x, y, low: y * 0.9, high: y * 1.1, says: "<b>".into() };
+        let line = Line { label: "a&b".into(), look: 0, points: vec![point(1.0, 5.0), point(100.0, 50.0)] };
+        let axes = Axes { title: "t", x: "x", y: "y", log_x: true, log_y: true, tell_x: number };
+        let svg = lines(&axes, &[line]);
+        assert!(svg.contains("a&amp;b") && svg.contains("&lt;b&gt;") && !svg.contains("<b>") && !svg.contains("NaN"), "{svg}");
+    }
+}

@@ -1,0 +1,313 @@
+//! The page: one file that needs nothing else. What it costs first, then each document's plots, then what was measured and how.
+
+use std::fmt::Write as _;
+
+use super::chart::{Axes, Bar, Line, Point, bars, escape, lines};
+use super::words::{axis, by_bytes, cpu, figure, latency, number, on_axis, ratio};
+use crate::case::Metric;
+use crate::plan::{Level, deltas};
+use crate::record::{CaseResult, Run, SubjectResult};
+use crate::statistics;
+
+/// The page of a run.
+pub fn html(run: &Run) -> String {
+    let mut page = String::with_capacity(64 * 1024);
+    let title = "What it costs";
+    let _ = write!(
+        page,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <link rel=\"icon\" href=\"data:,\">\n<title>{title}: {}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<header>\n<h1>{title}</h1>\n",
+        escape(&run.began)
+    );
+    let _ = write!(page, "<p class=\"lead\">{}</p>\n</header>\n<main>\n", escape(&lead(run)));
+    warnings(run, &mut page);
+    glance(run, &mut page);
+    delta_table(run, &mut page);
+    let mut workload = "";
+    for (of, panel, results) in run.panels() {
+        if of != workload {
+            if !workload.is_empty() {
+                page.push_str("</section>\n");
+            }
+            let _ = write!(page, "<section id=\"{}\">\n<h2>{}</h2>\n<p>{}</p>\n", escape(of), escape(of), escape(about(of)));
+            workload = of;
+        }
+        plot(run, of, panel, &results, &mut page);
+    }
+    if !workload.is_empty() {
+        page.push_str("</section>\n");
+    }
+    foot(run, &mut page);
+    page.push_str("</main>\n</body>\n</html>\n");
+    page
+}
+
+fn lead(run: &Run) -> String {
+    let others = run.subjects.iter().skip(1).map(|about| about.label.as_str()).collect::<Vec<_>>().join(", ");
+    let (base, date) = (run.baseline(), run.began.split('T').next().unwrap_or_default());
+    match others.is_empty() {
+        true => format!("{base}, measured on {date}."),
+        false => format!("{others} against {base}, measured on {date}. A ratio of 1 is the speed of {base}; 0.5 is half of it."),
+    }
+}
+
+fn warnings(run: &Run, page: &mut String) {
+    let mut lines: Vec<String> = run.notes.clone();
+    if run.interrupted {
+        lines.insert(0, "The run was interrupted: this is what there was until then.".into());
+    }
+    if run.quick {
+        lines.push("A first look (--quick): small sizes, three rounds. Decide by a full run.".into());
+    }
+    for line in lines {
+        let _ = writeln!(page, "<p class=\"note\">{}</p>", escape(&line));
+    }
+}
+
+/// The median ratio of each workload and subject.
+fn glance(run: &Run, page: &mut String) {
+    let workloads: Vec<&str> = run.results.iter().fold(Vec::new(), |mut seen, result| {
+        if !seen.contains(&result.workload.as_str()) {
+            seen.push(&result.workload);
+        }
+        seen
+    });
+    if run.subjects.len() < 2 || workloads.is_empty() {
+        return;
+    }
+    page.push_str("<section id=\"glance\">\n<h2>At a glance</h2>\n<p>Speed in parts of the baseline's: the median of all cases of a workload, and the slowest case.</p>\n<table>\n<thead><tr><th></th>");
+    workloads.iter().for_each(|workload| {
+        let _ = write!(page, "<th>{}</th>", escape(workload));
+    });
+    page.push_str("</tr></thead>\n<tbody>\n");
+    for about in &run.subjects[1..] {
+        let _ = write!(page, "<tr><th>{}</th>", escape(&about.label));
+        for workload in &workloads {
+            // Steps of a curve below the knee are as fast as was asked for, whatever the flavour.
+            let of = run.results.iter().filter(|result| result.workload == *workload && (result.workload != "iops" || result.x.is_none()));
+            let ratios: Vec<(f64, &str)> =
+                of.filter_map(|result| Some((result.of(&about.label)?.ratio?.median, result.name.as_str()))).collect();
+            let slowest = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+            match slowest {
+                None => page.push_str("<td>–</td>"),
+                Some((worst, name)) => {
+                    let middle = statistics::median(&ratios.iter().map(|(ratio, _)| *ratio).collect::<Vec<_>>());
+                    let _ = write!(page, "<td><b>{middle:.2}</b> <small>worst {worst:.2}, {}</small></td>", escape(name));
+                }
+            }
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</tbody>\n</table>\n</section>\n");
+}
+
+fn delta_table(run: &Run, page: &mut String) {
+    let of_each: Vec<_> = run.subjects.iter().skip(1).map(|about| (&about.label, deltas(run, &about.label))).collect();
+    let Some((_, longest)) = of_each.iter().max_by_key(|(_, rows)| rows.len()) else { return };
+    if longest.is_empty() {
+        return;
+    }
+    let _ = write!(
+        page,
+        "<section id=\"delta\">\n<h2>What it adds, what it takes</h2>\n<p>Against {}: latency added with one call at a time, and how much of the maximum is lost with many.</p>\n<table>\n<thead><tr><th>case</th>",
+        escape(run.baseline())
+    );
+    of_each.iter().for_each(|(label, _)| {
+        let _ = write!(page, "<th>{}</th>", escape(label));
+    });
+    page.push_str("</tr></thead>\n<tbody>\n");
+    for (level, name, _) in longest {
+        let what = if *level == Level::Low { "low" } else { "high" };
+        let _ = write!(page, "<tr><th>{what}: {}</th>", escape(name));
+        for (_, rows) in &of_each {
+            let cell = rows.iter().find(|row| row.0 == *level && row.1 == *name).map_or("–".into(), |row| match level {
+                Level::Low => format!("{:+.3} ms", row.2),
+                Level::High if row.2 < 0.0 => format!("{}% gained", number(-row.2)),
+                Level::High => format!("{}% lost", number(row.2)),
+            });
+            let _ = write!(page, "<td>{cell}</td>");
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</tbody>\n</table>\n</section>\n");
+}
+
+fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &mut String) {
+    let _ = writeln!(page, "<h3>{}</h3>", escape(panel));
+    let metric = results[0].metric;
+    let stepped = results.iter().filter(|result| result.x.is_some()).count();
+    let title = format!("{workload}: {panel}");
+    if workload == "iops" && stepped > 0 {
+        for (name, value) in
+            [("median", (|calls| calls.p50_us) as fn(&crate::record::Calls) -> f64), ("99th percentile", |calls| calls.p99_us)]
+        {
+            let series = series(run, results, |result, subject| {
+                let (calls, figure) = (subject.calls.as_ref()?, subject.figure?);
+                result.x?;
+                let y = value(calls) / 1e3;
+                let says = format!("{}: {} op/s, {}", subject.label, number(figure.median), latency(value(calls)));
+                Some(Point { x: figure.median, y, low: y, high: y, says })
+            });
+            let unit = format!("latency, {name}, ms");
+            let axes =
+                Axes { title: &format!("{title}, {name}"), x: "operations a second", y: &unit, log_x: false, log_y: true, tell_x: number };
+            let _ = writeln!(page, "<figure>{}</figure>", lines(&axes, &series));
+        }
+    } else if stepped > 1 {
+        let series = series(run, results, |result, subject| {
+            let (interval, x) = (subject.figure?, result.x?);
+            let (y, low, high) = (on_axis(metric, interval.median), on_axis(metric, interval.low), on_axis(metric, interval.high));
+            Some(Point { x, y, low, high, says: format!("{}: {}, {}", subject.label, result.name, figure(metric, interval.median)) })
+        });
+        let (name, tell_x): (_, fn(f64) -> String) =
+            if workload == "transfer" { ("bytes of the file", |x| crate::plan::size(x as u64)) } else { ("", number) };
+        let axes = Axes { title: &title, x: name, y: axis(metric), log_x: true, log_y: false, tell_x };
+        let _ = writeln!(page, "<figure>{}</figure>", lines(&axes, &series));
+    } else {
+        let mut metrics: Vec<Metric> = Vec::new();
+        results.iter().for_each(|result| {
+            if !metrics.contains(&result.metric) {
+                metrics.push(result.metric)
+            }
+        });
+        for metric in metrics {
+            let groups = groups(run, results.iter().filter(|result| result.metric == metric), |_, subject| {
+                let interval = subject.figure?;
+                let doubt = Some((on_axis(metric, interval.low), on_axis(metric, interval.high)));
+                Some((vec![on_axis(metric, interval.median)], doubt, figure(metric, interval.median)))
+            });
+            let _ = writeln!(page, "<figure>{}</figure>", bars(&title, axis(metric), &groups));
+        }
+    }
+    cpu_bars(run, &title, results, page);
+    figures(run, results, page);
+}
+
+/// CPU by protocol: the client's part solid, the server's fainter.
+fn cpu_bars(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) {
+    for large in [true, false] {
+        let of = results.iter().filter(|result| by_bytes(result) == large && (result.workload != "iops" || result.x.is_none()));
+        let groups = groups(run, of, |_, subject| {
+            let unit = if subject.operation_len > 0.0 && large { (1u64 << 30) as f64 / subject.operation_len } else { 1e6 };
+            let (client, server) = (subject.client_cpu_s?, subject.server_cpu_s);
+            let tells = format!("{} + {}", cpu(subject, Some(client)), cpu(subject, server));
+            Some((vec![client * unit, server.unwrap_or(0.0) * unit], None, tells))
+        });
+        if groups.iter().any(|(_, bars)| !bars.is_empty()) {
+            let unit =
+                if large { "CPU, seconds a GiB: client, and server fainter" } else { "CPU, µs an operation: client, and server fainter" };
+            let _ = writeln!(
+                page,
+                "<details><summary>CPU{}</summary><figure>{}</figure></details>",
+                if large { "" } else { " of an operation" },
+                bars(&format!("{title}, CPU"), unit, &groups)
+            );
+        }
+    }
+}
+
+/// All figures of a panel.
+fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
+    page.push_str("<details><summary>Figures</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th><th>on</th><th>median</th><th>95% within</th><th>ratio</th><th>p50</th><th>p99</th><th>p99.9</th><th>client CPU</th><th>server CPU</th><th>rounds</th><th>errors</th></tr></thead>\n<tbody>\n");
+    for result in results {
+        for subject in &result.subjects {
+            let calls =
+                |value: fn(&crate::record::Calls) -> f64| subject.calls.as_ref().map_or("–".into(), |calls| latency(value(calls)));
+            let within = subject.figure.map_or("–".into(), |interval| {
+                format!("{} – {}", figure(result.metric, interval.low), figure(result.metric, interval.high))
+            });
+            let cells = [
+                escape(&result.name),
+                escape(&subject.label),
+                subject.figure.map_or("–".into(), |interval| figure(result.metric, interval.median)),
+                within,
+                if subject.label == run.baseline() { "1".into() } else { ratio(subject.ratio) },
+                calls(|calls| calls.p50_us),
+                calls(|calls| calls.p99_us),
+                calls(|calls| calls.p999_us),
+                cpu(subject, subject.client_cpu_s),
+                cpu(subject, subject.server_cpu_s),
+                subject.samples.len().to_string(),
+                subject.errors.to_string(),
+            ];
+            let _ = writeln!(page, "<tr><td>{}</td></tr>", cells.join("</td><td>"));
+        }
+    }
+    page.push_str("</tbody>\n</table></div></details>\n");
+}
+
+fn foot(run: &Run, page: &mut String) {
+    let machine = &run.machine;
+    page.push_str("<footer>\n<h2>What was measured, and how</h2>\n<dl>\n");
+    let mut row = |name: &str, value: String| {
+        if !value.is_empty() {
+            let _ = writeln!(page, "<dt>{name}</dt><dd>{}</dd>", escape(&value));
+        }
+    };
+    row("Command", run.command.clone());
+    row("Begun", format!("{}, took {}", run.began, super::words::seconds(run.seconds)));
+    for about in &run.subjects {
+        row(&escape(&about.label), std::iter::once(about.target.clone()).chain(about.details.clone()).collect::<Vec<_>>().join("; "));
+    }
+    row("Machine", format!("{} × {}, {} GiB", machine.cores, machine.cpu, number(machine.memory as f64 / (1u64 << 30) as f64)));
+    row("Instructions", machine.crypto.join(" "));
+    row("Governor", machine.governor.clone().unwrap_or_else(|| "not told".into()));
+    row("System", format!("{}, Linux {}", machine.system, machine.kernel));
+    row("Network", machine.network.join("; "));
+    row("Load at the start", machine.load.clone());
+    row("Versions", machine.versions.join("; "));
+    row("Left out", run.left_out.join("; "));
+    page.push_str(
+        "</dl>\n<p>Subjects are measured in turn, round after round, after one round that does not count; a ratio is of two measurements of the same \
+         round. Intervals hold the true median with 95% confidence (bootstrap). Curves of latency are open loop: calls are due at a fixed rate, and \
+         what waits for a slow server counts as its latency. Everything that is read is compared with what was written. CPU is of processes, user and \
+         system, with the kernel's work for them.</p>\n</footer>\n",
+    );
+}
+
+fn series(run: &Run, results: &[&CaseResult], point: impl Fn(&CaseResult, &SubjectResult) -> Option<Point>) -> Vec<Line> {
+    let all = run.subjects.iter().enumerate().map(|(look, about)| {
+        let points = results.iter().filter_map(|result| point(result, result.of(&about.label)?)).collect();
+        Line { label: about.label.clone(), look, points }
+    });
+    all.filter(|line| !line.points.is_empty()).collect()
+}
+
+/// A bar's parts, where it may lie, and what it says.
+type Drawn = (Vec<f64>, Option<(f64, f64)>, String);
+
+fn groups<'a>(
+    run: &Run,
+    results: impl Iterator<Item = &'a &'a CaseResult>,
+    bar: impl Fn(&CaseResult, &SubjectResult) -> Option<Drawn>,
+) -> Vec<(String, Vec<Bar>)> {
+    let look = |label: &str| run.subjects.iter().position(|about| about.label == label).unwrap_or(0);
+    let of = |result: &CaseResult| {
+        let drawn = result.subjects.iter().filter_map(|subject| Some((subject, bar(result, subject)?)));
+        drawn
+            .map(|(subject, (parts, doubt, tells))| Bar { label: subject.label.clone(), look: look(&subject.label), parts, doubt, tells })
+            .collect::<Vec<_>>()
+    };
+    results.map(|result| (result.name.clone(), of(result))).filter(|(_, bars)| !bars.is_empty()).collect()
+}
+
+fn about(workload: &str) -> &'static str {
+    match workload {
+        "transfer" => {
+            "Files copied whole, there and back: the rate by size, and the time for many small and some large ones, as LANL measured kerberized NFS."
+        }
+        "iops" => "Latency against operations a second, stepped until the server no longer keeps up, as ONTAP's curves show it.",
+        "concurrency" => {
+            "One call at a time, and many: large sequential and small random operations from pure read to pure write, and the metadata that git makes, as in Azure NetApp Files' table."
+        }
+        "tree" => {
+            "Small and large reads of a published tree with and without verification and caches, clients that replay a compile, and connections a second, as in the SFS read-only paper."
+        }
+        "audit" => "The same work with auditing off, with watches, with rules on system calls, as LANL measured auditd.",
+        "seal" => "Kerberos message protection on one core: each encryption type, by message size and by how many are sealed together.",
+        _ => "",
+    }
+}
+
+const STYLE: &str = include_str!("style.css");

@@ -1,0 +1,106 @@
+//! Figures as people read them: three digits and a unit.
+
+use crate::case::Metric;
+use crate::record::{CaseResult, SubjectResult};
+use crate::statistics::Interval;
+
+/// A case's figure.
+pub(super) fn figure(metric: Metric, value: f64) -> String {
+    match metric {
+        Metric::BytesPerSecond => format!("{} MB/s", number(value / 1e6)),
+        Metric::OperationsPerSecond => format!("{} op/s", number(value)),
+        Metric::Seconds => seconds(value),
+    }
+}
+
+/// What a panel's axis of figures says.
+pub(super) fn axis(metric: Metric) -> &'static str {
+    match metric {
+        Metric::BytesPerSecond => "MB/s",
+        Metric::OperationsPerSecond => "operations a second",
+        Metric::Seconds => "seconds",
+    }
+}
+
+/// A figure in the unit of its axis.
+pub(super) fn on_axis(metric: Metric, value: f64) -> f64 {
+    if metric == Metric::BytesPerSecond { value / 1e6 } else { value }
+}
+
+/// Three digits.
+pub(super) fn number(value: f64) -> String {
+    match value.abs() {
+        _ if !value.is_finite() => "–".into(),
+        n if n >= 99.95 => thousands(value.round()),
+        n if n >= 9.995 => format!("{value:.1}"),
+        n if n >= 0.9995 || n == 0.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// Commas between thousands.
+fn thousands(value: f64) -> String {
+    let digits = format!("{:.0}", value.abs());
+    let mut text = String::from(if value < 0.0 { "-" } else { "" });
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A time.
+pub(super) fn seconds(value: f64) -> String {
+    match value {
+        _ if !value.is_finite() => "–".into(),
+        n if n < 1e-3 => format!("{} µs", number(n * 1e6)),
+        n if n < 1.0 => format!("{} ms", number(n * 1e3)),
+        n => format!("{} s", number(n)),
+    }
+}
+
+/// A latency.
+pub(super) fn latency(us: f64) -> String {
+    seconds(us / 1e6)
+}
+
+/// A ratio and where the true one lies.
+pub(super) fn ratio(interval: Option<Interval>) -> String {
+    interval.map_or("–".into(), |Interval { median, low, high }| format!("{median:.2} [{low:.2}–{high:.2}]"))
+}
+
+/// CPU of an operation; of a GiB where operations are that large.
+pub(super) fn cpu(subject: &SubjectResult, seconds_an_operation: Option<f64>) -> String {
+    let Some(s) = seconds_an_operation else { return "–".into() };
+    match subject.operation_len >= LARGE {
+        true => format!("{} s/GiB", number(s * (1u64 << 30) as f64 / subject.operation_len)),
+        false => format!("{} µs", number(s * 1e6)),
+    }
+}
+
+/// Whether a case tells its CPU by bytes.
+pub(super) fn by_bytes(result: &CaseResult) -> bool {
+    result.subjects.iter().any(|subject| subject.operation_len >= LARGE)
+}
+
+const LARGE: f64 = 32.0 * 1024.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_digits_and_a_unit() {
+        for (value, text) in
+            [(0.0, "0.00"), (0.1234, "0.123"), (1.236, "1.24"), (12.34, "12.3"), (123.4, "123"), (1_234_567.0, "1,234,567")]
+        {
+            assert_eq!(number(value), text);
+        }
+        assert_eq!(seconds(0.000_012_3), "12.3 µs");
+        assert_eq!(seconds(0.5), "500 ms");
+        assert_eq!(figure(Metric::BytesPerSecond, 1.5e9), "1,500 MB/s");
+        assert_eq!(figure(Metric::OperationsPerSecond, f64::NAN), "– op/s");
+    }
+}

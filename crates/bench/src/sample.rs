@@ -1,0 +1,69 @@
+//! What one measurement gave.
+
+use serde::{Deserialize, Serialize};
+
+use crate::case::Metric;
+use crate::latency::Latency;
+
+/// One measurement of one case on one subject.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Sample {
+    /// On the clock.
+    pub seconds: f64,
+    /// Bytes of file data.
+    pub bytes: u64,
+    /// Operations, in the words of the case: a block read, a file copied.
+    pub operations: u64,
+    /// Operations that the server refused, or left without an answer.
+    pub errors: u64,
+    /// CPU seconds of the client, with the programs that it started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_cpu_s: Option<f64>,
+    /// CPU seconds of the server, where they can be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_cpu_s: Option<f64>,
+    /// CPU seconds of this machine that neither of them used, as a part of what it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub elsewhere: Option<f64>,
+    /// Calls in flight, where the server allowed fewer than were wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
+    /// What each node gave, by its name, where several took part.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub nodes: Vec<(String, Sample)>,
+    /// Other figures of this case, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub others: Vec<(String, f64)>,
+    /// Latencies of the calls; from when they were due, where they were due at a time.
+    #[serde(default)]
+    pub latency: Latency,
+}
+
+impl Sample {
+    /// The case's figure.
+    pub fn figure(&self, metric: Metric) -> f64 {
+        match metric {
+            Metric::BytesPerSecond => self.bytes as f64 / self.seconds,
+            Metric::OperationsPerSecond => self.operations as f64 / self.seconds,
+            Metric::Seconds => self.seconds,
+        }
+    }
+
+    /// Adds what another node did at the same time.
+    pub fn join(&mut self, node: String, other: Self) {
+        self.seconds = self.seconds.max(other.seconds);
+        self.bytes += other.bytes;
+        self.operations += other.operations;
+        self.errors += other.errors;
+        self.client_cpu_s = sum(self.client_cpu_s, other.client_cpu_s);
+        self.latency.merge(&other.latency);
+        self.nodes.push((node, other));
+    }
+}
+
+fn sum(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a + b),
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,46 @@
+//! CPU around one measurement: the client's, the server's, and what others used of the machine meanwhile.
+
+use crate::cpu::{self, ServerCpu};
+use crate::{Error, Sample};
+
+/// Begun before a measurement, ended after it.
+#[derive(Debug)]
+pub struct Meter<'a> {
+    server: Option<&'a ServerCpu>,
+    /// Whether the server shares this machine.
+    local: bool,
+    client_s: f64,
+    server_s: Option<f64>,
+    machine_s: Option<(f64, f64)>,
+}
+
+impl<'a> Meter<'a> {
+    /// Reads all clocks.
+    pub fn begin(server: Option<&'a ServerCpu>, local: bool) -> Result<Self, Error> {
+        let server_s = server.map(ServerCpu::seconds).transpose()?;
+        Ok(Self { server, local, client_s: cpu::own_s() + cpu::children_s(), server_s, machine_s: cpu::machine_s() })
+    }
+
+    /// Reads them again, into a sample.
+    pub fn end(self, sample: &mut Sample) -> Result<(), Error> {
+        let client = cpu::own_s() + cpu::children_s() - self.client_s;
+        sample.client_cpu_s = Some(client);
+        if let (Some(source), Some(before)) = (self.server, self.server_s) {
+            sample.server_cpu_s = Some((source.seconds()? - before).max(0.0));
+        }
+        if let (Some((busy, had)), Some((busy_now, had_now))) = (self.machine_s, cpu::machine_s()) {
+            let known = match (self.local, sample.server_cpu_s) {
+                (false, _) => Some(client),
+                (true, Some(server)) => Some(client + server),
+                (true, None) => None,
+            };
+            let (busy, had) = (busy_now - busy, had_now - had);
+            // The kernel counts in hundredths of a second: short measurements say nothing.
+            sample.elsewhere = known.filter(|_| had >= SHORTEST_S).map(|known| ((busy - known) / had).clamp(0.0, 1.0));
+        }
+        Ok(())
+    }
+}
+
+/// CPU seconds that the machine must have had for its idle part to be told.
+const SHORTEST_S: f64 = 0.3;

@@ -1,0 +1,49 @@
+//! `vouch bench`: the options of its workloads. What is measured, and how, is in `vouch_bench`.
+
+use crate::cli::Global;
+use crate::exit::Outcome;
+
+mod after;
+mod measure;
+mod null;
+mod outputs;
+mod workloads;
+
+/// Measure what each layer costs, on any NFSv4.1 server, mounted directory or host.
+///
+/// Each workload reproduces the tables of a published measurement. What is compared is measured in turn, A B A B, so that a ratio is of pairs; each
+/// figure comes with the interval in which it lies with 95% confidence, with the CPU of client and server, with bytes, operations and errors. Everything that is read is
+/// compared with what was written. A directory of the run's own is made in the target, and removed at the end, also after Ctrl-C.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  \
+    vouch bench iops --target nfs://filer/export --sec sys,krb5p --html iops.html\n  \
+    vouch bench transfer --target nfs://filer/export --sec sys,krb5,krb5i,krb5p --quick\n  \
+    vouch bench concurrency --target ours=nfs://a/export --target theirs=nfs://b/export --json run.json\n  \
+    vouch bench null                                            what the load generator itself can do\n\n\
+    --sec krb5, krb5i and krb5p need a ticket (kinit). A server of this machine is found by its address and its CPU read; one elsewhere is told by \
+    --server-cpu.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Transfer(workloads::Transfer),
+    Iops(workloads::Iops),
+    Concurrency(workloads::Concurrency),
+    Null(null::Args),
+    Compare(after::Compare),
+    Report(after::Report),
+}
+
+pub(crate) fn run(args: Args, global: &Global) -> Outcome {
+    match args.what {
+        What::Transfer(args) => args.run(global),
+        What::Iops(args) => args.run(global),
+        What::Concurrency(args) => args.run(global),
+        What::Null(args) => null::run(&args),
+        What::Compare(args) => args.run(),
+        What::Report(args) => args.run(),
+    }
+}

@@ -1,0 +1,51 @@
+//! `vouch bench compare` and `report`: what is made of records that were kept.
+
+use std::path::{Path, PathBuf};
+
+use vouch_bench::{Run, report};
+
+use super::outputs::Outputs;
+use crate::exit::{At as _, Outcome};
+use crate::output;
+
+/// Two runs side by side.
+#[derive(Debug, clap::Args)]
+pub(super) struct Compare {
+    /// A record.
+    #[arg(value_name = "A.json")]
+    a: PathBuf,
+    /// A later one.
+    #[arg(value_name = "B.json")]
+    b: PathBuf,
+}
+
+/// A kept run as table, page and lines for spreadsheets.
+#[derive(Debug, clap::Args)]
+pub(super) struct Report {
+    /// The record.
+    #[arg(value_name = "RUN.json")]
+    run: PathBuf,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+impl Compare {
+    /// Prints them.
+    pub(super) fn run(self) -> Outcome {
+        output::text(&report::compare(&read(&self.a)?, &read(&self.b)?))
+    }
+}
+
+impl Report {
+    /// Writes what was asked for, and the table.
+    pub(super) fn run(self) -> Outcome {
+        let run = read(&self.run)?;
+        self.outputs.check()?;
+        self.outputs.write(&run)
+    }
+}
+
+fn read(file: &Path) -> Outcome<Run> {
+    let text = std::fs::read_to_string(file).at(file.display())?;
+    Ok(Run::from_json(&text, &file.display().to_string())?)
+}

@@ -1,0 +1,47 @@
+//! `vouch bench null`: what the load generator can do when nothing is done for it.
+
+use std::time::Duration;
+
+use vouch_bench::null;
+use vouch_bench::target::Target;
+
+use crate::exit::{Failure, Outcome};
+use crate::output;
+
+/// RPC NULL calls a second that one core issues, of a thread that answers at once, or of a server.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// An NFS server to call; without it a thread of this process.
+    #[arg(long, value_name = "URL")]
+    target: Option<Target>,
+    /// Calls in flight.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    depth: u32,
+    /// How long.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let address = match &args.target {
+        None => None,
+        Some(Target::Nfs(nfs)) => Some(nfs.address()?),
+        Some(_) => return Err(Failure::usage("--target", "NULL is called of NFS servers: nfs://HOST[:PORT]/")),
+    };
+    let ceiling = null::null(address, NFS, args.depth, Duration::from_secs(args.seconds))?;
+    if args.json {
+        return output::json(&ceiling);
+    }
+    output::text(&format!(
+        "{:.0} calls/s, {:.2} µs of CPU a call: one core issues {:.0} calls/s\n",
+        ceiling.calls as f64 / ceiling.seconds,
+        ceiling.thread_s * 1e6 / ceiling.calls as f64,
+        ceiling.calls_a_core()
+    ))
+}
+
+/// Program and version.
+const NFS: (u32, u32) = (100_003, 4);

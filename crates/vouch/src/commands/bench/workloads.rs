@@ -1,0 +1,130 @@
+//! The options of each workload, and the plan that they make.
+
+use vouch_bench::plan;
+
+use super::measure::Measure;
+use crate::cli::Global;
+use crate::exit::Outcome;
+use crate::size;
+
+/// Files copied there and back: the rate by size, many small, some large (LANL's kerberized NFS).
+#[derive(Debug, clap::Args)]
+pub(super) struct Transfer {
+    /// Sizes of the files whose rate is measured, in powers of 1024 with K, M, G.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size::parse)]
+    sizes: Option<Vec<u64>>,
+    /// How many small files.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    small_files: Option<u64>,
+    /// How many large files.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    large_files: Option<u64>,
+    /// Bytes of each large file.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    large_size: Option<u64>,
+    /// Small files at a time; cp and scp take one.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    streams: u32,
+    /// Blocks of a file in flight.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    depth: u32,
+    #[command(flatten)]
+    measure: Measure,
+}
+
+impl Transfer {
+    /// The plan.
+    pub(super) fn run(self, global: &Global) -> Outcome {
+        let mut how = if self.measure.quick { plan::Transfer::quick() } else { plan::Transfer::full() };
+        how.sizes = self.sizes.unwrap_or(how.sizes);
+        how.small.0 = self.small_files.unwrap_or(how.small.0);
+        how.large = (self.large_files.unwrap_or(how.large.0), self.large_size.unwrap_or(how.large.1));
+        (how.streams, how.depth) = (self.streams, self.depth);
+        let plan = plan::transfer(&how);
+        self.measure.run("transfer", self.depth.max(self.streams), global, |bench| bench.all(&plan))
+    }
+}
+
+/// Latency against operations a second, by flavour, stepped until the knee (ONTAP).
+#[derive(Debug, clap::Args)]
+pub(super) struct Iops {
+    #[command(flatten)]
+    load: Load,
+    /// Bytes of an operation.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = block)]
+    blocks: Option<Vec<u32>>,
+    /// Steps up to what the fastest does.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
+    steps: Option<u32>,
+    #[command(flatten)]
+    measure: Measure,
+}
+
+/// Options of load on one file.
+#[derive(Debug, clap::Args)]
+struct Load {
+    /// Calls in flight at most.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    depth: u32,
+    /// Seconds of each measurement.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    seconds: Option<f64>,
+    /// Bytes of the file that is read and written.
+    #[arg(long, value_name = "SIZE", value_parser = file_size)]
+    file_size: Option<u64>,
+}
+
+impl Iops {
+    /// The plan.
+    pub(super) fn run(self, global: &Global) -> Outcome {
+        let mut how = if self.measure.quick { plan::Iops::quick() } else { plan::Iops::full() };
+        how.depth = self.load.depth;
+        how.seconds = self.load.seconds.unwrap_or(how.seconds);
+        how.file_len = self.load.file_size.unwrap_or(how.file_len);
+        how.blocks = self.blocks.unwrap_or(how.blocks);
+        how.steps = self.steps.unwrap_or(how.steps);
+        self.measure.run("iops", how.depth, global, |bench| plan::iops(bench, &how))
+    }
+}
+
+/// Latency added at low concurrency, maximum lost at high (Azure NetApp Files).
+#[derive(Debug, clap::Args)]
+pub(super) struct Concurrency {
+    #[command(flatten)]
+    load: Load,
+    #[command(flatten)]
+    measure: Measure,
+}
+
+impl Concurrency {
+    /// The plan.
+    pub(super) fn run(self, global: &Global) -> Outcome {
+        let mut how = if self.measure.quick { plan::Concurrency::quick() } else { plan::Concurrency::full() };
+        how.depth = self.load.depth;
+        how.seconds = self.load.seconds.unwrap_or(how.seconds);
+        how.file_len = self.load.file_size.unwrap_or(how.file_len);
+        let plan = plan::concurrency(&how);
+        self.measure.run("concurrency", how.depth, global, |bench| bench.all(&plan))
+    }
+}
+
+/// A block of whole pages, at most what a server takes at once.
+fn block(text: &str) -> Result<u32, String> {
+    let len = size::parse(text)?;
+    u32::try_from(len)
+        .ok()
+        .filter(|len| *len > 0 && *len % PAGE_LEN == 0 && *len <= 1 << 20)
+        .ok_or_else(|| "a multiple of 4K, at most 1M".into())
+}
+
+fn file_size(text: &str) -> Result<u64, String> {
+    let len = size::parse(text)?;
+    if len >= 1 << 20 && len % (1 << 20) == 0 { Ok(len) } else { Err("whole MiB: 512M".into()) }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|value| (0.01..=3600.0).contains(value)).ok_or_else(|| "write seconds, from 0.01 to 3600".into())
+}
+
+/// Data is checked by the page.
+const PAGE_LEN: u32 = vouch_bench::content::PAGE_LEN as u32;
