@@ -17,12 +17,12 @@ impl Latency {
 
     /// Adds a call; O(1).
     pub fn record(&mut self, nanoseconds: u64) {
-        self.0.saturating_record(nanoseconds);
+        self.record_many(nanoseconds, 1);
     }
 
     /// Adds calls of one latency.
     pub fn record_many(&mut self, nanoseconds: u64, count: u64) {
-        self.0.saturating_record_n(nanoseconds, count);
+        self.0.record_n(nanoseconds, count).expect("a histogram that grows takes every value");
     }
 
     /// Adds all of another: what one histogram of both would hold.

@@ -16,6 +16,9 @@ pub struct Sample {
     pub operations: u64,
     /// Operations that the server refused, or left without an answer.
     pub errors: u64,
+    /// Calls that were due at a time and never sent, because none of those under way came back.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub unsent: u64,
     /// CPU seconds of the client, with the programs that it started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_cpu_s: Option<f64>,
@@ -55,10 +58,16 @@ impl Sample {
         self.bytes += other.bytes;
         self.operations += other.operations;
         self.errors += other.errors;
+        self.unsent += other.unsent;
         self.client_cpu_s = sum(self.client_cpu_s, other.client_cpu_s);
         self.latency.merge(&other.latency);
         self.nodes.push((node, other));
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn sum(a: Option<f64>, b: Option<f64>) -> Option<f64> {

@@ -54,8 +54,10 @@ pub struct Tally {
     pub bytes: u64,
     /// Operations.
     pub operations: u64,
-    /// Calls that were refused or not answered, and those that were due and found no lane to the end.
+    /// Calls that were refused or not answered.
     pub errors: u64,
+    /// Calls that were due and found no lane to the end.
+    pub unsent: u64,
     /// On the clock.
     pub seconds: f64,
     /// CPU seconds of this thread.
@@ -227,7 +229,7 @@ impl Session {
             let end = end.unwrap_or(last);
             while clock.next() < end {
                 tally.latency.record((end - clock.next()).as_nanos() as u64);
-                tally.errors += 1;
+                tally.unsent += 1;
                 clock.made += 1;
             }
         }

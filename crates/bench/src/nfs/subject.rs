@@ -207,6 +207,7 @@ impl NfsSubject {
             sample.bytes += tally.bytes;
             sample.operations += tally.operations;
             sample.errors += tally.errors;
+            sample.unsent += tally.unsent;
             sample.depth = sample.depth.max(tally.depth);
             sample.latency.merge(&tally.latency);
             busiest = busiest.max(tally.thread_s / tally.seconds);
