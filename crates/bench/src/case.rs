@@ -26,6 +26,13 @@ pub enum Case {
         /// Longest time.
         seconds: f64,
     },
+    /// Work on files under the kernel's audit.
+    Audit {
+        /// Which.
+        work: AuditWork,
+        /// Files.
+        files: u64,
+    },
     /// Connections, each for one small file; `depth` components of its name.
     Connect {
         /// Components of the name.
@@ -79,6 +86,37 @@ pub struct Load {
     pub file_len: u64,
 }
 
+/// What is done while the kernel audits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AuditWork {
+    /// Many files made, appended to and removed.
+    Files,
+    /// Rights, owners and names changed.
+    SystemCalls,
+    /// Both, and computing between.
+    Hybrid,
+}
+
+impl AuditWork {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Files, Self::SystemCalls, Self::Hybrid];
+
+    /// As a command line names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::SystemCalls => "system-calls",
+            Self::Hybrid => "hybrid",
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|work| work.name() == name)
+    }
+}
+
 /// Where the next block is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -113,7 +151,7 @@ impl Case {
     pub const fn metric(&self) -> Metric {
         match self {
             Self::Put(copy) | Self::Get(copy) if copy.files == 1 => Metric::BytesPerSecond,
-            Self::Put(_) | Self::Get(_) => Metric::Seconds,
+            Self::Put(_) | Self::Get(_) | Self::Audit { .. } => Metric::Seconds,
             Self::Load(load) if load.block >= LARGE_BLOCK => Metric::BytesPerSecond,
             Self::Load(_) | Self::Metadata { .. } | Self::Getattr { .. } | Self::Connect { .. } => Metric::OperationsPerSecond,
         }
@@ -123,6 +161,7 @@ impl Case {
     pub fn about_s(&self) -> f64 {
         match self {
             Self::Put(copy) | Self::Get(copy) => 0.05 + copy.files as f64 * 4e-4 + (copy.files * copy.len) as f64 / 500e6,
+            Self::Audit { files, .. } => 0.05 + *files as f64 * 5e-5,
             Self::Load(Load { seconds, .. })
             | Self::Metadata { seconds, .. }
             | Self::Getattr { seconds, .. }
@@ -142,7 +181,7 @@ impl Case {
             }
             Self::Load(load) => load.depth,
             Self::Metadata { depth, .. } | Self::Getattr { depth, .. } => *depth,
-            Self::Connect { .. } => 1,
+            Self::Connect { .. } | Self::Audit { .. } => 1,
         }
     }
 }

@@ -134,7 +134,9 @@ fn process_s(pid: u32) -> Option<f64> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     let family = std::iter::once(pid).chain(children.split_whitespace().filter_map(|child| child.parse().ok()));
     let exact: f64 = family.filter_map(threads_s).sum();
-    Some(exact.max(ticks))
+    // Those that it started and that have ended: sshd and web servers work by such.
+    let ended = stat(&pid.to_string()).map_or(0.0, |stat| (stat.child_user + stat.child_system) / ticks_a_second());
+    Some(exact.max(ticks) + ended)
 }
 
 fn threads_s(pid: u32) -> Option<f64> {

@@ -4,6 +4,7 @@
 //! directory, scp. [`pairs::run`] measures a list of cases on all subjects in turn, round by round, and gathers a [`Run`], from which the
 //! table, the CSV and the page are made, now or later. Knows no command line and prints nothing.
 
+pub mod agent;
 pub mod case;
 pub mod content;
 pub mod cpu;

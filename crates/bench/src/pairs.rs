@@ -186,6 +186,12 @@ impl Bench {
         outcome
     }
 
+    /// Shows how far a part of the run is that has no cases of the common kind.
+    pub(crate) fn show(&mut self, part: f64, what: &str) {
+        let elapsed = self.started.elapsed().as_secs_f64();
+        self.watcher.now(elapsed, if part > 0.0 { elapsed / part } else { elapsed + 60.0 }, what);
+    }
+
     /// Removes what later cases don't need. What can't be removed now is tried again at the end.
     pub fn tidy(&mut self) {
         for subject in &mut self.subjects {

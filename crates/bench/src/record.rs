@@ -164,6 +164,19 @@ impl Run {
         text
     }
 
+    /// Takes in a run of other subjects that was part of this one.
+    pub fn absorb(&mut self, other: Self) {
+        self.seconds += other.seconds;
+        self.interrupted |= other.interrupted;
+        self.machine
+            .versions
+            .extend(other.machine.versions.into_iter().filter(|version| !self.machine.versions.contains(version)).collect::<Vec<_>>());
+        self.subjects.extend(other.subjects);
+        self.results.extend(other.results);
+        self.left_out.extend(other.left_out);
+        self.notes.extend(other.notes);
+    }
+
     /// What all is compared with.
     pub fn baseline(&self) -> &str {
         self.subjects.first().map_or("", |about| &about.label)

@@ -9,6 +9,7 @@ mod subject;
 mod tree;
 
 pub use session::{Gain, Pace, Session, Tally, Work};
+pub(crate) use subject::PREFIX;
 pub use subject::{NfsOptions, NfsSubject};
 
 use vouch_nfs4::op::{Args, OpenArgs, OpenClaim, OpenHow, PutfhArgs, Results, ShareAccess, ShareDeny};

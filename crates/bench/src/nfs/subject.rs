@@ -19,7 +19,7 @@ use crate::target::{NfsTarget, Sec};
 use crate::{Case, Error, Sample, Stop, Subject};
 
 /// How a server is measured.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct NfsOptions {
     /// Its name in the report.
     pub label: String,
@@ -267,6 +267,7 @@ impl Subject for NfsSubject {
     fn lacks(&self, case: &Case) -> Option<String> {
         match case {
             Case::Connect { .. } => Some("a session is for more than one file".into()),
+            Case::Audit { .. } => Some(OTHER_WORK.into()),
             _ => None,
         }
     }
@@ -287,7 +288,7 @@ impl Subject for NfsSubject {
             Case::Load(load) => self.load(load),
             Case::Metadata { depth, seconds } => self.metadata(*depth, *seconds),
             Case::Getattr { depth, seconds } => self.getattr(*depth, *seconds),
-            Case::Connect { .. } => Err(Error::Input("a session is for more than one file".into())),
+            Case::Connect { .. } | Case::Audit { .. } => Err(Error::Input(OTHER_WORK.into())),
         }
     }
 
@@ -313,6 +314,7 @@ impl Subject for NfsSubject {
 
 /// What begins the name of each run's own directory.
 pub(crate) const PREFIX: &str = "vouch-bench-";
+const OTHER_WORK: &str = "it is measured by other means";
 const LARGE: &[u8] = b"large";
 const LARGE_NUMBER: u64 = u64::MAX;
 /// Files to look at: the index of a middling repository.

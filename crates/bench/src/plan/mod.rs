@@ -1,11 +1,14 @@
 //! The workloads: what each document measured, as cases.
 
+pub mod audit;
 mod concurrency;
 mod iops;
+mod seal;
 mod transfer;
 
 pub use concurrency::{Concurrency, Level, concurrency, deltas};
 pub use iops::{Iops, iops};
+pub use seal::{Seal, seal};
 pub use transfer::{Transfer, transfer};
 
 /// A number of bytes in powers of ten, as documents tell sizes of files.

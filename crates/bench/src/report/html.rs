@@ -81,7 +81,8 @@ fn glance(run: &Run, page: &mut String) {
         let _ = write!(page, "<th>{}</th>", escape(workload));
     });
     page.push_str("</tr></thead>\n<tbody>\n");
-    for about in &run.subjects[1..] {
+    let measured = |label: &str| run.results.iter().any(|result| result.of(label).is_some_and(|subject| subject.ratio.is_some()));
+    for about in run.subjects[1..].iter().filter(|about| measured(&about.label)) {
         let _ = write!(page, "<tr><th>{}</th>", escape(&about.label));
         for workload in &workloads {
             // Steps of a curve below the knee are as fast as was asked for, whatever the flavour.
@@ -103,7 +104,8 @@ fn glance(run: &Run, page: &mut String) {
 }
 
 fn delta_table(run: &Run, page: &mut String) {
-    let of_each: Vec<_> = run.subjects.iter().skip(1).map(|about| (&about.label, deltas(run, &about.label))).collect();
+    let of_each: Vec<_> =
+        run.subjects.iter().skip(1).map(|about| (&about.label, deltas(run, &about.label))).filter(|(_, rows)| !rows.is_empty()).collect();
     let Some((_, longest)) = of_each.iter().max_by_key(|(_, rows)| rows.len()) else { return };
     if longest.is_empty() {
         return;

@@ -45,8 +45,8 @@ pub fn table(run: &Run) -> String {
 
 /// What each subject adds and takes.
 fn delta_table(run: &Run) -> String {
-    let others: Vec<&str> = run.subjects.iter().skip(1).map(|about| about.label.as_str()).collect();
-    let of_each: Vec<_> = others.iter().map(|label| deltas(run, label)).collect();
+    let all = run.subjects.iter().skip(1).map(|about| (about.label.as_str(), deltas(run, &about.label)));
+    let (others, of_each): (Vec<&str>, Vec<_>) = all.filter(|(_, rows)| !rows.is_empty()).unzip();
     let mut text = String::new();
     for (level, title) in [(Level::Low, "latency added, ms, low concurrency"), (Level::High, "maximum lost, %, high concurrency")] {
         let mut rows = vec![std::iter::once(String::new()).chain(others.iter().map(|label| (*label).to_owned())).collect::<Vec<_>>()];

@@ -1,8 +1,13 @@
 //! What cases are measured on.
 
+mod fio;
 mod meter;
+mod mount;
+mod scp;
 
 pub use meter::Meter;
+pub use mount::{MountOptions, MountSubject};
+pub use scp::ScpSubject;
 
 use serde::{Deserialize, Serialize};
 
@@ -42,4 +47,20 @@ pub struct About {
     /// Anything else that its figures depend on: mount options, encryption, connections.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub details: Vec<String>,
+}
+
+/// Waits for a program's end; ends it when somebody asks to stop.
+pub(crate) fn wait(child: &mut std::process::Child, stop: &crate::Stop) -> std::io::Result<std::process::ExitStatus> {
+    // So long is a program let alone that ends by itself soon: a sleep would be part of what is measured.
+    for pause_us in (0u64..).map(|turn| (50 << turn.min(5)).min(1000)) {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        if stop.asked() {
+            child.kill()?;
+            return child.wait();
+        }
+        std::thread::sleep(std::time::Duration::from_micros(pause_us));
+    }
+    unreachable!("the turns do not end")
 }

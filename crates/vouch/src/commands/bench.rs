@@ -4,9 +4,12 @@ use crate::cli::Global;
 use crate::exit::Outcome;
 
 mod after;
+mod agent;
+mod local;
 mod measure;
 mod null;
 mod outputs;
+mod subjects;
 mod workloads;
 
 /// Measure what each layer costs, on any NFSv4.1 server, mounted directory or host.
@@ -19,6 +22,8 @@ mod workloads;
     vouch bench iops --target nfs://filer/export --sec sys,krb5p --html iops.html\n  \
     vouch bench transfer --target nfs://filer/export --sec sys,krb5,krb5i,krb5p --quick\n  \
     vouch bench concurrency --target ours=nfs://a/export --target theirs=nfs://b/export --json run.json\n  \
+    vouch bench transfer --mount ours=/mnt/vouch --mount sshfs=/mnt/sshfs --target scp://\n  \
+    vouch bench iops --agent node1:20490 --agent node2:20490 --token-file secret --target nfs://filer/export\n  \
     vouch bench null                                            what the load generator itself can do\n\n\
     --sec krb5, krb5i and krb5p need a ticket (kinit). A server of this machine is found by its address and its CPU read; one elsewhere is told by \
     --server-cpu.")]
@@ -32,9 +37,14 @@ enum What {
     Transfer(workloads::Transfer),
     Iops(workloads::Iops),
     Concurrency(workloads::Concurrency),
+    Seal(local::Seal),
+    Audit(local::Audit),
+    All(workloads::All),
     Null(null::Args),
+    Agent(agent::Args),
     Compare(after::Compare),
     Report(after::Report),
+    Work(local::Work),
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
@@ -42,6 +52,11 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         What::Transfer(args) => args.run(global),
         What::Iops(args) => args.run(global),
         What::Concurrency(args) => args.run(global),
+        What::Seal(args) => args.run(global),
+        What::Audit(args) => args.run(global),
+        What::All(args) => args.run(global),
+        What::Agent(args) => agent::run(&args),
+        What::Work(args) => args.run(),
         What::Null(args) => null::run(&args),
         What::Compare(args) => args.run(),
         What::Report(args) => args.run(),

@@ -1,13 +1,8 @@
-//! What every workload is told: on what, how often, and where the results go. Makes the subjects and drives the run to its report.
-
-use std::str::FromStr;
+//! What every workload is told: how often, and where the results go. Drives a run, part by part, to its report.
 
 use indicatif::ProgressBar;
-use vouch_bench::cpu::ServerCpu;
-use vouch_bench::nfs::{NfsOptions, NfsSubject};
 use vouch_bench::pairs::{Bench, Rounds, Watcher};
-use vouch_bench::target::{NfsTarget, Sec, Target};
-use vouch_bench::{Error, Run, Stop, Subject, machine};
+use vouch_bench::{Error, Run, Stop, Subject};
 
 use super::outputs::Outputs;
 use crate::cli::Global;
@@ -17,24 +12,6 @@ use crate::{interrupt, progress};
 /// Options of every workload.
 #[derive(Debug, clap::Args)]
 pub(super) struct Measure {
-    /// What to measure: nfs://HOST[:PORT]/EXPORT; with a label of its own as LABEL=nfs://…; may be repeated. The first is what the others are compared with.
-    #[arg(long, value_name = "URL")]
-    target: Vec<Labelled<Target>>,
-    /// Flavours to measure of each NFS target: sys, krb5, krb5i, krb5p. The first is what the others are compared with.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "sys")]
-    sec: Vec<Sec>,
-    /// The server's principal as a service, where it isn't nfs@HOST.
-    #[arg(long, value_name = "SERVICE@HOST")]
-    service: Option<String>,
-    /// Where the server's CPU time is read: pid:N, cgroup:DIRECTORY or http://HOST:PORT/metrics; of one target of several as LABEL=…; may be repeated.
-    #[arg(long, value_name = "SOURCE")]
-    server_cpu: Vec<Labelled<ServerCpu>>,
-    /// Sessions with each server, each driven by a thread of its own.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    sessions: u16,
-    /// Connections of each session.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    connections: u16,
     /// A first look: small sizes, three rounds.
     #[arg(long)]
     pub(super) quick: bool,
@@ -44,60 +21,60 @@ pub(super) struct Measure {
     /// Stop a case early when each interval is within this many percent of its median.
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     tight: Option<f64>,
-    /// Work in a directory that holds something; nothing of it is touched.
-    #[arg(long)]
-    not_empty: bool,
     #[command(flatten)]
     outputs: Outputs,
 }
 
-/// A value, and the label before its first `=`.
-#[derive(Debug, Clone)]
-pub(super) struct Labelled<T> {
-    label: Option<String>,
-    value: T,
-}
-
-impl<T: FromStr<Err = String>> FromStr for Labelled<T> {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once('=').filter(|(label, _)| !label.contains([':', '/'])) {
-            Some((label, value)) if !label.is_empty() => Ok(Self { label: Some(label.into()), value: value.parse()? }),
-            Some(_) => Err(format!("{text}: a label is missing before the =")),
-            None => Ok(Self { label: None, value: text.parse()? }),
-        }
-    }
+/// Subjects, and what is measured on them.
+pub(super) struct Part<'a> {
+    /// Makes the subjects. What went wrong ends the run where nothing was measured before, and is a note else.
+    pub(super) subjects: Box<dyn FnOnce(&mut Run, &Stop) -> Outcome<Vec<Box<dyn Subject>>> + 'a>,
+    /// Measures.
+    pub(super) work: Box<dyn FnOnce(&mut Bench) -> Result<(), Error> + 'a>,
 }
 
 impl Measure {
-    /// Connects all subjects, measures by `work`, reports, and ends with what went wrong, if anything did. `depth` is the most calls in flight.
-    pub(super) fn run(&self, workload: &str, depth: u32, global: &Global, work: impl FnOnce(&mut Bench) -> Result<(), Error>) -> Outcome {
+    /// Measures all parts, reports, and ends with what went wrong, if anything did.
+    pub(super) fn run(&self, global: &Global, parts: Vec<Part<'_>>) -> Outcome {
         self.outputs.check()?;
         let stop = Stop::default();
         let asked = stop.clone();
         let _taken = interrupt::take(move || asked.ask());
-        let mut run = Run::begin(std::env::args().collect::<Vec<_>>().join(" "), self.quick);
-        let mut subjects = Vec::new();
-        for connected in self.connect(depth, &mut run, &stop) {
-            match connected {
-                Ok(subject) => subjects.push(subject),
-                Err(error) => {
-                    subjects.iter_mut().try_for_each(|subject: &mut Box<dyn Subject>| subject.clean())?;
-                    return Err(error);
-                }
+        let command = std::env::args().collect::<Vec<_>>().join(" ");
+        let mut whole: Option<Run> = None;
+        let mut outcome = Ok(());
+        for part in parts {
+            let mut run = Run::begin(command.clone(), self.quick);
+            let subjects = match (part.subjects)(&mut run, &stop) {
+                Ok(subjects) => subjects,
+                Err(failure) => match &mut whole {
+                    None => return Err(failure),
+                    Some(whole) => {
+                        whole.left_out.push(failure.to_string());
+                        continue;
+                    }
+                },
+            };
+            let bar = progress::fraction(global, "measuring");
+            let mut bench = Bench::new(run, subjects, self.rounds(), Box::new(Bar(bar.clone())), stop.clone());
+            let measured = (part.work)(&mut bench);
+            let run = bench.finish(&measured);
+            bar.finish_and_clear();
+            match &mut whole {
+                None => whole = Some(run),
+                Some(whole) => whole.absorb(run),
+            }
+            outcome = measured;
+            if outcome.is_err() {
+                break;
             }
         }
-        let bar = progress::fraction(global, "measuring");
-        let mut bench = Bench::new(run, subjects, self.rounds(), Box::new(Bar(bar.clone())), stop);
-        let outcome = work(&mut bench);
-        let run = bench.finish(&outcome);
-        bar.finish_and_clear();
+        let Some(run) = whole else { return Err(Failure::usage("bench", "nothing to measure")) };
         self.outputs.write(&run)?;
-        match outcome {
-            Ok(()) if run.results.is_empty() => Err(Failure::not_found(workload, "nothing could be measured")),
-            Ok(()) => Ok(()),
-            Err(error) => Err(error.into()),
+        outcome?;
+        match run.results.is_empty() {
+            true => Err(Failure::not_found("bench", run.left_out.first().map_or("nothing could be measured", String::as_str))),
+            false => Ok(()),
         }
     }
 
@@ -105,56 +82,6 @@ impl Measure {
         let rounds = if self.quick { Rounds::QUICK } else { Rounds::FULL };
         let most = self.rounds.map_or(rounds.most, usize::from);
         Rounds { most, least: rounds.least.min(most), tight: self.tight.map_or(rounds.tight, |percent| percent / 100.0), ..rounds }
-    }
-
-    /// One subject after the other, so that those that are connected can be cleaned when a later one fails.
-    fn connect<'a>(&'a self, depth: u32, run: &'a mut Run, stop: &'a Stop) -> impl Iterator<Item = Outcome<Box<dyn Subject>>> + 'a {
-        let none = self.target.is_empty().then(|| Err(Failure::usage("--target", "say what to measure; see `vouch help bench`")));
-        let several = self.target.len() > 1;
-        let all = self.target.iter().flat_map(move |target| self.sec.iter().map(move |sec| (target, *sec)));
-        let connected = all.map(move |(Labelled { label, value }, sec)| match value {
-            Target::Nfs(nfs) => {
-                let name = label.clone().or_else(|| several.then(|| format!("{}:{}", nfs.host, nfs.port)));
-                self.nfs(name.as_deref(), nfs, sec, depth, run, stop)
-            }
-            other => Err(Failure::usage("--target", format!("{other:?}: this workload measures NFS servers"))),
-        });
-        none.into_iter().chain(connected)
-    }
-
-    fn nfs(&self, name: Option<&str>, target: &NfsTarget, sec: Sec, depth: u32, run: &mut Run, stop: &Stop) -> Outcome<Box<dyn Subject>> {
-        let address = target.address()?;
-        run.machine.network.extend(machine::route_to(address).filter(|route| !run.machine.network.contains(route)));
-        let told = self
-            .server_cpu
-            .iter()
-            .find(|source| source.label.as_deref() == name)
-            .or_else(|| self.server_cpu.iter().find(|source| source.label.is_none()));
-        let server_cpu = told.map(|source| source.value.clone()).or_else(|| ServerCpu::listening_at(address));
-        if let Some(source) = &server_cpu {
-            source.seconds()?;
-        }
-        let options = NfsOptions {
-            label: name.map_or_else(|| sec.to_string(), |name| if self.sec.len() > 1 { format!("{name} {sec}") } else { name.to_owned() }),
-            target: target.clone(),
-            sec,
-            service: self.service.clone(),
-            sessions: self.sessions.into(),
-            connections: self.connections.into(),
-            slots: depth as usize,
-            server_cpu,
-            not_empty: self.not_empty,
-        };
-        let connected = NfsSubject::connect(options, stop).map_err(|error| {
-            let cure = matches!(error, Error::NotEmpty(_))
-                .then_some("name an empty directory, or say --not-empty: nothing that is there is touched");
-            let failure = Failure::from(error);
-            match cure {
-                Some(cure) => failure.cure(cure),
-                None => failure,
-            }
-        })?;
-        Ok(Box::new(connected))
     }
 }
 

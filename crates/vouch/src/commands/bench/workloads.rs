@@ -2,7 +2,9 @@
 
 use vouch_bench::plan;
 
-use super::measure::Measure;
+use super::local;
+use super::measure::{Measure, Part};
+use super::subjects::Subjects;
 use crate::cli::Global;
 use crate::exit::Outcome;
 use crate::size;
@@ -29,6 +31,8 @@ pub(super) struct Transfer {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     depth: u32,
     #[command(flatten)]
+    subjects: Subjects,
+    #[command(flatten)]
     measure: Measure,
 }
 
@@ -41,7 +45,7 @@ impl Transfer {
         how.large = (self.large_files.unwrap_or(how.large.0), self.large_size.unwrap_or(how.large.1));
         (how.streams, how.depth) = (self.streams, self.depth);
         let plan = plan::transfer(&how);
-        self.measure.run("transfer", self.depth.max(self.streams), global, |bench| bench.all(&plan))
+        self.measure.run(global, vec![on(&self.subjects, self.depth.max(self.streams), move |bench| bench.all(&plan))])
     }
 }
 
@@ -56,6 +60,8 @@ pub(super) struct Iops {
     /// Steps up to what the fastest does.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100))]
     steps: Option<u32>,
+    #[command(flatten)]
+    subjects: Subjects,
     #[command(flatten)]
     measure: Measure,
 }
@@ -83,7 +89,7 @@ impl Iops {
         how.file_len = self.load.file_size.unwrap_or(how.file_len);
         how.blocks = self.blocks.unwrap_or(how.blocks);
         how.steps = self.steps.unwrap_or(how.steps);
-        self.measure.run("iops", how.depth, global, |bench| plan::iops(bench, &how))
+        self.measure.run(global, vec![on(&self.subjects, how.depth, move |bench| plan::iops(bench, &how))])
     }
 }
 
@@ -92,6 +98,8 @@ impl Iops {
 pub(super) struct Concurrency {
     #[command(flatten)]
     load: Load,
+    #[command(flatten)]
+    subjects: Subjects,
     #[command(flatten)]
     measure: Measure,
 }
@@ -104,9 +112,57 @@ impl Concurrency {
         how.seconds = self.load.seconds.unwrap_or(how.seconds);
         how.file_len = self.load.file_size.unwrap_or(how.file_len);
         let plan = plan::concurrency(&how);
-        self.measure.run("concurrency", how.depth, global, |bench| bench.all(&plan))
+        self.measure.run(global, vec![on(&self.subjects, how.depth, move |bench| bench.all(&plan))])
     }
 }
+
+/// All that applies, in one run: transfer, iops, concurrency; seal; and audit where the kernel's audit can be taken.
+#[derive(Debug, clap::Args)]
+pub(super) struct All {
+    /// Where audit makes its files.
+    #[arg(long, value_name = "DIR", default_value = "/tmp")]
+    audit_dir: std::path::PathBuf,
+    /// Leave the kernel's audit alone.
+    #[arg(long)]
+    no_audit: bool,
+    #[command(flatten)]
+    subjects: Subjects,
+    #[command(flatten)]
+    measure: Measure,
+}
+
+impl All {
+    /// The plan.
+    pub(super) fn run(self, global: &Global) -> Outcome {
+        let quick = self.measure.quick;
+        let (transfer, iops, concurrency) = match quick {
+            true => (plan::Transfer::quick(), plan::Iops::quick(), plan::Concurrency::quick()),
+            false => (plan::Transfer::full(), plan::Iops::full(), plan::Concurrency::full()),
+        };
+        let work = move |bench: &mut vouch_bench::pairs::Bench| {
+            bench.all(&plan::transfer(&transfer))?;
+            plan::iops(bench, &iops)?;
+            bench.all(&plan::concurrency(&concurrency))
+        };
+        let mut parts = vec![on(&self.subjects, DEPTH, work), local::seal(quick)];
+        if !self.no_audit {
+            parts.push(local::audit_part(&self.audit_dir, if quick { 2_000 } else { 50_000 }));
+        }
+        self.measure.run(global, parts)
+    }
+}
+
+/// A plan on the subjects that were named.
+fn on<'a>(
+    subjects: &'a Subjects,
+    depth: u32,
+    work: impl FnOnce(&mut vouch_bench::pairs::Bench) -> Result<(), vouch_bench::Error> + 'a,
+) -> Part<'a> {
+    Part { subjects: Box::new(move |run, stop| subjects.make(depth, run, stop)), work: Box::new(work) }
+}
+
+/// Calls in flight where nothing else is said.
+const DEPTH: u32 = 64;
 
 /// A block of whole pages, at most what a server takes at once.
 fn block(text: &str) -> Result<u32, String> {

@@ -1,0 +1,301 @@
+//! The line between coordinator and agent: who proves what, and messages that nobody in between can change, repeat or make up.
+//!
+//! Both sides send a nonce; the session's key comes of the shared token and both nonces, or is sent by Kerberos, sealed. Each message is a
+//! line of JSON with its keyed BLAKE3 before it, over direction, number and bytes. Nothing of it is secret but the key.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use vouch_gss_mit::{ClientSource, MitAcceptor, MitInitiator};
+use vouch_rpcsec_gss::{Accept, Acceptor as _, InitStep, Initiator as _};
+
+use crate::Error;
+
+/// How a coordinator proves that it may.
+#[derive(Clone)]
+pub enum Credential {
+    /// A secret that both know.
+    Token(Vec<u8>),
+    /// A ticket for this service: `host@NODE`.
+    Kerberos(String),
+}
+
+/// How an agent finds out.
+pub enum Acceptor {
+    /// A secret that both know.
+    Token(Vec<u8>),
+    /// Its keys; and who may.
+    Kerberos {
+        /// The keytab; the system's if none.
+        keytab: Option<PathBuf>,
+        /// Principals that may.
+        principals: Vec<String>,
+    },
+}
+
+/// A proven connection.
+pub(super) struct Line {
+    input: BufReader<TcpStream>,
+    output: TcpStream,
+    key: [u8; 32],
+    /// What this side's messages are marked with, and the other's.
+    ours: u8,
+    theirs: u8,
+    sent: u64,
+    received: u64,
+}
+
+/// The half that receives, for a thread of its own.
+pub(super) struct Receiver(Line);
+
+impl Line {
+    /// The coordinator's side.
+    pub(super) fn connect(address: SocketAddr, credential: &Credential) -> Result<Self, Error> {
+        let name = address.to_string();
+        let stream =
+            TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| Error::Unreachable(format!("agent {name}: {error}")))?;
+        let mut line = Self::begin(stream, COORDINATOR, AGENT, &name)?;
+        let ours = nonce()?;
+        let kind = if matches!(credential, Credential::Token(_)) { "token" } else { "kerberos" };
+        line.plain(&format!("{GREETING} {kind} {}", hex(&ours)), &name)?;
+        let theirs = unhex(&line.hear(&name)?, &name)?;
+        line.key = match credential {
+            Credential::Token(token) => key(token, &ours, &theirs),
+            Credential::Kerberos(service) => {
+                let refused = |error: &dyn std::fmt::Display| Error::Refused(format!("agent {name}: {error}"));
+                let mut initiator = MitInitiator::new(service, &ClientSource::default()).map_err(|error| refused(&error))?;
+                let mut token = None;
+                let context = loop {
+                    match initiator.step(token.as_deref()).map_err(|error| refused(&error))? {
+                        InitStep::Continue { token } => line.plain(&hex(&token), &name)?,
+                        InitStep::Established { context, token } => {
+                            if let Some(token) = token {
+                                line.plain(&hex(&token), &name)?;
+                            }
+                            break context;
+                        }
+                    }
+                    token = Some(unhex(&line.hear(&name)?, &name)?);
+                };
+                let secret = nonce()?;
+                let mut sealed = vec![0; 32 + secret.len() + context.keys.trailer_len()];
+                sealed[32..32 + secret.len()].copy_from_slice(&secret);
+                let confounder = *nonce()?.first_chunk::<16>().expect("32 bytes hold 16");
+                context.keys.seal(context.token_seq, confounder, &mut sealed).map_err(|_| refused(&"the key can't be sealed"))?;
+                line.plain(&hex(&sealed), &name)?;
+                key(&secret, &ours, &theirs)
+            }
+        };
+        // The agent's proof first: a coordinator says nothing to who does not know the key.
+        line.send(&"coordinator", &name)?;
+        let hello: String =
+            line.receive(&name)?.ok_or_else(|| Error::Refused(format!("agent {name}: it does not accept us: another token?")))?;
+        if hello == "agent" { Ok(line) } else { Err(Error::Refused(format!("agent {name}: it greets in another way"))) }
+    }
+
+    /// The agent's side.
+    pub(super) fn accept(stream: TcpStream, acceptor: &Acceptor) -> Result<Self, Error> {
+        let name = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.to_string());
+        let mut line = Self::begin(stream, AGENT, COORDINATOR, &name)?;
+        let greeting = line.hear(&name)?;
+        let mut words = greeting.split(' ');
+        let (version, kind, nonce_text) = (words.next(), words.next(), words.next());
+        if version != Some(GREETING) {
+            return Err(Error::Refused(format!("{name}: not a coordinator of this version")));
+        }
+        let theirs = unhex(nonce_text.unwrap_or_default(), &name)?;
+        let ours = nonce()?;
+        line.plain(&hex(&ours), &name)?;
+        line.key = match (acceptor, kind) {
+            (Acceptor::Token(token), Some("token")) => key(token, &theirs, &ours),
+            (Acceptor::Kerberos { keytab, principals }, Some("kerberos")) => {
+                let refused = |error: &dyn std::fmt::Display| Error::Refused(format!("{name}: {error}"));
+                let acceptor = MitAcceptor::new(keytab.as_deref(), "host").map_err(|error| refused(&error))?;
+                let mut partial = None;
+                let context = loop {
+                    let token = unhex(&line.hear(&name)?, &name)?;
+                    match acceptor.accept(partial.take(), &token) {
+                        Accept::Established { context, token } => {
+                            line.plain(&hex(&token), &name)?;
+                            break context;
+                        }
+                        Accept::Continue { partial: next, token } => {
+                            partial = Some(next);
+                            line.plain(&hex(&token), &name)?;
+                        }
+                        Accept::Failed { reason, .. } => return Err(refused(&reason)),
+                    }
+                };
+                if !principals.iter().any(|principal| **principal == *context.principal) {
+                    return Err(refused(&format!("{} is none of those that may", context.principal)));
+                }
+                let mut sealed = unhex(&line.hear(&name)?, &name)?;
+                let body = context.keys.open(&mut sealed).map_err(|_| refused(&"the key does not open"))?;
+                key(&sealed[body], &theirs, &ours)
+            }
+            _ => return Err(Error::Refused(format!("{name}: it would prove itself in another way than this agent takes"))),
+        };
+        let hello: String = line.receive(&name)?.ok_or_else(|| Error::Refused(format!("{name}: it hung up")))?;
+        if hello != "coordinator" {
+            return Err(Error::Refused(format!("{name}: it greets in another way")));
+        }
+        line.send(&"agent", &name)?;
+        Ok(line)
+    }
+
+    fn begin(stream: TcpStream, ours: u8, theirs: u8, name: &str) -> Result<Self, Error> {
+        let failed = || Error::io(name.to_owned());
+        stream.set_nodelay(true).map_err(failed())?;
+        // Only until it has proven who it is: a measurement may take long.
+        stream.set_read_timeout(Some(PATIENCE)).map_err(failed())?;
+        let input = BufReader::new(stream.try_clone().map_err(failed())?);
+        Ok(Self { input, output: stream, key: [0; 32], ours, theirs, sent: 0, received: 0 })
+    }
+
+    /// Lets the other side take its time from now on.
+    pub(super) fn without_hurry(&self) {
+        // A socket that takes no such option reports it with the next read.
+        let _ = self.output.set_read_timeout(None);
+    }
+
+    /// A message.
+    pub(super) fn send(&mut self, message: &impl Serialize, name: &str) -> Result<(), Error> {
+        let text = serde_json::to_string(message).expect("numbers and text");
+        let sum = mac(&self.key, self.ours, self.sent, text.as_bytes());
+        self.sent += 1;
+        self.plain(&format!("{} {text}", hex(sum.as_bytes())), name)
+    }
+
+    /// A message; none at the connection's end.
+    pub(super) fn receive<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, Error> {
+        let line = match self.hear(name) {
+            Err(Error::Unreachable(_)) => return Ok(None),
+            line => line?,
+        };
+        let (sum, text) = line.split_once(' ').unwrap_or_default();
+        let sum: Option<[u8; 32]> = unhex(sum, name)?.try_into().ok();
+        // blake3 compares in constant time.
+        if sum.map(blake3::Hash::from) != Some(mac(&self.key, self.theirs, self.received, text.as_bytes())) {
+            return Err(Error::Refused(format!("{name}: a message that is not of whom it should be: another token?")));
+        }
+        self.received += 1;
+        serde_json::from_str(text).map(Some).map_err(|error| Error::Refused(format!("{name}: {error}")))
+    }
+
+    /// Parts the line: one half receives, the other sends.
+    pub(super) fn part(self) -> Result<(Self, Receiver), Error> {
+        let failed = || Error::io("a connection");
+        let output = self.output.try_clone().map_err(failed())?;
+        let idle = BufReader::new(self.output.try_clone().map_err(failed())?);
+        let (key, ours, theirs, sent, received) = (self.key, self.ours, self.theirs, self.sent, self.received);
+        let sender = Self { input: idle, output: self.output, key, ours, theirs, sent, received };
+        Ok((sender, Receiver(Self { input: self.input, output, key, ours, theirs, sent, received })))
+    }
+
+    fn plain(&mut self, line: &str, name: &str) -> Result<(), Error> {
+        let lost = |error| Error::Unreachable(format!("{name}: {error}"));
+        self.output.write_all(line.as_bytes()).and_then(|()| self.output.write_all(b"\n")).map_err(lost)
+    }
+
+    fn hear(&mut self, name: &str) -> Result<String, Error> {
+        let mut line = Vec::new();
+        let lost = |error| Error::Unreachable(format!("{name}: {error}"));
+        let read = (&mut self.input).take(LINE_LEN_MAX).read_until(b'\n', &mut line).map_err(lost)?;
+        if read == 0 {
+            return Err(Error::Unreachable(format!("{name}: it hung up")));
+        }
+        let text = line.strip_suffix(b"\n").and_then(|line| String::from_utf8(line.to_vec()).ok());
+        text.ok_or_else(|| Error::Refused(format!("{name}: not a line of text")))
+    }
+}
+
+impl Receiver {
+    /// A message; none at the connection's end.
+    pub(super) fn receive<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, Error> {
+        self.0.receive(name)
+    }
+}
+
+fn key(secret: &[u8], coordinator: &[u8], agent: &[u8]) -> [u8; 32] {
+    let master = blake3::derive_key("vouch bench agent, 2026: session key", secret);
+    let mut hasher = blake3::Hasher::new_keyed(&master);
+    for nonce in [coordinator, agent] {
+        hasher.update(&(nonce.len() as u64).to_le_bytes()).update(nonce);
+    }
+    *hasher.finalize().as_bytes()
+}
+
+fn mac(key: &[u8; 32], direction: u8, number: u64, text: &[u8]) -> blake3::Hash {
+    blake3::Hasher::new_keyed(key).update(&[direction]).update(&number.to_le_bytes()).update(text).finalize()
+}
+
+fn nonce() -> Result<[u8; 32], Error> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| Error::Input(format!("randomness: {error}")))?;
+    Ok(bytes)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    data_encoding::HEXLOWER.encode(bytes)
+}
+
+fn unhex(text: &str, name: &str) -> Result<Vec<u8>, Error> {
+    data_encoding::HEXLOWER.decode(text.as_bytes()).map_err(|_| Error::Refused(format!("{name}: not a message of this protocol")))
+}
+
+const GREETING: &str = "vouch-bench-1";
+const COORDINATOR: u8 = b'C';
+const AGENT: u8 = b'A';
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A sample with a full histogram is some hundred kilobytes.
+const LINE_LEN_MAX: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn pair(theirs: &[u8], ours: &[u8]) -> (Result<Line, Error>, Result<Line, Error>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("a port");
+        let token = theirs.to_vec();
+        let agent = std::thread::spawn(move || Line::accept(listener.accept().expect("the caller").0, &Acceptor::Token(token)));
+        let coordinator = Line::connect(address, &Credential::Token(ours.to_vec()));
+        (agent.join().expect("it ends"), coordinator)
+    }
+
+    #[test]
+    fn who_knows_the_token_is_heard() {
+        let (agent, coordinator) = pair(b"secret", b"secret");
+        let (mut agent, mut coordinator) = (agent.expect("the token"), coordinator.expect("the token"));
+        coordinator.send(&1u32, "a").expect("a line");
+        coordinator.send(&2u32, "a").expect("a line");
+        assert_eq!(agent.receive::<u32>("c").expect("a message"), Some(1));
+        assert_eq!(agent.receive::<u32>("c").expect("a message"), Some(2));
+        drop(coordinator);
+        assert_eq!(agent.receive::<u32>("c").expect("an end"), None);
+    }
+
+    #[test]
+    fn who_does_not_know_it_is_not() {
+        let (agent, coordinator) = pair(b"secret", b"guess");
+        assert!(matches!(agent, Err(Error::Refused(_))));
+        assert!(coordinator.is_err());
+    }
+
+    #[test]
+    fn a_repeated_message_is_refused() {
+        let (agent, coordinator) = pair(b"secret", b"secret");
+        let (mut agent, mut coordinator) = (agent.expect("the token"), coordinator.expect("the token"));
+        coordinator.send(&1u32, "a").expect("a line");
+        coordinator.sent -= 1;
+        coordinator.send(&1u32, "a").expect("a line");
+        assert_eq!(agent.receive::<u32>("c").expect("a message"), Some(1));
+        assert!(matches!(agent.receive::<u32>("c"), Err(Error::Refused(_))));
+    }
+}

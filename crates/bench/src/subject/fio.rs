@@ -1,0 +1,130 @@
+//! fio, which people trust: its job from a case, its JSON as a sample. It compares what it reads by the sums in each page.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::case::{Load, Order};
+use crate::{Error, Sample, Stop};
+
+/// Whether fio is here.
+pub(super) fn is_here() -> bool {
+    Command::new("fio").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+/// Writes the file that loads read.
+pub(super) fn lay_out(file: &Path, len: u64, stop: &Stop) -> Result<(), Error> {
+    let args = [format!("--size={len}"), "--rw=write".into(), "--bs=1M".into(), "--do_verify=0".into(), "--end_fsync=1".into()];
+    run(file, &args, stop).map(drop)
+}
+
+/// Reads the whole file and compares it.
+pub(super) fn verify(file: &Path, len: u64, stop: &Stop) -> Result<(), Error> {
+    run(file, &[format!("--size={len}"), "--rw=read".into(), "--bs=1M".into()], stop).map(drop)
+}
+
+/// A load: each call in flight is a thread that waits for it.
+pub(super) fn load(file: &Path, load: &Load, direct: bool, stop: &Stop) -> Result<Sample, Error> {
+    let random = if load.order == Order::Random { "rand" } else { "" };
+    let kind = match load.read_percent {
+        100 => "read",
+        0 => "write",
+        _ => "rw",
+    };
+    let args = [
+        format!("--size={}", load.file_len),
+        format!("--rw={random}{kind}"),
+        format!("--rwmixread={}", load.read_percent),
+        format!("--bs={}", load.block),
+        format!("--numjobs={}", load.depth),
+        format!("--runtime={}ms", (load.seconds * 1e3).round().max(1.0)),
+        format!("--direct={}", u8::from(direct)),
+        "--time_based".into(),
+        "--group_reporting".into(),
+        "--do_verify=0".into(),
+    ];
+    // Threads that read in sequence begin apart.
+    let apart = format!("--offset_increment={}", load.file_len / u64::from(load.depth) / 4096 * 4096);
+    let apart = (load.order == Order::Sequential && load.depth > 1).then_some(apart);
+    let args: Vec<String> = args.into_iter().chain(apart).collect();
+    sample(&run(file, &args, stop)?)
+}
+
+fn run(file: &Path, args: &[String], stop: &Stop) -> Result<Value, Error> {
+    let directory = file.parent().unwrap_or(file);
+    let mut command = Command::new("fio");
+    command.arg("--name=vouch-bench").arg(format!("--filename={}", file.display())).args(args);
+    command.args(["--ioengine=psync", "--thread", "--verify=crc32c", "--verify_interval=4096", "--verify_state_save=0"]);
+    command.args(["--allow_file_create=1", "--output-format=json+"]);
+    let mut child = command
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| Error::Program(format!("fio: {error}")))?;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let read = |from: Option<Box<dyn std::io::Read + Send>>| {
+        std::thread::spawn(move || {
+            let mut text = Vec::new();
+            // What fio said before its end is all there is.
+            let _ = from.map(|mut from| from.read_to_end(&mut text));
+            String::from_utf8_lossy(&text).into_owned()
+        })
+    };
+    let out = read(out.map(|out| Box::new(out) as _));
+    let err = read(err.map(|err| Box::new(err) as _));
+    let status = super::wait(&mut child, stop).map_err(|error| Error::Program(format!("fio: {error}")))?;
+    let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
+    if stop.asked() {
+        return Err(Error::Interrupted);
+    }
+    if err.contains("verify failed") || err.contains("verify: bad") || out.contains("verify: bad") {
+        return Err(Error::Corrupt(file.display().to_string()));
+    }
+    if !status.success() {
+        let why = err.lines().chain(out.lines()).find(|line| line.contains("fio:")).unwrap_or("it failed").to_owned();
+        return Err(Error::Program(format!("{}: {why}", file.display())));
+    }
+    let json = out.find('{').map_or("", |at| &out[at..]);
+    serde_json::from_str(json).map_err(|error| Error::Program(format!("fio's report: {error}")))
+}
+
+/// What fio reports of both directions together.
+fn sample(report: &Value) -> Result<Sample, Error> {
+    let job = report["jobs"].get(0).ok_or_else(|| Error::Program("fio's report holds no job".into()))?;
+    let mut sample = Sample::default();
+    for direction in ["read", "write"] {
+        let part = &job[direction];
+        sample.operations += part["total_ios"].as_u64().unwrap_or(0);
+        sample.bytes += part["io_bytes"].as_u64().unwrap_or(0);
+        sample.seconds = sample.seconds.max(part["runtime"].as_f64().unwrap_or(0.0) / 1e3);
+        for (nanoseconds, count) in part["clat_ns"]["bins"].as_object().into_iter().flatten() {
+            if let (Ok(nanoseconds), Some(count)) = (nanoseconds.parse(), count.as_u64()) {
+                sample.latency.record_many(nanoseconds, count);
+            }
+        }
+    }
+    if sample.seconds <= 0.0 {
+        return Err(Error::Program("fio measured nothing".into()));
+    }
+    Ok(sample)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_of_both_directions_is_one_sample() {
+        let report = serde_json::json!({"jobs": [{
+            "read": {"total_ios": 10, "io_bytes": 40960, "runtime": 500, "clat_ns": {"bins": {"1000": 9, "2000": 1}}},
+            "write": {"total_ios": 5, "io_bytes": 20480, "runtime": 501, "clat_ns": {"bins": {"4000": 5}}}
+        }]});
+        let sample = sample(&report).expect("a report");
+        assert_eq!((sample.operations, sample.bytes, sample.latency.count()), (15, 61440, 15));
+        assert!((sample.seconds - 0.501).abs() < 1e-9);
+        assert!(super::sample(&serde_json::json!({"jobs": []})).is_err());
+    }
+}

@@ -1,0 +1,381 @@
+//! A mounted directory, whatever is mounted there. Plain reads and writes are fio's; files that are copied, metadata, and load that is
+//! due at a time are threads of our own.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::{About, Meter, fio};
+use crate::case::{Content, Copy, Load, Order};
+use crate::content::{Pages, mix};
+use crate::cpu::ServerCpu;
+use crate::{Case, Error, Latency, Sample, Stop, Subject, machine};
+
+/// How a directory is measured.
+#[derive(Debug, Clone)]
+pub struct MountOptions {
+    /// Its name in the report.
+    pub label: String,
+    /// The directory.
+    pub directory: PathBuf,
+    /// Whether what was read before may be kept by the system.
+    pub warm: bool,
+    /// Where the CPU time of what serves it can be read.
+    pub server_cpu: Option<ServerCpu>,
+    /// Whether a directory that holds something is worked in all the same.
+    pub not_empty: bool,
+}
+
+/// A mounted directory.
+pub struct MountSubject {
+    options: MountOptions,
+    stop: Stop,
+    pages: Pages,
+    own: Option<PathBuf>,
+    /// Whether the file system takes reads that pass the cache by.
+    direct: bool,
+    fio: bool,
+    /// Length of the file that loads use; fio's and ours differ.
+    large: HashMap<bool, u64>,
+    copies: HashMap<(u64, u64, Content), PathBuf>,
+    rounds: u64,
+}
+
+impl MountSubject {
+    /// Makes its directory.
+    pub fn begin(options: MountOptions, stop: &Stop) -> Result<Self, Error> {
+        let at = &options.directory;
+        let foreign = fs::read_dir(at)
+            .map_err(Error::file(at))?
+            .flatten()
+            .any(|entry| !entry.file_name().to_string_lossy().starts_with(crate::nfs::PREFIX));
+        if foreign && !options.not_empty {
+            return Err(Error::NotEmpty(at.display().to_string()));
+        }
+        let own = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(at).map_err(Error::file(at))?.keep();
+        let probe = own.join("probe");
+        fs::write(&probe, [0; 4096]).map_err(Error::file(&probe))?;
+        let direct = !options.warm && File::options().read(true).write(true).custom_flags(DIRECT).open(&probe).is_ok();
+        fs::remove_file(&probe).map_err(Error::file(&probe))?;
+        let (stop, pages, own, fio) = (stop.clone(), Pages::new(), Some(own), fio::is_here());
+        Ok(Self { options, stop, pages, own, direct, fio, large: HashMap::new(), copies: HashMap::new(), rounds: 0 })
+    }
+
+    fn own(&self) -> Result<PathBuf, Error> {
+        self.own.clone().ok_or_else(|| Error::NotFound("the run's directory was removed".into()))
+    }
+
+    /// Lets the system forget what it has read, as far as it lets us.
+    fn forget(&self) {
+        if self.options.warm {
+            return;
+        }
+        rustix::fs::sync();
+        // Only the superuser may; the report says how it was.
+        let _ = fs::write(DROP_CACHES, "3");
+    }
+
+    fn put(&mut self, copy: &Copy) -> Result<Sample, Error> {
+        self.rounds += 1;
+        let directory = self.own()?.join(format!("put-{}", self.rounds));
+        if let Some(old) = self.copies.insert((copy.files, copy.len, copy.content), directory.clone()) {
+            fs::remove_dir_all(&old).map_err(Error::file(&old))?;
+        }
+        fs::create_dir(&directory).map_err(Error::file(&directory))?;
+        let pages = self.pages.clone();
+        let block = vec![0; BLOCK_LEN.min(copy.len as usize)];
+        self.files(copy, move |number| {
+            let path = directory.join(format!("file{number:06}"));
+            let mut file = File::create_new(&path)?;
+            let (mut at, mut block) = (0, block.clone());
+            while at < copy.len {
+                let len = BLOCK_LEN.min((copy.len - at) as usize);
+                pages.fill(copy.content, number, at, &mut block[..len]);
+                file.write_all(&block[..len])?;
+                at += len as u64;
+            }
+            file.sync_all()?;
+            Ok(true)
+        })
+    }
+
+    fn get(&mut self, copy: &Copy) -> Result<Sample, Error> {
+        let found = self.copies.get(&(copy.files, copy.len, copy.content)).cloned();
+        let directory = found.ok_or_else(|| Error::NotFound("nothing was put there".into()))?;
+        self.forget();
+        let pages = self.pages.clone();
+        self.files(copy, |number| {
+            let mut file = File::open(directory.join(format!("file{number:06}")))?;
+            if !self.options.warm {
+                let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+            }
+            let (mut at, mut block) = (0, vec![0; BLOCK_LEN.min(copy.len as usize)]);
+            while at < copy.len {
+                let len = BLOCK_LEN.min((copy.len - at) as usize);
+                file.read_exact(&mut block[..len])?;
+                if !pages.are(copy.content, number, at, &block[..len]) {
+                    return Ok(false);
+                }
+                at += len as u64;
+            }
+            Ok(true)
+        })
+    }
+
+    /// Does something with each file of a copy, some at a time; false is data that is not the file's.
+    fn files(&self, copy: &Copy, each: impl Fn(u64) -> io::Result<bool> + Sync) -> Result<Sample, Error> {
+        let next = AtomicU64::new(0);
+        let sample = self.threads(copy.streams, |latency, _| {
+            let mut bytes = 0;
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= copy.files || self.stop.asked() {
+                    return Ok(bytes);
+                }
+                let start = Instant::now();
+                if !each(number)? {
+                    return Err(io::Error::from(io::ErrorKind::InvalidData));
+                }
+                latency.record(start.elapsed().as_nanos() as u64);
+                bytes += copy.len;
+            }
+        })?;
+        Ok(sample)
+    }
+
+    /// Load that is due at a time: whoever is free takes the next call, and what waits is late.
+    fn due(&self, load: &Load, rate: f64) -> Result<Sample, Error> {
+        let path = self.own()?.join("due");
+        let flags = if self.direct { DIRECT } else { 0 };
+        let file = File::options().read(true).write(true).custom_flags(flags).open(&path).map_err(Error::file(&path))?;
+        let (blocks, block) = (load.file_len / u64::from(load.block), u64::from(load.block));
+        let (start, next, end) = (Instant::now(), AtomicU64::new(0), Duration::from_secs_f64(load.seconds));
+        let unsent = AtomicU64::new(0);
+        let mut sample = self.threads(load.depth, |latency, _| {
+            // O_DIRECT wants memory of whole pages.
+            let mut memory = vec![0; load.block as usize + 4096];
+            let skip = memory.as_ptr().align_offset(4096);
+            let data = &mut memory[skip..skip + load.block as usize];
+            let mut bytes = 0;
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let due = Duration::from_secs_f64(at as f64 / rate);
+                if due >= end || self.stop.asked() {
+                    return Ok(bytes);
+                }
+                let now = start.elapsed();
+                if now >= end {
+                    latency.record((end - due).as_nanos() as u64);
+                    unsent.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
+                std::thread::sleep(due.saturating_sub(now));
+                let place = if load.order == Order::Random { mix(at) % blocks } else { at % blocks } * block;
+                if mix(at ^ 0x55) % 100 < u64::from(load.read_percent) {
+                    file.read_exact_at(data, place)?;
+                    if !self.pages.are(Content::Random, u64::MAX, place, data) {
+                        return Err(io::Error::from(io::ErrorKind::InvalidData));
+                    }
+                } else {
+                    self.pages.fill(Content::Random, u64::MAX, place, data);
+                    file.write_all_at(data, place)?;
+                }
+                latency.record((start.elapsed().saturating_sub(due)).as_nanos() as u64);
+                bytes += block;
+            }
+        })?;
+        sample.unsent = unsent.load(Ordering::Relaxed);
+        sample.operations -= sample.unsent;
+        Ok(sample)
+    }
+
+    fn metadata(&self, depth: u32, seconds: f64) -> Result<Sample, Error> {
+        let directory = self.own()?.join("repository");
+        let (start, time) = (Instant::now(), Duration::from_secs_f64(seconds));
+        self.threads(depth, |latency, thread| {
+            let (passing, lasting) = (directory.join(format!("tmp_obj-{thread}")), directory.join(format!("obj-{thread}")));
+            let mut seed = mix(thread + 1);
+            let mut timed = |step: &mut dyn FnMut() -> io::Result<()>| {
+                let start = Instant::now();
+                step()?;
+                latency.record(start.elapsed().as_nanos() as u64);
+                io::Result::Ok(())
+            };
+            while start.elapsed() < time && !self.stop.asked() {
+                for _ in 0..10 {
+                    seed = mix(seed);
+                    timed(&mut || fs::symlink_metadata(directory.join(format!("file{:06}", seed % LOOKED_AT))).map(drop))?;
+                }
+                timed(&mut || fs::write(&passing, [b'o'; 300]))?;
+                timed(&mut || fs::rename(&passing, &lasting))?;
+                timed(&mut || fs::remove_file(&lasting))?;
+            }
+            Ok(0)
+        })
+    }
+
+    fn getattr(&self, depth: u32, seconds: f64) -> Result<Sample, Error> {
+        let (own, start, time) = (self.own()?, Instant::now(), Duration::from_secs_f64(seconds));
+        self.threads(depth, |latency, _| {
+            while start.elapsed() < time && !self.stop.asked() {
+                let start = Instant::now();
+                fs::symlink_metadata(&own)?;
+                latency.record(start.elapsed().as_nanos() as u64);
+            }
+            Ok(0)
+        })
+    }
+
+    /// Runs something in so many threads; each fills in latencies and returns bytes.
+    fn threads(&self, count: u32, each: impl Fn(&mut Latency, u64) -> io::Result<u64> + Sync) -> Result<Sample, Error> {
+        let meter = self.meter()?;
+        let start = Instant::now();
+        let sum = Mutex::new((Sample::default(), None));
+        std::thread::scope(|scope| {
+            for thread in 0..u64::from(count) {
+                let (each, sum) = (&each, &sum);
+                scope.spawn(move || {
+                    let mut latency = Latency::new();
+                    let outcome = each(&mut latency, thread);
+                    let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    sum.0.operations += latency.count();
+                    sum.0.latency.merge(&latency);
+                    match outcome {
+                        Ok(bytes) => sum.0.bytes += bytes,
+                        Err(error) => sum.1 = Some(error),
+                    }
+                });
+            }
+        });
+        let (mut sample, fault) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        sample.seconds = start.elapsed().as_secs_f64();
+        meter.end(&mut sample)?;
+        match fault {
+            _ if self.stop.asked() => Err(Error::Interrupted),
+            Some(error) if error.kind() == io::ErrorKind::InvalidData => Err(Error::Corrupt(self.options.directory.display().to_string())),
+            Some(error) => Err(Error::file(&self.options.directory)(error)),
+            None => Ok(sample),
+        }
+    }
+
+    fn meter(&self) -> Result<Meter<'_>, Error> {
+        Meter::begin(self.options.server_cpu.as_ref(), self.options.server_cpu.is_some())
+    }
+
+    fn make_large(&mut self, load: &Load) -> Result<(), Error> {
+        let (own, ours) = (self.own()?, load.rate.is_some());
+        if self.large.get(&ours).is_some_and(|len| *len >= load.file_len) {
+            return Ok(());
+        }
+        if ours {
+            let path = own.join("due");
+            let mut file = File::create(&path).map_err(Error::file(&path))?;
+            let mut block = vec![0; BLOCK_LEN];
+            for at in (0..load.file_len).step_by(BLOCK_LEN) {
+                self.pages.fill(Content::Random, u64::MAX, at, &mut block);
+                file.write_all(&block).map_err(Error::file(&path))?;
+            }
+            file.sync_all().map_err(Error::file(&path))?;
+        } else {
+            fio::lay_out(&own.join("large"), load.file_len, &self.stop)?;
+        }
+        self.large.insert(ours, load.file_len);
+        Ok(())
+    }
+
+    fn make_looked_at(&self) -> Result<(), Error> {
+        let directory = self.own()?.join("repository");
+        if directory.exists() {
+            return Ok(());
+        }
+        fs::create_dir(&directory).map_err(Error::file(&directory))?;
+        (0..LOOKED_AT).try_for_each(|number| {
+            let path = directory.join(format!("file{number:06}"));
+            fs::write(&path, [b'f'; 100]).map_err(Error::file(&path))
+        })
+    }
+}
+
+impl Subject for MountSubject {
+    fn about(&self) -> About {
+        let MountOptions { label, directory, warm, .. } = &self.options;
+        let dropped = if Path::new(DROP_CACHES).metadata().is_ok() && rustix::process::geteuid().is_root() {
+            "caches dropped"
+        } else {
+            "caches asked to forget, file by file"
+        };
+        let cache = match (warm, self.direct) {
+            (true, _) => "warm, through the page cache".to_owned(),
+            (false, true) => format!("cold: past the page cache (O_DIRECT), {dropped} before copies are read"),
+            (false, false) => format!("no O_DIRECT here: through the page cache, {dropped} before copies are read"),
+        };
+        let details = machine::mount_of(directory).into_iter().chain([cache]).collect();
+        About { label: label.clone(), target: directory.display().to_string(), sec: None, details }
+    }
+
+    fn lacks(&self, case: &Case) -> Option<String> {
+        match case {
+            Case::Connect { .. } | Case::Audit { .. } => Some(OTHER_WORK.into()),
+            Case::Load(Load { rate: None, .. }) if !self.fio => Some("fio is not installed".into()),
+            _ => None,
+        }
+    }
+
+    fn prepare(&mut self, case: &Case) -> Result<(), Error> {
+        match case {
+            Case::Load(load) => self.make_large(load),
+            Case::Metadata { .. } => self.make_looked_at(),
+            Case::Get(copy) if !self.copies.contains_key(&(copy.files, copy.len, copy.content)) => self.put(copy).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
+        match case {
+            Case::Put(copy) => self.put(copy),
+            Case::Get(copy) => self.get(copy),
+            Case::Load(load) => match load.rate {
+                Some(rate) => self.due(load, rate),
+                None => {
+                    let file = self.own()?.join("large");
+                    let meter = self.meter()?;
+                    let mut sample = fio::load(&file, load, self.direct, &self.stop)?;
+                    meter.end(&mut sample)?;
+                    if load.read_percent < 100 {
+                        fio::verify(&file, load.file_len, &self.stop)?;
+                    }
+                    Ok(sample)
+                }
+            },
+            Case::Metadata { depth, seconds } => self.metadata(*depth, *seconds),
+            Case::Getattr { depth, seconds } => self.getattr(*depth, *seconds),
+            Case::Connect { .. } | Case::Audit { .. } => Err(Error::Input(OTHER_WORK.into())),
+        }
+    }
+
+    fn tidy(&mut self) -> Result<(), Error> {
+        self.copies.drain().try_for_each(|(_, directory)| fs::remove_dir_all(&directory).map_err(Error::file(&directory)))
+    }
+
+    fn clean(&mut self) -> Result<(), Error> {
+        self.own.take().map_or(Ok(()), |own| fs::remove_dir_all(&own).map_err(Error::file(&own)))
+    }
+}
+
+impl Drop for MountSubject {
+    fn drop(&mut self) {
+        // Whoever wants to hear of a failure has called `clean` before.
+        let _ = self.clean();
+    }
+}
+
+const OTHER_WORK: &str = "it is measured by other means";
+const BLOCK_LEN: usize = 1 << 20;
+const LOOKED_AT: u64 = 1000;
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits().cast_signed();

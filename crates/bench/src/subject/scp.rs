@@ -1,0 +1,259 @@
+//! scp, for the comparison that documents make: to a host, or to a private sshd of this machine with keys of its own.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::{About, Meter};
+use crate::case::{Content, Copy};
+use crate::content::Pages;
+use crate::cpu::ServerCpu;
+use crate::{Case, Error, Sample, Stop, Subject};
+
+/// A host that files are copied to by scp.
+pub struct ScpSubject {
+    label: String,
+    /// `HOST` as ssh takes it.
+    host: String,
+    /// Options of ssh and scp.
+    options: Vec<String>,
+    /// The private sshd, which ends with it.
+    server: Option<Sshd>,
+    stop: Stop,
+    pages: Pages,
+    /// Files to be copied, here; what came back.
+    local: tempfile::TempDir,
+    /// The directory over there.
+    remote: Option<String>,
+    made: HashMap<(u64, u64, Content), (PathBuf, Option<String>)>,
+    rounds: u64,
+}
+
+struct Sshd(Child);
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl ScpSubject {
+    /// To a host, or to this machine by an sshd of its own.
+    pub fn begin(label: String, host: Option<&str>, stop: &Stop) -> Result<Self, Error> {
+        let local = tempfile::tempdir().map_err(Error::io("a directory of our own"))?;
+        let mut options = vec!["-o".into(), "BatchMode=yes".into(), "-o".into(), "LogLevel=ERROR".into()];
+        let (host, server) = match host {
+            Some(host) => (host.to_owned(), None),
+            None => {
+                let (server, port) = sshd(local.path())?;
+                for option in [
+                    "IdentitiesOnly=yes".to_owned(),
+                    "StrictHostKeyChecking=yes".to_owned(),
+                    format!("IdentityFile={}", local.path().join("key").display()),
+                    format!("UserKnownHostsFile={}", local.path().join("known").display()),
+                    format!("Port={port}"),
+                ] {
+                    options.extend(["-o".to_owned(), option]);
+                }
+                options.extend(["-F".to_owned(), "/dev/null".to_owned()]);
+                ("127.0.0.1".to_owned(), Some(server))
+            }
+        };
+        let (stop, pages) = (stop.clone(), Pages::new());
+        let mut subject = Self { label, host, options, server, stop, pages, local, remote: None, made: HashMap::new(), rounds: 0 };
+        let made = subject.ssh("mktemp -d \"${TMPDIR:-/tmp}/vouch-bench-XXXXXXXX\"")?;
+        let directory = made.trim().to_owned();
+        if !directory.contains("vouch-bench-") || directory.contains(char::is_whitespace) {
+            return Err(Error::Refused(format!("{}: it makes no directory: {directory:?}", subject.host)));
+        }
+        subject.remote = Some(directory);
+        Ok(subject)
+    }
+
+    fn ssh(&self, command: &str) -> Result<String, Error> {
+        let output = Command::new("ssh").args(&self.options).arg(&self.host).arg(command).stdin(Stdio::null()).output();
+        let output = output.map_err(|error| Error::Program(format!("ssh: {error}")))?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            false => Err(Error::Unreachable(format!("{}: {}", self.host, String::from_utf8_lossy(&output.stderr).trim()))),
+        }
+    }
+
+    /// Copies with the clock running.
+    fn scp(&self, from: &str, to: &str, copy: &Copy) -> Result<Sample, Error> {
+        let server = self.server.as_ref().map(|sshd| ServerCpu::Process(sshd.0.id()));
+        let meter = Meter::begin(server.as_ref(), server.is_some())?;
+        let start = Instant::now();
+        let mut command = Command::new("scp");
+        command.args(&self.options).args(["-q", "-r", from, to]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| Error::Program(format!("scp: {error}")))?;
+        let status = super::wait(&mut child, &self.stop).map_err(|error| Error::Program(format!("scp: {error}")))?;
+        let mut sample = Sample { seconds: start.elapsed().as_secs_f64(), ..Sample::default() };
+        if self.stop.asked() {
+            return Err(Error::Interrupted);
+        }
+        if !status.success() {
+            let mut said = String::new();
+            let _ = child.stderr.take().map(|mut err| std::io::Read::read_to_string(&mut err, &mut said));
+            return Err(Error::Program(format!("scp: {}", said.trim())));
+        }
+        (sample.bytes, sample.operations) = (copy.files * copy.len, copy.files);
+        meter.end(&mut sample)?;
+        Ok(sample)
+    }
+
+    /// Files to be copied.
+    fn make(&mut self, copy: &Copy) -> Result<PathBuf, Error> {
+        let key = (copy.files, copy.len, copy.content);
+        if let Some((path, _)) = self.made.get(&key) {
+            return Ok(path.clone());
+        }
+        let directory = self.local.path().join(format!("from-{}", self.made.len()));
+        fs::create_dir(&directory).map_err(Error::file(&directory))?;
+        let mut data = vec![0; copy.len as usize];
+        for number in 0..copy.files {
+            self.pages.fill(copy.content, number, 0, &mut data);
+            let path = directory.join(format!("file{number:06}"));
+            fs::write(&path, &data).map_err(Error::file(&path))?;
+        }
+        self.made.insert(key, (directory.clone(), None));
+        Ok(directory)
+    }
+
+    fn put(&mut self, copy: &Copy) -> Result<Sample, Error> {
+        let from = self.make(copy)?;
+        self.rounds += 1;
+        let remote = self.remote.clone().ok_or_else(|| Error::NotFound("the run's directory was removed".into()))?;
+        let there = format!("{remote}/put-{}", self.rounds);
+        let (_, old) = self.made.get_mut(&(copy.files, copy.len, copy.content)).expect("it was just made");
+        if let Some(old) = old.replace(there.clone()) {
+            self.ssh(&format!("rm -rf -- '{old}'"))?;
+        }
+        self.scp(&from.display().to_string(), &format!("{}:{there}", self.host), copy)
+    }
+
+    fn get(&mut self, copy: &Copy) -> Result<Sample, Error> {
+        let made = self.made.get(&(copy.files, copy.len, copy.content)).and_then(|(_, there)| there.clone());
+        let there = made.ok_or_else(|| Error::NotFound("nothing was put there".into()))?;
+        let back = self.local.path().join("back");
+        let sample = self.scp(&format!("{}:{there}", self.host), &back.display().to_string(), copy);
+        let right = sample.is_err() || self.are(&back, copy);
+        let removed = fs::remove_dir_all(&back).map_err(Error::file(&back));
+        let sample = sample?;
+        removed?;
+        if right { Ok(sample) } else { Err(Error::Corrupt(format!("scp://{}", self.host))) }
+    }
+
+    fn are(&self, directory: &Path, copy: &Copy) -> bool {
+        (0..copy.files).all(|number| {
+            let bytes = fs::read(directory.join(format!("file{number:06}")));
+            bytes.is_ok_and(|bytes| bytes.len() as u64 == copy.len && self.pages.are(copy.content, number, 0, &bytes))
+        })
+    }
+}
+
+impl Subject for ScpSubject {
+    fn about(&self) -> About {
+        let ours = if self.server.is_some() { "a private sshd on loopback" } else { "the host's sshd" };
+        let details = vec![format!("{ours}, scp -r with its own choice of cipher")];
+        About { label: self.label.clone(), target: format!("scp://{}", self.host), sec: None, details }
+    }
+
+    fn lacks(&self, case: &Case) -> Option<String> {
+        (!matches!(case, Case::Put(_) | Case::Get(_))).then(|| "scp copies files and does nothing else".into())
+    }
+
+    fn prepare(&mut self, case: &Case) -> Result<(), Error> {
+        match case {
+            Case::Put(copy) => self.make(copy).map(drop),
+            Case::Get(copy) if !self.made.get(&(copy.files, copy.len, copy.content)).is_some_and(|(_, there)| there.is_some()) => {
+                self.put(copy).map(drop)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
+        match case {
+            Case::Put(copy) => self.put(copy),
+            Case::Get(copy) => self.get(copy),
+            _ => Err(Error::Input("scp copies files and does nothing else".into())),
+        }
+    }
+
+    fn tidy(&mut self) -> Result<(), Error> {
+        for (path, there) in self.made.drain().map(|(_, made)| made).collect::<Vec<_>>() {
+            fs::remove_dir_all(&path).map_err(Error::file(&path))?;
+            if let Some(there) = there {
+                self.ssh(&format!("rm -rf -- '{there}'"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clean(&mut self) -> Result<(), Error> {
+        self.remote.take().map_or(Ok(()), |remote| self.ssh(&format!("rm -rf -- '{remote}'")).map(drop))
+    }
+}
+
+impl Drop for ScpSubject {
+    fn drop(&mut self) {
+        // Whoever wants to hear of a failure has called `clean` before.
+        let _ = self.clean();
+    }
+}
+
+/// An sshd for this user alone, with keys that nobody else has.
+fn sshd(directory: &Path) -> Result<(Sshd, u16), Error> {
+    let program = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd"].into_iter().find(|path| Path::new(path).exists());
+    let program =
+        program.ok_or_else(|| Error::Program("sshd is not installed (package openssh-server); or name a host: scp://HOST".into()))?;
+    for name in ["host", "key"] {
+        let made = Command::new("ssh-keygen")
+            .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+            .arg(directory.join(name))
+            .stdin(Stdio::null())
+            .status();
+        if !made.is_ok_and(|status| status.success()) {
+            return Err(Error::Program("ssh-keygen makes no key".into()));
+        }
+    }
+    // sshd of the superuser wants its empty directory, which a service makes elsewhere.
+    if rustix::process::geteuid().is_root() {
+        let _ = fs::create_dir_all("/run/sshd");
+    }
+    let path = |name: &str| directory.join(name).display().to_string();
+    fs::copy(path("key.pub"), path("authorized")).map_err(Error::file(directory))?;
+    let host_key = fs::read_to_string(path("host.pub")).map_err(Error::file(directory))?;
+    for _ in 0..10 {
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).map_err(Error::io("a port of loopback"))?;
+        let port = free.port();
+        fs::write(path("known"), format!("[127.0.0.1]:{port} {host_key}")).map_err(Error::file(directory))?;
+        let config = format!(
+            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n\
+             KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\nPrintMotd no\nLogLevel ERROR\n",
+            path("host"),
+            path("authorized"),
+        );
+        fs::write(path("config"), config).map_err(Error::file(directory))?;
+        let log = fs::File::create(directory.join("log")).map_err(Error::file(directory))?;
+        let mut command = Command::new(program);
+        command.args(["-D", "-e", "-f"]).arg(path("config")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let mut server = Sshd(command.spawn().map_err(|error| Error::Program(format!("sshd: {error}")))?);
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE && server.0.try_wait().is_ok_and(|status| status.is_none()) {
+            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                return Ok((server, port));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    let said = fs::read_to_string(directory.join("log")).unwrap_or_default();
+    Err(Error::Program(format!("sshd does not start: {}", said.lines().last().unwrap_or_default())))
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,60 @@
+//! `vouch bench agent`: a node that measures for a coordinator.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use vouch_bench::Stop;
+use vouch_bench::agent::{Acceptor, Limits, serve};
+
+use crate::exit::{At as _, Failure, Outcome};
+use crate::{interrupt, output};
+
+/// Measure on this node for a coordinator elsewhere.
+///
+/// Start one on each node: by hand, ssh, srun or a batch system; then name them to a workload by --agent. It does benchmark work on NFS servers and nothing else, touches no file of its
+/// node, and hears only who proves to know the token, or has a ticket of a principal that is named. Runs until SIGINT or SIGTERM.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Address to answer coordinators on.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:20490")]
+    listen: SocketAddr,
+    /// The secret that coordinators share, in a file that nobody else may read.
+    #[arg(long, value_name = "FILE", required_unless_present = "principal", conflicts_with = "principal")]
+    token_file: Option<PathBuf>,
+    /// Take coordinators with a ticket of this principal; may be repeated.
+    #[arg(long, value_name = "NAME@REALM")]
+    principal: Vec<String>,
+    /// Keys of host/NODE; the default is the system's.
+    #[arg(long, value_name = "FILE", requires = "principal")]
+    keytab: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let acceptor = match &args.token_file {
+        Some(file) => Acceptor::Token(token(file)?),
+        None => Acceptor::Kerberos { keytab: args.keytab.clone(), principals: args.principal.clone() },
+    };
+    let listener = TcpListener::bind(args.listen).at(args.listen)?;
+    let stop = Stop::default();
+    let asked = stop.clone();
+    let _taken = interrupt::take(move || asked.ask());
+    output::text(&format!("agent on {}\n", listener.local_addr().at(args.listen)?))?;
+    serve(&listener, &acceptor, Limits::default(), &stop, &|line| tracing::info!("{line}"))?;
+    Ok(())
+}
+
+/// A secret of a file, without the end of its line.
+pub(super) fn token(file: &Path) -> Outcome<Vec<u8>> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = std::fs::metadata(file).at(file.display())?.permissions().mode();
+    if mode & 0o077 != 0 {
+        return Err(Failure::input(file.display(), "others may read it").cure(format!("chmod 600 {}", file.display())));
+    }
+    let token = std::fs::read(file).at(file.display())?.trim_ascii().to_vec();
+    if token.len() < TOKEN_LEN_MIN {
+        return Err(Failure::input(file.display(), "too short to be a secret").cure("head -c 32 /dev/urandom | base64 > FILE"));
+    }
+    Ok(token)
+}
+
+const TOKEN_LEN_MIN: usize = 16;
