@@ -5,6 +5,7 @@ mod bad_input;
 mod exporting;
 mod keys;
 mod killing;
+mod measuring;
 mod mounting;
 mod ordinary_user;
 mod power;

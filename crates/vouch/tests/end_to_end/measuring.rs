@@ -1,0 +1,326 @@
+//! `vouch bench` against our own server: every workload to its end in small, what it leaves behind, and the page in a real browser.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::world::{World, eventually, free_port};
+
+/// A server of an empty directory, in a world without a tree.
+struct Served {
+    server: Child,
+    port: u16,
+    // After the server, which works in it.
+    world: World,
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+impl Served {
+    fn new() -> Self {
+        let world = World::new();
+        std::fs::create_dir(world.path("data")).expect("a directory");
+        let port = free_port();
+        let listen = format!("127.0.0.1:{port}");
+        let mut command =
+            world.command(["export", "--dir", "data", "--options", "rw,insecure,no_root_squash", "--listen", &listen, "--lease", "5"]);
+        let server = command.arg("--state").arg(world.path("exporting")).stdout(Stdio::null()).spawn().expect("the binary starts");
+        let served = Self { server, port, world };
+        assert!(eventually(Duration::from_secs(60), || std::net::TcpStream::connect(&listen).is_ok()), "the export does not start");
+        served
+    }
+
+    fn target(&self) -> String {
+        format!("nfs://127.0.0.1:{}/export", self.port)
+    }
+
+    /// Runs a workload on two subjects that are the same server, and returns its record.
+    fn record(&self, workload: &[&str]) -> Value {
+        let (one, two) = (format!("one={}", self.target()), format!("two={}", self.target()));
+        let args = [&["bench"], workload, &["--target", &one, "--target", &two, "--quick", "--json", "run.json"]].concat();
+        let table = self.world.ok(args);
+        assert!(table.contains("one") && table.contains("two") && table.contains("ratio [95%]"), "{table}");
+        self.is_left_clean();
+        let text = std::fs::read_to_string(self.world.path("run.json")).expect("the record");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    fn is_left_clean(&self) {
+        let left: Vec<_> =
+            std::fs::read_dir(self.world.path("data")).expect("a directory").flatten().map(|entry| entry.file_name()).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+/// Every result has both subjects, each with samples, work done, an interval and no error.
+fn is_sound(record: &Value, results: usize) {
+    let all = record["results"].as_array().expect("results");
+    assert!(all.len() >= results, "{} results", all.len());
+    for result in all {
+        let subjects = result["subjects"].as_array().expect("subjects");
+        // Steps beyond the knee of one are measured on the other alone.
+        assert!(!subjects.is_empty(), "{result}");
+        for subject in subjects {
+            assert!(subject["operations"].as_u64().expect("a count") > 0, "{result}");
+            assert_eq!(subject["errors"], 0, "{result}");
+            assert!(subject["figure"]["low"].as_f64() <= subject["figure"]["high"].as_f64(), "{result}");
+            assert!(subject["calls"]["p50_us"].as_f64().expect("a latency") > 1.0, "{result}");
+            assert!(subject["ratio"]["median"].as_f64().expect("a ratio") > 0.0, "{result}");
+        }
+    }
+}
+
+#[test]
+fn files_are_copied_there_and_back() {
+    let served = Served::new();
+    let small = ["transfer", "--sizes", "64K,2M", "--small-files", "20", "--large-files", "2", "--large-size", "2M"];
+    let record = served.record(&small);
+    is_sound(&record, 8);
+    assert_eq!(record["schema"], "vouch-bench");
+    let server_s: f64 = record["results"][0]["subjects"][0]["samples"]
+        .as_array()
+        .expect("samples")
+        .iter()
+        .filter_map(|sample| sample["server_cpu_s"].as_f64())
+        .sum();
+    assert!(server_s > 0.0, "the server's CPU is read: it listens on this machine");
+}
+
+#[test]
+fn curves_and_levels_are_measured() {
+    let served = Served::new();
+    let record = served.record(&["iops", "--steps", "2", "--seconds", "0.1", "--file-size", "2M", "--depth", "8"]);
+    is_sound(&record, 8);
+    assert!(
+        record["results"].as_array().expect("results").iter().any(|result| result["case"]["rate"].as_f64().is_some()),
+        "a step has a rate"
+    );
+    let record =
+        served.record(&["concurrency", "--seconds", "0.1", "--file-size", "2M", "--depth", "8", "--csv", "run.csv", "--html", "run.html"]);
+    is_sound(&record, 14);
+    let csv = std::fs::read_to_string(served.world.path("run.csv")).expect("lines");
+    assert!(csv.lines().count() > 14 * 2 * 2 && csv.lines().all(|line| line.matches(',').count() >= 18), "{csv}");
+    // A record makes the same page again.
+    served.world.ok(["bench", "report", "run.json", "--html", "again.html"]);
+    let read = |name: &str| std::fs::read_to_string(served.world.path(name)).expect("a page");
+    assert!(read("run.html") == read("again.html"));
+    let compared = served.world.ok(["bench", "compare", "run.json", "run.json"]);
+    assert!(compared.contains("1.00") && !compared.contains("faster"), "{compared}");
+    looks_right_in_a_browser(&served.world, "run.html");
+}
+
+/// Opens the page in a browser that shows nothing: plots are there, nothing complains, nothing is fetched.
+fn looks_right_in_a_browser(world: &World, page: &str) {
+    let text = std::fs::read_to_string(world.path(page)).expect("a page");
+    for outside in ["src=", "href=\"http", "url(", "@import", "<script"] {
+        assert!(!text.contains(outside), "the page holds {outside}");
+    }
+    let browser = ["chromium-headless-shell", "chromium"].into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
+    let Some(browser) = browser else {
+        println!("skipped: needs the package chromium-headless-shell");
+        return;
+    };
+    let run = |options: &[&str]| {
+        let mut command = Command::new(browser);
+        command.args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--enable-logging=stderr",
+            "--hide-scrollbars",
+        ]);
+        command.arg(format!("--user-data-dir={}", world.path("browser").display())).args(options);
+        command.arg(format!("file://{}", world.path(page).display())).stdin(Stdio::null()).output().expect("the browser starts")
+    };
+    let dom = run(&["--dump-dom", "--virtual-time-budget=2000"]);
+    let (html, said) = (String::from_utf8_lossy(&dom.stdout), String::from_utf8_lossy(&dom.stderr));
+    assert!(dom.status.success(), "{said}");
+    assert!(
+        html.matches("<svg").count() >= 4 && html.matches("class=\"bar ").count() >= 20 && html.contains("What was measured"),
+        "{html}"
+    );
+    assert!(!said.contains("CONSOLE"), "{said}");
+    let (light, dark) = (world.path("light.png"), world.path("dark.png"));
+    for (picture, scheme) in [(&light, "--blink-settings=preferredColorScheme=1"), (&dark, "--blink-settings=preferredColorScheme=0")] {
+        let shot = run(&["--window-size=900,2400", scheme, &format!("--screenshot={}", picture.display())]);
+        assert!(shot.status.success(), "{}", String::from_utf8_lossy(&shot.stderr));
+    }
+    let read = |picture| std::fs::read(picture).expect("a picture");
+    // A blank page packs to a few kilobytes.
+    assert!(read(&light).len() > 20_000 && read(&light) != read(&dark), "two pictures, one dark");
+}
+
+#[test]
+fn a_directory_that_holds_something_is_left_alone() {
+    let served = Served::new();
+    served.world.write("data/mine", "mine");
+    let target = served.target();
+    let args = [
+        "bench",
+        "transfer",
+        "--target",
+        &target,
+        "--quick",
+        "--sizes",
+        "64K",
+        "--small-files",
+        "2",
+        "--large-files",
+        "1",
+        "--large-size",
+        "1M",
+    ];
+    let said = served.world.fails(3, args);
+    assert!(said.contains("--not-empty"), "{said}");
+    served.world.ok([&args[..], &["--not-empty"]].concat());
+    let left: Vec<_> =
+        std::fs::read_dir(served.world.path("data")).expect("a directory").flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["mine"]);
+}
+
+#[test]
+fn an_interrupted_run_cleans_up_and_tells_what_it_has() {
+    let served = Served::new();
+    let mut command = served.world.command([
+        "bench",
+        "concurrency",
+        "--target",
+        &served.target(),
+        "--seconds",
+        "0.2",
+        "--file-size",
+        "2M",
+        "--json",
+        "run.json",
+    ]);
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
+    assert!(
+        eventually(Duration::from_secs(60), || std::fs::read_dir(served.world.path("data")).is_ok_and(|entries| entries.count() > 0)),
+        "it begins"
+    );
+    std::thread::sleep(Duration::from_secs(3));
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it lives");
+    let mut table = String::new();
+    std::io::Read::read_to_string(&mut child.stdout.take().expect("piped"), &mut table).expect("text");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    served.is_left_clean();
+    assert!(table.contains("interrupted"), "{table}");
+    let record: Value = serde_json::from_str(&std::fs::read_to_string(served.world.path("run.json")).expect("the record")).expect("JSON");
+    assert_eq!(record["interrupted"], true);
+}
+
+#[test]
+fn mounts_and_scp_are_measured_too() {
+    let world = World::new();
+    std::fs::create_dir(world.path("a")).expect("a directory");
+    std::fs::create_dir(world.path("b")).expect("a directory");
+    let sizes = ["--sizes", "64K", "--small-files", "5", "--large-files", "1", "--large-size", "2M", "--quick"];
+    let scp: &[&str] = if std::path::Path::new("/usr/sbin/sshd").exists() { &["--target", "scp://"] } else { &[] };
+    if scp.is_empty() {
+        println!("skipped: needs the package openssh-server");
+    }
+    let table = world.ok([&["bench", "transfer", "--mount", "a=a", "--mount", "b=b"], scp, &sizes].concat());
+    assert!(table.contains("5 × 5 kB") && (scp.is_empty() || table.contains("scp")), "{table}");
+    if Command::new("fio").arg("--version").output().is_err() {
+        println!("skipped: needs the package fio");
+        return;
+    }
+    let table = world.ok([
+        "bench",
+        "concurrency",
+        "--mount",
+        "a=a",
+        "--mount",
+        "b=b",
+        "--quick",
+        "--seconds",
+        "0.1",
+        "--file-size",
+        "2M",
+        "--depth",
+        "4",
+        "--cache",
+        "both",
+    ]);
+    assert!(table.contains("a cold") && table.contains("b warm"), "{table}");
+    let table =
+        world.ok(["bench", "iops", "--mount", "a=a", "--quick", "--seconds", "0.1", "--file-size", "2M", "--depth", "4", "--steps", "2"]);
+    assert!(table.contains("a second"), "{table}");
+    for name in ["a", "b"] {
+        assert_eq!(std::fs::read_dir(world.path(name)).expect("a directory").count(), 0);
+    }
+}
+
+#[test]
+fn agents_measure_together_for_who_knows_the_token() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let served = Served::new();
+    for (name, secret) in [("token", "a secret of some length"), ("guess", "another of some length!")] {
+        served.world.write(name, secret);
+        std::fs::set_permissions(served.world.path(name), std::fs::Permissions::from_mode(0o600)).expect("our own file");
+    }
+    let mut agents: Vec<(Child, String)> = (0..2)
+        .map(|_| {
+            let mut command = served.world.command(["bench", "agent", "--listen", "127.0.0.1:0", "--token-file", "token"]);
+            let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary starts");
+            let mut line = String::new();
+            BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+            (child, line.trim().strip_prefix("agent on ").expect("an address").to_owned())
+        })
+        .collect();
+    let target = served.target();
+    let mut args = vec![
+        "bench",
+        "concurrency",
+        "--target",
+        &target,
+        "--quick",
+        "--seconds",
+        "0.1",
+        "--file-size",
+        "2M",
+        "--depth",
+        "4",
+        "--json",
+        "run.json",
+    ];
+    agents.iter().for_each(|(_, address)| args.extend(["--agent", address]));
+    let refused = served.world.fails(5, [&args[..], &["--token-file", "guess"]].concat());
+    assert!(refused.contains("token"), "{refused}");
+    served.world.ok([&args[..], &["--token-file", "token"]].concat());
+    served.is_left_clean();
+    let record: Value = serde_json::from_str(&std::fs::read_to_string(served.world.path("run.json")).expect("the record")).expect("JSON");
+    for result in record["results"].as_array().expect("results") {
+        let sample = &result["subjects"][0]["samples"][0];
+        let nodes = sample["nodes"].as_array().expect("figures of each node");
+        let sum: u64 = nodes.iter().filter_map(|node| node[1]["operations"].as_u64()).sum();
+        assert_eq!((nodes.len(), Some(sum)), (2, sample["operations"].as_u64()), "{result}");
+    }
+    for (child, _) in &mut agents {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+#[test]
+fn what_needs_no_server_runs_alone() {
+    let world = World::new();
+    let null: Value = serde_json::from_str(&world.ok(["bench", "null", "--json"])).expect("JSON");
+    assert!(null["calls"].as_u64().expect("a count") > 1000, "{null}");
+    let table = world.ok(["bench", "seal", "--quick", "--rounds", "1"]);
+    assert!(table.contains("aes256-cts-hmac-sha1-96") && table.contains("16 together"), "{table}");
+    std::fs::create_dir(world.path("work")).expect("a directory");
+    world.ok(["bench", "work", "files", "200", "work"]);
+    assert_eq!(std::fs::read_dir(world.path("work")).expect("a directory").count(), 0);
+    let said = world.fails(2, ["bench", "iops"]);
+    assert!(said.contains("--target"), "{said}");
+}
