@@ -120,6 +120,7 @@ subcommands! {
     Gc => gc,
     Serve => serve,
     Export => export,
+    Audit => audit,
     Pull => pull,
     Mount => mount,
     Umount => umount,

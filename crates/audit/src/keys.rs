@@ -1,0 +1,82 @@
+//! The key of a trail: each one signs a single seal, which names the next, and is wiped. Who takes the machine over learns the key of what is still to come, and can't
+//! sign anew what was sealed before (forward security: Bellare and Yee, "Forward integrity for secure audit logs", 1997). Sans-IO: where the key is kept is the caller's.
+
+use ed25519_dalek::{Signer as _, SigningKey};
+use sha2::{Digest as _, Sha256};
+use zeroize::{Zeroize as _, Zeroizing};
+
+use crate::seal::Seal;
+
+/// The key of one epoch. Has no `Debug`; wiped when dropped.
+pub struct Ratchet {
+    trail: [u8; 16],
+    epoch: u64,
+    seed: Zeroizing<[u8; 32]>,
+}
+
+/// Bytes of a key file.
+pub const KEY_LEN: usize = 8 + 16 + 8 + 32 + 32;
+const KEY_MAGIC: &[u8; 8] = b"VOUCHAK1";
+const STEP: &[u8; 24] = b"vouch audit ratchet v1\0\0";
+
+impl Ratchet {
+    /// A new trail's first key: `trail` and `seed` of the caller's best randomness.
+    pub fn new(trail: [u8; 16], seed: &[u8; 32]) -> Ratchet {
+        Ratchet { trail, epoch: 0, seed: Zeroizing::new(*seed) }
+    }
+
+    /// The trail.
+    pub fn trail(&self) -> [u8; 16] {
+        self.trail
+    }
+
+    /// How many keys came before.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The public half.
+    pub fn public(&self) -> [u8; 32] {
+        SigningKey::from_bytes(&self.seed).verifying_key().to_bytes()
+    }
+
+    /// The key after this one. The step can't be taken back.
+    #[must_use]
+    pub fn next(&self) -> Ratchet {
+        let mut seed: [u8; 32] = Sha256::new().chain_update(STEP).chain_update(self.trail).chain_update(*self.seed).finalize().into();
+        let next = Ratchet { trail: self.trail, epoch: self.epoch + 1, seed: Zeroizing::new(seed) };
+        seed.zeroize();
+        next
+    }
+
+    /// Fills in what the key knows of a seal, and signs it. To be done once: then [`Ratchet::next`].
+    pub fn seal(&self, seal: &mut Seal) {
+        let key = SigningKey::from_bytes(&self.seed);
+        seal.trail = self.trail;
+        seal.epoch = self.epoch;
+        seal.public = key.verifying_key().to_bytes();
+        seal.next = self.next().public();
+        seal.signature = key.sign(&seal.signed()).to_bytes();
+        debug_assert!(seal.is_signed(), "what was signed verifies");
+    }
+
+    /// The bytes of a key file.
+    pub fn encode(&self) -> Zeroizing<Vec<u8>> {
+        let mut out = Zeroizing::new(Vec::with_capacity(KEY_LEN));
+        out.extend_from_slice(KEY_MAGIC);
+        out.extend_from_slice(&self.trail);
+        out.extend_from_slice(&self.epoch.to_le_bytes());
+        out.extend_from_slice(&*self.seed);
+        out.extend_from_slice(&self.public());
+        out
+    }
+
+    /// The key in a file; none if its public half does not fit: it is damaged.
+    pub fn decode(bytes: &[u8]) -> Option<Ratchet> {
+        let bytes = <&[u8; KEY_LEN]>::try_from(bytes).ok()?;
+        let mut r = crate::frame::Fields(bytes.strip_prefix(KEY_MAGIC)?);
+        let (trail, epoch, seed) = (r.take(), r.u64(), Zeroizing::new(r.take()));
+        let ratchet = Ratchet { trail, epoch, seed };
+        (ratchet.public() == r.take()).then_some(ratchet)
+    }
+}

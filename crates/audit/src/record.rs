@@ -1,0 +1,519 @@
+//! One record: what was done, by whom, from where, on what, with which result; and its bytes. Never reads the clock, and knows no rule and no text form.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// What a record is of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Class {
+    /// An operation on a file; `operation` is its number in NFSv4 (RFC 7862, section 15).
+    #[default]
+    Operation = 1,
+    /// A call that was refused before it became an operation; `operation` is a [`Refusal`].
+    Refusal = 2,
+    /// What an administrator, or the program itself, did; `operation` is an [`Act`].
+    Administrative = 3,
+    /// Records that were lost: how many is in `gap`, and `ended_ns` since when.
+    Gap = 4,
+    /// What the host's kernel recorded; `operation` is the type of its record.
+    Host = 5,
+}
+
+/// Why a call was refused before any operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Refusal {
+    /// Authentication failed: no context, a bad ticket, bad credentials.
+    Authentication = 1,
+    /// A flavour that the export doesn't allow.
+    Flavour = 2,
+    /// A message that was sent before.
+    Replay = 3,
+    /// A message whose checksum is wrong.
+    Altered = 4,
+    /// The ticket has expired.
+    Expired = 5,
+    /// A filehandle that this server never gave out: an attempt to leave the export.
+    Handle = 6,
+    /// The client's address may not connect.
+    Client = 7,
+}
+
+/// What was done to the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u16)]
+pub enum Act {
+    /// The service started.
+    Start = 1,
+    /// The service stopped.
+    Stop = 2,
+    /// Exports were read anew.
+    Reload = 3,
+    /// Rules were read anew.
+    Rules = 4,
+    /// The trail's key was ratcheted at a segment's end.
+    Key = 5,
+    /// The policy became weaker, or rules were taken away.
+    TurnedDown = 6,
+    /// The trail was found without its end and was put in order.
+    Recovered = 7,
+    /// Old segments were removed by the retention that was asked for.
+    Pruned = 8,
+}
+
+macro_rules! numbered {
+    ($type:ident: $($variant:ident $text:literal,)*) => {
+        impl $type {
+            /// All of them.
+            pub const ALL: &[$type] = &[$($type::$variant),*];
+
+            /// The one with this number.
+            pub fn of(number: u16) -> Option<Self> {
+                Self::ALL.iter().copied().find(|one| *one as u16 == number)
+            }
+
+            /// Its name in text.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $($type::$variant => $text,)*
+                }
+            }
+        }
+    };
+}
+
+numbered! { Refusal: Authentication "authentication", Flavour "flavour", Replay "replay", Altered "altered", Expired "expired", Handle "handle", Client "client", }
+numbered! { Act: Start "start", Stop "stop", Reload "reload", Rules "rules", Key "key", TurnedDown "turned-down", Recovered "recovered", Pruned "pruned", }
+numbered! { Class: Operation "operation", Refusal "refusal", Administrative "administrative", Gap "gap", Host "host", }
+numbered! { Flavour: None "none", Sys "sys", Krb5 "krb5", Krb5i "krb5i", Krb5p "krb5p", Local "local", }
+
+/// How the call was protected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Flavour {
+    /// AUTH_NONE, or none at all.
+    #[default]
+    None = 0,
+    /// AUTH_SYS.
+    Sys = 1,
+    /// Kerberos: who calls is proven.
+    Krb5 = 2,
+    /// Kerberos with integrity.
+    Krb5i = 3,
+    /// Kerberos with privacy.
+    Krb5p = 4,
+    /// A user of this machine, as its kernel says.
+    Local = 5,
+}
+
+/// Access asked for or granted, in the bits of NFS ACCESS (RFC 8881, section 18.1), and two more.
+pub mod access {
+    /// Read data, or list a directory.
+    pub const READ: u32 = 0x01;
+    /// Look a name up.
+    pub const LOOKUP: u32 = 0x02;
+    /// Change data or entries.
+    pub const MODIFY: u32 = 0x04;
+    /// Write beyond the end, or add entries.
+    pub const EXTEND: u32 = 0x08;
+    /// Delete entries.
+    pub const DELETE: u32 = 0x10;
+    /// Execute.
+    pub const EXECUTE: u32 = 0x20;
+    /// An open that may make the file.
+    pub const CREATE: u32 = 0x1000;
+    /// An open that empties the file.
+    pub const TRUNCATE: u32 = 0x2000;
+    /// A use of a file that wasn't opened.
+    pub const UNOPENED: u32 = 0x4000;
+}
+
+/// A record. What isn't known is `None` or empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Place in the trail, from 1; given by the trail's writer.
+    pub seq: u64,
+    /// When the operation was done, nanoseconds since 1970.
+    pub time_ns: u64,
+    /// What it is of.
+    pub class: Class,
+    /// Which operation, refusal or act.
+    pub operation: u16,
+    /// How the call was protected.
+    pub flavour: Flavour,
+    /// Minor version of NFSv4.
+    pub minor: u8,
+    /// Status: 0, or an nfsstat4 (RFC 8881, section 15.1).
+    pub result: u32,
+    /// Who, as Kerberos proved it: `alice@EXAMPLE.ORG`.
+    pub principal: &'a [u8],
+    /// Encryption type of the context (RFC 3961's numbers).
+    pub enctype: Option<u32>,
+    /// User whose rights it was done with.
+    pub uid: Option<u32>,
+    /// Group whose rights it was done with.
+    pub gid: Option<u32>,
+    /// From where.
+    pub address: Option<IpAddr>,
+    /// From which port.
+    pub port: Option<u16>,
+    /// The client's name, where it is known.
+    pub client: &'a [u8],
+    /// The export's path, as the list of exports has it.
+    pub export: &'a [u8],
+    /// Path on the server.
+    pub path: &'a [u8],
+    /// The new path, of a rename or a link.
+    pub path2: &'a [u8],
+    /// The file's identity within its export.
+    pub file: &'a [u8],
+    /// Access asked for: bits of [`access`].
+    pub asked: Option<u32>,
+    /// Access granted.
+    pub granted: Option<u32>,
+    /// Where data begins, bytes.
+    pub offset: Option<u64>,
+    /// Bytes read by this operation, or since the open.
+    pub read: Option<u64>,
+    /// Bytes written by this operation, or since the open.
+    pub written: Option<u64>,
+    /// How long it was open, or how long records were lost, nanoseconds.
+    pub open_ns: Option<u64>,
+    /// How many records were lost.
+    pub gap: Option<u64>,
+    /// Key of the rule that selected it.
+    pub key: &'a [u8],
+    /// What else there is to say, in words.
+    pub detail: &'a [u8],
+    /// The connection, as the server counts them since its start.
+    pub connection: Option<u64>,
+    /// Transaction id of the call.
+    pub xid: Option<u32>,
+}
+
+/// Longest path that a record keeps, bytes; of a longer one the end is cut off.
+pub const PATH_LEN_MAX: usize = 4096;
+/// Longest other text that a record keeps.
+pub const TEXT_LEN_MAX: usize = 1024;
+/// Bytes before the fields: sequence number, time, class, flavour, minor version, operation, presence.
+const FIXED_LEN: usize = 8 + 8 + 1 + 1 + 1 + 2 + 4;
+
+/// Why bytes are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// They end too early.
+    #[error("the record is cut off")]
+    Cut,
+    /// A number that means nothing in this version.
+    #[error("the record has {0} that this version doesn't know")]
+    Unknown(&'static str),
+    /// Bytes follow the last field.
+    #[error("the record is followed by bytes that are not its own")]
+    Longer,
+}
+
+impl<'a> Record<'a> {
+    /// Appends the body of its frame.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.seq.to_le_bytes());
+        out.extend_from_slice(&self.time_ns.to_le_bytes());
+        out.extend_from_slice(&[self.class as u8, self.flavour as u8, self.minor]);
+        out.extend_from_slice(&self.operation.to_le_bytes());
+        let presence_at = out.len();
+        out.extend_from_slice(&[0; 4]);
+        let mut put = Put { out, presence: 0, bit: 0 };
+        put.number((self.result != 0).then_some(self.result.into()));
+        put.text(self.principal, TEXT_LEN_MAX);
+        put.number(self.enctype.map(Into::into));
+        put.number(self.uid.map(Into::into));
+        put.number(self.gid.map(Into::into));
+        match self.address {
+            Some(IpAddr::V4(address)) => put.text(&address.octets(), 4),
+            Some(IpAddr::V6(address)) => put.text(&address.octets(), 16),
+            None => put.text(b"", 0),
+        }
+        put.number(self.port.map(Into::into));
+        put.text(self.client, TEXT_LEN_MAX);
+        put.text(self.export, PATH_LEN_MAX);
+        // Most paths begin with the export's, which stands before them.
+        let below = (!self.export.is_empty()).then(|| self.path.strip_prefix(self.export)).flatten();
+        put.text(below.unwrap_or(b""), PATH_LEN_MAX);
+        put.text(if below.is_some_and(|below| !below.is_empty()) { b"" } else { self.path }, PATH_LEN_MAX);
+        put.text(self.path2, PATH_LEN_MAX);
+        put.text(self.file, TEXT_LEN_MAX);
+        put.number(self.asked.map(Into::into));
+        put.number(self.granted.map(Into::into));
+        for number in [self.offset, self.read, self.written, self.open_ns, self.gap] {
+            put.number(number);
+        }
+        put.text(self.key, TEXT_LEN_MAX);
+        put.text(self.detail, TEXT_LEN_MAX);
+        put.number(self.connection);
+        put.number(self.xid.map(Into::into));
+        let presence = put.presence;
+        out[presence_at..presence_at + 4].copy_from_slice(&presence.to_le_bytes());
+    }
+
+    /// The record with this body. `scratch` holds the path where it has to be put together.
+    pub fn decode(body: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Record<'a>, RecordError> {
+        let (fixed, rest) = body.split_at_checked(FIXED_LEN).ok_or(RecordError::Cut)?;
+        let mut r = crate::frame::Fields(fixed);
+        let (seq, time_ns) = (r.u64(), r.u64());
+        let [class, flavour, minor] = r.take();
+        let operation = u16::from_le_bytes(r.take());
+        let presence = u32::from_le_bytes(r.take());
+        if presence >> FIELD_COUNT != 0 {
+            return Err(RecordError::Unknown("a field"));
+        }
+        let mut get = Get { rest, presence };
+        let mut record = Record {
+            seq,
+            time_ns,
+            class: Class::of(class.into()).ok_or(RecordError::Unknown("a class"))?,
+            flavour: Flavour::of(flavour.into()).ok_or(RecordError::Unknown("a flavour"))?,
+            minor,
+            operation,
+            result: get.small()?.unwrap_or(0),
+            principal: get.text()?,
+            enctype: get.small()?,
+            uid: get.small()?,
+            gid: get.small()?,
+            address: address(get.text()?)?,
+            port: get.small()?.map(u16::try_from).transpose().map_err(|_| RecordError::Unknown("a port"))?,
+            client: get.text()?,
+            export: get.text()?,
+            ..Record::default()
+        };
+        let below = get.text()?;
+        record.path = get.text()?;
+        if !below.is_empty() {
+            if !record.path.is_empty() {
+                return Err(RecordError::Unknown("two forms of a path"));
+            }
+            scratch.clear();
+            scratch.extend_from_slice(record.export);
+            scratch.extend_from_slice(below);
+            record.path = scratch;
+        }
+        record.path2 = get.text()?;
+        record.file = get.text()?;
+        record.asked = get.small()?;
+        record.granted = get.small()?;
+        record.offset = get.number()?;
+        record.read = get.number()?;
+        record.written = get.number()?;
+        record.open_ns = get.number()?;
+        record.gap = get.number()?;
+        record.key = get.text()?;
+        record.detail = get.text()?;
+        record.connection = get.number()?;
+        record.xid = get.small()?;
+        if !get.rest.is_empty() {
+            return Err(RecordError::Longer);
+        }
+        Ok(record)
+    }
+}
+
+/// Sequence number and time of a record's body, without the rest.
+pub fn seq_and_time(body: &[u8]) -> Option<(u64, u64)> {
+    let (seq, rest) = body.split_first_chunk::<8>()?;
+    Some((u64::from_le_bytes(*seq), u64::from_le_bytes(*rest.first_chunk::<8>()?)))
+}
+
+/// Writes the sequence number into a body that was encoded without.
+pub fn set_seq(body: &mut [u8], seq: u64) {
+    body[..8].copy_from_slice(&seq.to_le_bytes());
+}
+
+fn address(bytes: &[u8]) -> Result<Option<IpAddr>, RecordError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    if let Ok(bytes) = <[u8; 4]>::try_from(bytes) {
+        return Ok(Some(Ipv4Addr::from(bytes).into()));
+    }
+    let bytes = <[u8; 16]>::try_from(bytes).map_err(|_| RecordError::Unknown("an address"))?;
+    Ok(Some(Ipv6Addr::from(bytes).into()))
+}
+
+/// How many optional fields there are: bits of the presence word.
+const FIELD_COUNT: u32 = 24;
+
+struct Put<'o> {
+    out: &'o mut Vec<u8>,
+    presence: u32,
+    bit: u32,
+}
+
+impl Put<'_> {
+    fn number(&mut self, number: Option<u64>) {
+        if let Some(number) = number {
+            self.presence |= 1 << self.bit;
+            varint(self.out, number);
+        }
+        self.bit += 1;
+    }
+
+    fn text(&mut self, text: &[u8], len_max: usize) {
+        if !text.is_empty() {
+            let text = &text[..text.len().min(len_max)];
+            self.presence |= 1 << self.bit;
+            varint(self.out, text.len() as u64);
+            self.out.extend_from_slice(text);
+        }
+        self.bit += 1;
+    }
+}
+
+struct Get<'a> {
+    rest: &'a [u8],
+    presence: u32,
+}
+
+impl<'a> Get<'a> {
+    fn present(&mut self) -> bool {
+        let present = self.presence & 1 == 1;
+        self.presence >>= 1;
+        present
+    }
+
+    fn varint(&mut self) -> Result<u64, RecordError> {
+        let mut number = 0u64;
+        for shift in (0..64).step_by(7) {
+            let (byte, rest) = self.rest.split_first().ok_or(RecordError::Cut)?;
+            self.rest = rest;
+            let part = u64::from(byte & 0x7f);
+            // One form for each number: bits beyond the last, and a last byte of nothing, are refused.
+            if (shift == 63 && part > 1) || (shift > 0 && *byte == 0) {
+                return Err(RecordError::Unknown("a number"));
+            }
+            number |= part << shift;
+            if byte & 0x80 == 0 {
+                return Ok(number);
+            }
+        }
+        Err(RecordError::Unknown("a number"))
+    }
+
+    fn number(&mut self) -> Result<Option<u64>, RecordError> {
+        if self.present() { self.varint().map(Some) } else { Ok(None) }
+    }
+
+    fn small(&mut self) -> Result<Option<u32>, RecordError> {
+        self.number()?.map(u32::try_from).transpose().map_err(|_| RecordError::Unknown("a number"))
+    }
+
+    fn text(&mut self) -> Result<&'a [u8], RecordError> {
+        if !self.present() {
+            return Ok(b"");
+        }
+        let len = usize::try_from(self.varint()?).map_err(|_| RecordError::Cut)?;
+        let (text, rest) = self.rest.split_at_checked(len).ok_or(RecordError::Cut)?;
+        self.rest = rest;
+        if text.is_empty() { Err(RecordError::Unknown("an empty text")) } else { Ok(text) }
+    }
+}
+
+fn varint(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> Record<'static> {
+        Record {
+            seq: 7,
+            time_ns: 1_700_000_000_123_456_789,
+            class: Class::Operation,
+            operation: 29,
+            flavour: Flavour::Krb5p,
+            minor: 2,
+            result: 13,
+            principal: b"alice@EXAMPLE.ORG",
+            enctype: Some(20),
+            uid: Some(1000),
+            gid: Some(100),
+            address: Some("192.0.2.7".parse().unwrap()),
+            port: Some(987),
+            client: b"c1.example.org",
+            export: b"/srv/data",
+            path: b"/srv/data/a/b",
+            path2: b"/srv/data/c d",
+            file: &[1, 2, 255],
+            asked: Some(access::READ),
+            granted: Some(0),
+            offset: Some(u64::MAX),
+            read: Some(4096),
+            written: Some(0),
+            open_ns: Some(5),
+            gap: Some(1),
+            key: b"k",
+            detail: b"because",
+            connection: Some(3),
+            xid: Some(u32::MAX),
+        }
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_drawing() {
+        let mut bytes = Vec::new();
+        full().encode(&mut bytes);
+        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let golden = "070000000000000015cd853dfe9c97170104021d00fffbff000d11616c696365404558414d504c452e4f524714e8076404c0000207db070e63312e6578616d\
+                      706c652e6f7267092f7372762f64617461042f612f620d2f7372762f646174612f632064030102ff0100ffffffffffffffffff018020000501016b07626563\
+                      6175736503ffffffff0f";
+        assert_eq!(text, golden);
+        let small = Record { seq: 1, time_ns: 2, operation: 9, uid: Some(1), path: b"/x", ..Record::default() };
+        bytes.clear();
+        small.encode(&mut bytes);
+        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(text, "0100000000000000020000000000000001000009000804000001022f78");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            result in 0u32..3, uid: Option<u32>, offset: Option<u64>, v6: bool, path in proptest::collection::vec(1u8.., 0..40), below: bool, key in "[a-z]{0,9}"
+        ) {
+            let inner = [b"/srv/data/".as_slice(), &path].concat();
+            let address = if v6 { "2001:db8::1".parse().ok() } else { None };
+            let path = if below { inner.as_slice() } else { path.as_slice() };
+            let record = Record { result, uid, offset, address, path, key: key.as_bytes(), ..full() };
+            let (mut bytes, mut scratch) = (Vec::new(), Vec::new());
+            record.encode(&mut bytes);
+            proptest::prop_assert_eq!(Record::decode(&bytes, &mut scratch).unwrap(), record);
+        }
+
+        #[test]
+        fn whatever_can_be_read_is_written_the_same(bytes in proptest::collection::vec(0u8.., 25..90), class in 1u8..6, flavour in 0u8..6) {
+            let mut bytes = bytes;
+            bytes[16..19].copy_from_slice(&[class, flavour, 1]);
+            bytes[24] = 0;
+            let mut scratch = Vec::new();
+            if let Ok(record) = Record::decode(&bytes, &mut scratch) {
+                let mut again = Vec::new();
+                record.encode(&mut again);
+                let mut scratch = Vec::new();
+                proptest::prop_assert_eq!(&Record::decode(&again, &mut scratch).unwrap(), &record);
+            }
+        }
+    }
+
+    #[test]
+    fn no_prefix_of_a_record_is_one() {
+        let mut bytes = Vec::new();
+        full().encode(&mut bytes);
+        for len in 0..bytes.len() {
+            assert!(Record::decode(&bytes[..len], &mut Vec::new()).is_err(), "{len}");
+        }
+        bytes.push(0);
+        assert_eq!(Record::decode(&bytes, &mut Vec::new()), Err(RecordError::Longer));
+    }
+}

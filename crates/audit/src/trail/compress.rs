@@ -1,0 +1,114 @@
+//! Compression of closed segments: independent zstd frames of whole audit frames, and a table of them at the end in zstd's seekable format, so that one record can be
+//! read without the rest, and `zstd -d` reads the whole.
+
+use std::fs;
+use std::io;
+
+use super::Disk;
+use super::files::{SegmentFile, TORN};
+use crate::frame::{MAGIC, parse};
+
+/// About how many bytes are compressed together.
+const BLOCK_LEN: usize = 128 * 1024;
+const LEVEL: i32 = 3;
+/// Of zstd's "seekable format" (contrib/seekable_format): a skippable frame, and its end.
+const SKIPPABLE: u32 = 0x184D_2A5E;
+const SEEKABLE: u32 = 0x8F92_EAB1;
+const FOOTER_LEN: usize = 9;
+
+/// A block: where it lies compressed, and what of the segment it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block {
+    pub(super) at: u64,
+    pub(super) len: usize,
+    pub(super) plain_at: u64,
+    pub(super) plain_len: usize,
+}
+
+/// Compresses a closed segment and removes what it was. Whatever happens between, one of both is there, whole.
+pub fn compress(disk: &dyn Disk, segment: &SegmentFile) -> io::Result<SegmentFile> {
+    let directory = segment.path.parent().unwrap_or(std::path::Path::new("."));
+    let packed = SegmentFile::packed(directory, segment.number);
+    let new = packed.path.with_extension("zst.new");
+    let bytes = pack(&fs::read(&segment.path)?)?;
+    match disk.remove(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = disk.create(&new, false)?;
+    file.write_at(&bytes, 0)?;
+    file.sync()?;
+    disk.rename(&new, &packed.path)?;
+    disk.sync_dir(directory)?;
+    disk.remove(&segment.path)?;
+    debug_assert!(!packed.path.ends_with(TORN));
+    Ok(packed)
+}
+
+fn pack(plain: &[u8]) -> io::Result<Vec<u8>> {
+    let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
+    let mut out = Vec::new();
+    let mut table = Vec::new();
+    let mut at = 0;
+    while at < plain.len() {
+        let mut end = if at == 0 { MAGIC.len().min(plain.len()) } else { at };
+        while end < plain.len() && end - at < BLOCK_LEN {
+            end += parse(&plain[end..]).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?.len();
+        }
+        let block = compressor.compress(&plain[at..end])?;
+        table.extend_from_slice(&(block.len() as u32).to_le_bytes());
+        table.extend_from_slice(&((end - at) as u32).to_le_bytes());
+        out.extend_from_slice(&block);
+        at = end;
+    }
+    out.extend_from_slice(&SKIPPABLE.to_le_bytes());
+    out.extend_from_slice(&((table.len() + FOOTER_LEN) as u32).to_le_bytes());
+    let count = (table.len() / 8) as u32;
+    out.extend_from_slice(&table);
+    out.extend_from_slice(&count.to_le_bytes());
+    out.push(0);
+    out.extend_from_slice(&SEEKABLE.to_le_bytes());
+    Ok(out)
+}
+
+/// The blocks of a compressed segment of `len` bytes; `read` reads so many bytes at a place.
+pub(super) fn blocks(len: u64, read: impl Fn(u64, usize) -> io::Result<Vec<u8>>) -> io::Result<Vec<Block>> {
+    let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("the compressed segment's table is damaged: {what}"));
+    let footer_at = len.checked_sub(FOOTER_LEN as u64).ok_or_else(|| damaged("too short"))?;
+    let footer = read(footer_at, FOOTER_LEN)?;
+    let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    if footer[4] != 0 || word(&footer[5..]) != SEEKABLE {
+        return Err(damaged("no end"));
+    }
+    let table_len = u64::from(word(&footer)) * 8;
+    let table_at = footer_at.checked_sub(table_len).filter(|at| *at >= 8).ok_or_else(|| damaged("longer than the file"))?;
+    let head = read(table_at - 8, 8)?;
+    if word(&head) != SKIPPABLE || u64::from(word(&head[4..])) != table_len + FOOTER_LEN as u64 {
+        return Err(damaged("no beginning"));
+    }
+    let table = read(table_at, table_len as usize)?;
+    let (mut at, mut plain_at) = (0u64, 0u64);
+    let mut blocks = Vec::new();
+    for entry in table.chunks_exact(8) {
+        let (len, plain_len) = (word(entry) as usize, word(&entry[4..]) as usize);
+        if plain_len > 2 * BLOCK_LEN {
+            return Err(damaged("a block too long"));
+        }
+        blocks.push(Block { at, len, plain_at, plain_len });
+        at += len as u64;
+        plain_at += plain_len as u64;
+    }
+    if at != table_at - 8 {
+        return Err(damaged("blocks of another length"));
+    }
+    Ok(blocks)
+}
+
+/// The bytes of a block.
+pub(super) fn unpack(bytes: &[u8], block: &Block) -> io::Result<Vec<u8>> {
+    let plain = zstd::bulk::decompress(bytes, block.plain_len)?;
+    if plain.len() != block.plain_len {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a compressed block has another length than its table says"));
+    }
+    Ok(plain)
+}

@@ -1,0 +1,71 @@
+//! Every operation that changes a trail's files, behind a trait, so that tests can cut the power between any two.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+/// Changes files.
+pub trait Disk: Send + Sync {
+    /// Makes an empty file, which must not exist; `secret`: for nobody but its owner.
+    fn create(&self, path: &Path, secret: bool) -> io::Result<Box<dyn DiskFile>>;
+    /// Opens a file that exists for writing.
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+    /// Renames, atomically, over what may be at `to`.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, path: &Path) -> io::Result<()>;
+}
+
+/// A file that is being written.
+pub trait DiskFile: Send {
+    /// Writes all bytes at this place.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes the file's bytes durable.
+    fn sync(&self) -> io::Result<()>;
+    /// Cuts the file, or makes it longer.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+}
+
+/// The operating system's files.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemDisk;
+
+impl Disk for SystemDisk {
+    fn create(&self, path: &Path, secret: bool) -> io::Result<Box<dyn DiskFile>> {
+        let mode = if secret { 0o600 } else { 0o640 };
+        Ok(Box::new(OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(OpenOptions::new().write(true).open(path)?))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+}
+
+impl DiskFile for File {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        File::set_len(self, len)
+    }
+}

@@ -1,0 +1,159 @@
+//! Names of files in a trail's directory, and the two small ones: the key and the checkpoint.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use super::Disk;
+use crate::keys::Ratchet;
+use crate::seal::Seal;
+
+/// Name of the key's file, unless it is kept elsewhere.
+pub const KEY: &str = "key";
+/// Name of the file that holds the latest seal.
+pub const CHECKPOINT: &str = "checkpoint";
+/// What follows a segment's name where bytes that were no frames were cut from its end.
+pub const TORN: &str = "torn";
+/// Name of the file that keeps the seals of segments that retention has removed.
+pub const REMOVED: &str = "removed.seals";
+const OPEN: &str = "trail";
+const PACKED: &str = "trail.zst";
+const NEW: &str = "new";
+
+/// A segment's file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SegmentFile {
+    /// Number, from 1.
+    pub number: u64,
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Whether it is compressed.
+    pub packed: bool,
+}
+
+impl SegmentFile {
+    pub(super) fn open(directory: &Path, number: u64) -> SegmentFile {
+        SegmentFile { number, path: directory.join(format!("{number:012}.{OPEN}")), packed: false }
+    }
+
+    pub(super) fn packed(directory: &Path, number: u64) -> SegmentFile {
+        SegmentFile { number, path: directory.join(format!("{number:012}.{PACKED}")), packed: true }
+    }
+
+    fn of(path: PathBuf) -> Option<SegmentFile> {
+        let (number, kind) = path.file_name()?.to_str()?.split_once('.')?;
+        let packed = match kind {
+            OPEN => false,
+            PACKED => true,
+            _ => return None,
+        };
+        let digits = number.len() == 12 && number.bytes().all(|byte| byte.is_ascii_digit());
+        Some(SegmentFile { number: number.parse().ok().filter(|_| digits)?, path, packed })
+    }
+}
+
+/// The segments in a directory, in order. Where one is there as it was written and compressed, a compression did not end: the former counts.
+pub fn segments(directory: &Path) -> io::Result<Vec<SegmentFile>> {
+    let mut found: Vec<SegmentFile> = fs::read_dir(directory)?
+        .filter_map(|entry| entry.map(|entry| SegmentFile::of(entry.path())).transpose())
+        .collect::<io::Result<_>>()?;
+    found.sort_by_key(|file| (file.number, file.packed));
+    found.dedup_by_key(|file| file.number);
+    Ok(found)
+}
+
+/// The frames of seals of segments that are gone.
+pub fn segments_removed(directory: &Path) -> io::Result<Vec<u8>> {
+    match fs::read(directory.join(REMOVED)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+/// The key in a file.
+pub fn read_key(path: &Path) -> io::Result<Ratchet> {
+    let bytes = Zeroizing::new(fs::read(path)?);
+    Ratchet::decode(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this is no key of an audit trail, or it is damaged"))
+}
+
+/// The latest seal, as a trail's directory or a copy of its checkpoint has it.
+pub fn read_checkpoint(path: &Path) -> io::Result<Seal> {
+    let bytes = fs::read(path)?;
+    let seal = Seal::decode(&bytes).filter(Seal::is_signed);
+    seal.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "this is no checkpoint of an audit trail, or it is damaged"))
+}
+
+/// Makes a trail's key file, which must not exist, and its directory.
+pub fn create(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
+    let file = disk.create(path, true)?;
+    file.write_at(&key.encode(), 0)?;
+    file.sync()?;
+    disk.sync_dir(parent(path))
+}
+
+/// Puts the next key in place of one, whose bytes are written over first: file systems that write in place keep none of them.
+pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
+    let bytes = key.encode();
+    let new = beside(path);
+    replace_with(disk, path, &new, &bytes, || {
+        let old = disk.open(path)?;
+        old.write_at(&vec![0; bytes.len()], 0)?;
+        old.sync()
+    })
+}
+
+/// The key after a crash: the next one may lie beside, or be all that there is.
+pub(super) fn settle_key(disk: &dyn Disk, path: &Path) -> io::Result<Ratchet> {
+    let new = beside(path);
+    match (read_key(path), read_key(&new)) {
+        (Ok(key), Ok(_)) => {
+            disk.remove(&new)?;
+            Ok(key)
+        }
+        (Ok(key), Err(error)) => {
+            if error.kind() != io::ErrorKind::NotFound {
+                disk.remove(&new)?;
+            }
+            Ok(key)
+        }
+        // The old one was written over already.
+        (Err(_), Ok(key)) => {
+            disk.rename(&new, path)?;
+            disk.sync_dir(parent(path))?;
+            Ok(key)
+        }
+        (Err(error), Err(_)) => Err(error),
+    }
+}
+
+/// Puts a small file in place of one.
+pub(super) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_with(disk, path, &beside(path), bytes, || Ok(()))
+}
+
+fn replace_with(disk: &dyn Disk, path: &Path, new: &Path, bytes: &[u8], between: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    match disk.remove(new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = disk.create(new, true)?;
+    file.write_at(bytes, 0)?;
+    file.sync()?;
+    disk.sync_dir(parent(new))?;
+    between()?;
+    disk.rename(new, path)?;
+    disk.sync_dir(parent(path))
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".");
+    name.push(NEW);
+    PathBuf::from(name)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

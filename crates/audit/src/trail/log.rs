@@ -1,0 +1,542 @@
+//! The writing end of a trail: records become frames, frames become segments, segments are sealed. One thread's; never reads the clock, starts no thread, and decides
+//! nothing about what to do when the disk refuses: what was appended stays here and is written at the next try, at the same place.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::files::{self, CHECKPOINT, KEY, SegmentFile, TORN, segments};
+use super::{Disk, DiskFile, Segment};
+use crate::chain::{Chain, Hash};
+use crate::frame::{self, BODY_LEN_MAX, FrameError, Header, Kind, MAGIC};
+use crate::keys::Ratchet;
+use crate::merkle::Frontier;
+use crate::record::{self, Act, Class, Record};
+use crate::seal::Seal;
+
+/// When segments end and seals are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rotation {
+    /// A segment of so many bytes is closed.
+    pub len_max: u64,
+    /// A segment of this age is closed, nanoseconds.
+    pub age_ns_max: u64,
+    /// Records wait at most so long for a seal, nanoseconds.
+    pub seal_ns_max: u64,
+}
+
+impl Default for Rotation {
+    fn default() -> Self {
+        Rotation { len_max: 64 << 20, age_ns_max: 3600 * 1_000_000_000, seal_ns_max: 10 * 1_000_000_000 }
+    }
+}
+
+/// How a trail is written.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// When segments end.
+    pub rotation: Rotation,
+    /// The boot of this machine.
+    pub boot: [u8; 16],
+    /// The key's file, if not in the trail's directory.
+    pub key: Option<PathBuf>,
+}
+
+/// Why a trail can't be gone on with.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    /// The disk's.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The key isn't the one that the trail's last seal names: the trail was cut, or the key changed.
+    #[error(
+        "the key is number {key}, and the trail's end wants number {wanted}: the trail was cut, or this is not its key; ask `vouch audit verify`, then begin another trail"
+    )]
+    Key {
+        /// Epoch of the key.
+        key: u64,
+        /// Epoch that the trail wants.
+        wanted: u64,
+    },
+    /// What should be a segment isn't.
+    #[error("{}: {what}", path.display())]
+    Damaged {
+        /// Where.
+        path: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+/// What was found when a trail was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// The trail ended without a closing seal: the program or the machine had died.
+    pub unclosed: bool,
+    /// Bytes that were no frames any more and were put aside.
+    pub torn_len: u64,
+}
+
+/// A trail that is being written.
+pub struct Log {
+    disk: Arc<dyn Disk>,
+    directory: PathBuf,
+    key_path: PathBuf,
+    options: Options,
+    key: Ratchet,
+    /// Those that are not durable yet, and last the one that is being written.
+    parts: VecDeque<Part>,
+    chain: Chain,
+    next_seq: u64,
+    /// A seal that is not known to be durable: the key that signed it is still there.
+    unsettled: Option<Seal>,
+    closed: Vec<SegmentFile>,
+}
+
+/// A segment that is being written.
+struct Part {
+    number: u64,
+    file: Option<Box<dyn DiskFile>>,
+    /// Its name isn't known to be durable; there are bytes in it that aren't.
+    is_unnamed: bool,
+    is_dirty: bool,
+    /// Where `pending` begins.
+    base: u64,
+    /// What isn't known to be durable, and how much of it has been written.
+    pending: Vec<u8>,
+    written: usize,
+    tree: Frontier,
+    begun_ns: u64,
+    /// When the first record came that has no seal yet.
+    unsealed_ns: Option<u64>,
+    is_closed: bool,
+}
+
+impl Log {
+    /// Goes on with a trail, or begins one, whose key must be there. A trail that was left without its end is closed first.
+    pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: Options, now_ns: u64) -> Result<(Log, Opened), LogError> {
+        let key_path = options.key.clone().unwrap_or_else(|| directory.join(KEY));
+        let key = files::settle_key(&*disk, &key_path).at(&key_path)?;
+        let mut opened = Opened::default();
+        let mut log = Log {
+            disk,
+            directory: directory.to_owned(),
+            key_path,
+            options,
+            key,
+            parts: VecDeque::new(),
+            chain: Chain::START,
+            next_seq: 1,
+            unsettled: None,
+            closed: Vec::new(),
+        };
+        let mut number = 1;
+        let mut files = segments(directory).at(directory)?;
+        while let Some(file) = files.pop() {
+            if let Some(closed) = log.resume(&file, &mut opened)? {
+                number = file.number + 1;
+                if !closed {
+                    opened.unclosed = true;
+                    log.append_seal(Kind::Close, now_ns);
+                    log.settle()?;
+                    log.parts.clear();
+                }
+                log.closed = files.into_iter().chain([file]).filter(|file| !file.packed).collect();
+                break;
+            }
+        }
+        if number == 1 && log.key.epoch() != 0 {
+            return Err(LogError::Key { key: log.key.epoch(), wanted: 0 });
+        }
+        log.begin(number, now_ns);
+        if opened.unclosed {
+            let detail = format!("the trail had no end; {} torn bytes put aside", opened.torn_len);
+            log.append_record(&Record {
+                time_ns: now_ns,
+                class: Class::Administrative,
+                operation: Act::Recovered as u16,
+                detail: detail.as_bytes(),
+                ..Record::default()
+            });
+        }
+        log.sync()?;
+        Ok((log, opened))
+    }
+
+    /// Takes up where a segment ends: whether it is closed. None if there is nothing of it, and it was removed.
+    fn resume(&mut self, file: &SegmentFile, opened: &mut Opened) -> Result<Option<bool>, LogError> {
+        let bytes = Segment::open(file).and_then(|segment| segment.load()).at(&file.path)?;
+        let found = Found::of(&bytes);
+        let Some(header) = found.header else {
+            if file.packed {
+                return Err(LogError::Damaged { path: file.path.clone(), what: "is no segment of an audit trail" });
+            }
+            // It was being made when the power went. If it ever held a seal, the key is too far on for what lies before it, which is found next.
+            self.put_aside(file, &bytes)?;
+            self.disk.remove(&file.path).at(&file.path)?;
+            opened.torn_len += bytes.len() as u64;
+            opened.unclosed = true;
+            return Ok(None);
+        };
+        if header.trail != self.key.trail() {
+            return Err(LogError::Damaged { path: file.path.clone(), what: "belongs to another trail than the key" });
+        }
+        let (wanted, public) = found.seal.as_ref().map_or((header.epoch, header.public), |seal| (seal.epoch + 1, seal.next));
+        if self.key.epoch() + 1 == wanted {
+            // The seal became durable, the key's step did not.
+            let next = self.key.next();
+            files::replace_key(&*self.disk, &self.key_path, &next).at(&self.key_path)?;
+            self.key = next;
+        }
+        if self.key.epoch() != wanted || self.key.public() != public {
+            return Err(LogError::Key { key: self.key.epoch(), wanted });
+        }
+        if let Some(seal) = &found.seal {
+            self.write_checkpoint(seal)?;
+        }
+        (self.chain, self.next_seq) = (found.chain, found.next_seq);
+        let torn = &bytes[found.len..];
+        if !torn.is_empty() {
+            if found.is_closed || file.packed {
+                return Err(LogError::Damaged { path: file.path.clone(), what: "goes on after its end" });
+            }
+            self.put_aside(file, torn)?;
+            opened.torn_len += torn.len() as u64;
+        }
+        if !found.is_closed {
+            let open = self.disk.open(&file.path).at(&file.path)?;
+            open.set_len(found.len as u64).at(&file.path)?;
+            self.parts.push_back(Part {
+                number: file.number,
+                file: Some(open),
+                is_unnamed: false,
+                is_dirty: true,
+                base: found.len as u64,
+                pending: Vec::new(),
+                written: 0,
+                tree: found.tree,
+                begun_ns: header.time_ns,
+                unsealed_ns: None,
+                is_closed: false,
+            });
+        }
+        Ok(Some(found.is_closed))
+    }
+
+    /// Keeps for an investigator what is cut off.
+    fn put_aside(&self, file: &SegmentFile, torn: &[u8]) -> Result<(), LogError> {
+        let path = file.path.with_extension(TORN);
+        files::replace(&*self.disk, &path, torn).at(&path)
+    }
+
+    fn begin(&mut self, number: u64, now_ns: u64) {
+        // While a seal is unsettled, the key is still the one that signed it.
+        let (epoch, public) = match &self.unsettled {
+            Some(seal) => (seal.epoch + 1, seal.next),
+            None => (self.key.epoch(), self.key.public()),
+        };
+        let header = Header {
+            segment: number,
+            first_seq: self.next_seq,
+            time_ns: now_ns,
+            boot: self.options.boot,
+            trail: self.key.trail(),
+            previous: self.chain.0,
+            epoch,
+            public,
+        };
+        let mut part = Part {
+            number,
+            file: None,
+            is_unnamed: true,
+            is_dirty: false,
+            base: 0,
+            pending: MAGIC.to_vec(),
+            written: 0,
+            tree: Frontier::default(),
+            begun_ns: now_ns,
+            unsealed_ns: None,
+            is_closed: false,
+        };
+        part.tree.push(frame::append(&mut part.pending, Kind::Header, &header.encode(), &mut self.chain));
+        self.parts.push_back(part);
+    }
+
+    /// Appends an encoded record, in memory, and gives it its sequence number. One that is too long for a frame can't be made by [`Record::encode`].
+    pub fn append(&mut self, body: &mut [u8], now_ns: u64) -> u64 {
+        debug_assert!(body.len() <= BODY_LEN_MAX, "texts have limits that add up to less");
+        let seq = self.next_seq;
+        record::set_seq(body, seq);
+        self.next_seq += 1;
+        let part = self.parts.back_mut().expect("one segment is always open");
+        part.tree.push(frame::append(&mut part.pending, Kind::Record, body, &mut self.chain));
+        part.unsealed_ns.get_or_insert(now_ns);
+        seq
+    }
+
+    /// Encodes and appends a record.
+    pub fn append_record(&mut self, record: &Record<'_>) -> u64 {
+        let mut body = Vec::new();
+        record.encode(&mut body);
+        self.append(&mut body, record.time_ns)
+    }
+
+    /// Sequence number that the next record gets.
+    pub fn next_seq(&self) -> u64 {
+        self.next_seq
+    }
+
+    /// Bytes that are not known to be durable.
+    pub fn pending_len(&self) -> usize {
+        self.parts.iter().map(|part| part.pending.len()).sum()
+    }
+
+    /// Segments that were closed and lie uncompressed, to be taken once.
+    pub fn take_closed(&mut self) -> Vec<SegmentFile> {
+        std::mem::take(&mut self.closed)
+    }
+
+    /// Hands all that was appended to the system: it outlives this process, not a power cut. After an error it can be tried again.
+    pub fn write(&mut self) -> Result<(), LogError> {
+        for part in &mut self.parts {
+            part.write(&*self.disk, &self.directory)?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable all that was appended. After an error it can be tried again: everything not known to be durable is written anew, since a system that failed to sync may
+    /// have forgotten it.
+    pub fn sync(&mut self) -> Result<(), LogError> {
+        for part in &mut self.parts {
+            part.sync(&*self.disk, &self.directory)?;
+        }
+        self.settle_synced()
+    }
+
+    /// As [`Log::write`]; what was written is not kept for another try.
+    pub fn write_only(&mut self) -> Result<(), LogError> {
+        self.write()?;
+        self.parts.iter_mut().filter(|part| !part.is_closed).for_each(Part::forget);
+        Ok(())
+    }
+
+    /// What is due by now: a seal, the next segment. Cheap when nothing is.
+    pub fn maintain(&mut self, now_ns: u64) -> Result<(), LogError> {
+        if self.unsettled.is_some() {
+            self.settle()?;
+        }
+        let rotation = self.options.rotation;
+        let part = self.parts.back().expect("one segment is always open");
+        let due = |since: u64, max: u64| now_ns.saturating_sub(since) >= max;
+        let has_records = part.tree.count() > 1;
+        if part.len() >= rotation.len_max || (has_records && due(part.begun_ns, rotation.age_ns_max)) {
+            return self.rotate(now_ns);
+        }
+        if part.unsealed_ns.is_some_and(|since| due(since, rotation.seal_ns_max)) {
+            self.append_seal(Kind::Checkpoint, now_ns);
+            return self.settle();
+        }
+        Ok(())
+    }
+
+    /// Closes the segment and begins the next.
+    pub fn rotate(&mut self, now_ns: u64) -> Result<(), LogError> {
+        if self.unsettled.is_some() {
+            self.settle()?;
+        }
+        let number = self.append_seal(Kind::Close, now_ns);
+        self.begin(number + 1, now_ns);
+        self.settle()
+    }
+
+    /// Ends the trail for now: all is durable and sealed.
+    pub fn close(mut self, now_ns: u64) -> Result<(), LogError> {
+        if self.unsettled.is_some() {
+            self.settle()?;
+        }
+        self.append_seal(Kind::Close, now_ns);
+        self.settle()
+    }
+
+    fn append_seal(&mut self, kind: Kind, now_ns: u64) -> u64 {
+        assert!(self.unsettled.is_none(), "a key signs once");
+        let part = self.parts.back_mut().expect("one segment is always open");
+        let mut seal = Seal {
+            trail: [0; 16],
+            segment: part.number,
+            epoch: 0,
+            next_seq: self.next_seq,
+            leaves: part.tree.count(),
+            time_ns: now_ns,
+            chain: self.chain.0,
+            root: part.tree.root(),
+            public: [0; 32],
+            next: [0; 32],
+            signature: [0; 64],
+        };
+        self.key.seal(&mut seal);
+        frame::append(&mut part.pending, kind, &seal.encode(), &mut self.chain);
+        part.unsealed_ns = None;
+        part.is_closed = kind == Kind::Close;
+        self.unsettled = Some(seal);
+        part.number
+    }
+
+    fn settle(&mut self) -> Result<(), LogError> {
+        self.sync()
+    }
+
+    /// Once a seal is durable, its key is destroyed; then the segments that are closed and durable are done with.
+    fn settle_synced(&mut self) -> Result<(), LogError> {
+        if let Some(seal) = &self.unsettled {
+            let next = self.key.next();
+            files::replace_key(&*self.disk, &self.key_path, &next).at(&self.key_path)?;
+            self.key = next;
+            let seal = seal.clone();
+            self.unsettled = None;
+            self.write_checkpoint(&seal)?;
+        }
+        while self.parts.len() > 1 && self.parts[0].is_closed {
+            let part = self.parts.pop_front().expect("there are two");
+            self.closed.push(SegmentFile::open(&self.directory, part.number));
+        }
+        Ok(())
+    }
+
+    fn write_checkpoint(&self, seal: &Seal) -> Result<(), LogError> {
+        let path = self.directory.join(CHECKPOINT);
+        files::replace(&*self.disk, &path, &seal.encode()).at(&path)
+    }
+}
+
+impl Part {
+    fn len(&self) -> u64 {
+        self.base + self.pending.len() as u64
+    }
+
+    fn write(&mut self, disk: &dyn Disk, directory: &Path) -> Result<(), LogError> {
+        if self.written == self.pending.len() {
+            return Ok(());
+        }
+        let path = SegmentFile::open(directory, self.number).path;
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(disk.create(&path, false).at(&path)?),
+        };
+        if self.is_unnamed {
+            disk.sync_dir(directory).at(directory)?;
+            self.is_unnamed = false;
+        }
+        self.is_dirty = true;
+        file.write_at(&self.pending[self.written..], self.base + self.written as u64).at(&path)?;
+        self.written = self.pending.len();
+        Ok(())
+    }
+
+    fn sync(&mut self, disk: &dyn Disk, directory: &Path) -> Result<(), LogError> {
+        self.write(disk, directory)?;
+        if let Some(file) = self.file.as_ref().filter(|_| self.is_dirty)
+            && let Err(source) = file.sync()
+        {
+            self.written = 0;
+            return Err(LogError::Io { path: SegmentFile::open(directory, self.number).path, source });
+        }
+        self.is_dirty = false;
+        self.forget();
+        Ok(())
+    }
+
+    fn forget(&mut self) {
+        self.base += self.written as u64;
+        if self.written == self.pending.len() {
+            self.pending.clear();
+        } else {
+            self.pending.drain(..self.written);
+        }
+        self.written = 0;
+    }
+}
+
+/// What a segment's bytes hold, as far as the chain goes.
+struct Found {
+    header: Option<Header>,
+    seal: Option<Seal>,
+    chain: Chain,
+    next_seq: u64,
+    tree: Frontier,
+    len: usize,
+    is_closed: bool,
+}
+
+impl Found {
+    fn of(bytes: &[u8]) -> Found {
+        let mut found = Found {
+            header: None,
+            seal: None,
+            chain: Chain::START,
+            next_seq: 0,
+            tree: Frontier::default(),
+            len: MAGIC.len().min(bytes.len()),
+            is_closed: false,
+        };
+        if !bytes.starts_with(&MAGIC) {
+            found.len = 0;
+            return found;
+        }
+        while !found.is_closed {
+            match frame::parse(&bytes[found.len..]) {
+                Ok(frame) if found.take(&frame) => found.len += frame.len(),
+                Ok(_) | Err(FrameError::Cut | FrameError::Malformed) => break,
+            }
+        }
+        found
+    }
+
+    fn take(&mut self, frame: &frame::Frame<'_>) -> bool {
+        let leaf: Hash = frame.leaf();
+        if let Kind::Header = frame.kind {
+            let Some(header) = Header::decode(frame.body).filter(|_| self.header.is_none()) else { return false };
+            self.chain = Chain(header.previous);
+            self.next_seq = header.first_seq;
+            self.header = Some(header);
+        } else if self.header.is_none() {
+            return false;
+        }
+        let chain = self.chain.then(&leaf);
+        if chain.tag() != frame.tag {
+            if frame.kind == Kind::Header {
+                self.header = None;
+            }
+            return false;
+        }
+        self.chain = chain;
+        match frame.kind {
+            Kind::Header => self.tree.push(leaf),
+            Kind::Record => {
+                self.tree.push(leaf);
+                self.next_seq += 1;
+            }
+            Kind::Checkpoint | Kind::Close => {
+                self.seal = Seal::decode(frame.body);
+                self.is_closed = frame.kind == Kind::Close;
+            }
+        }
+        true
+    }
+}
+
+trait At<T> {
+    fn at(self, path: &Path) -> Result<T, LogError>;
+}
+
+impl<T> At<T> for io::Result<T> {
+    fn at(self, path: &Path) -> Result<T, LogError> {
+        self.map_err(|source| LogError::Io { path: path.to_owned(), source })
+    }
+}

@@ -1,0 +1,133 @@
+//! Reading of segments: whole, or one frame at its place. Verifies nothing: that is `verify`'s.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use super::compress::{Block, blocks, unpack};
+use super::files::{SegmentFile, segments};
+use crate::chain::TAG_LEN;
+use crate::frame::{BODY_LEN_MAX, FrameError, HEAD_LEN, Header, Kind, MAGIC, parse};
+
+/// A segment, opened.
+pub struct Segment {
+    file: File,
+    len: u64,
+    blocks: Option<Vec<Block>>,
+    /// The block that was read last: where it begins in the segment, and its bytes.
+    recent: parking_lot::Mutex<Option<(u64, Vec<u8>)>>,
+}
+
+/// A frame of a trail, copied.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The segment that it lies in.
+    pub segment: u64,
+    /// The boot that the segment was written in.
+    pub boot: [u8; 16],
+    /// Where it begins in the segment, uncompressed.
+    pub offset: u64,
+    /// Kind.
+    pub kind: Kind,
+    /// Body.
+    pub body: Vec<u8>,
+}
+
+impl Segment {
+    /// Opens a segment's file; of a compressed one the table is read.
+    pub fn open(segment: &SegmentFile) -> io::Result<Segment> {
+        let file = File::open(&segment.path)?;
+        let len = file.metadata()?.len();
+        let blocks = match segment.packed {
+            true => Some(blocks(len, |at, len| read(&file, at, len))?),
+            false => None,
+        };
+        Ok(Segment { file, len, blocks, recent: parking_lot::Mutex::new(None) })
+    }
+
+    /// All bytes of the segment, magic and frames. Memory: its length.
+    pub fn load(&self) -> io::Result<Vec<u8>> {
+        match &self.blocks {
+            None => read(&self.file, 0, usize::try_from(self.len).unwrap_or(usize::MAX)),
+            Some(blocks) => {
+                let mut out = Vec::new();
+                for block in blocks {
+                    out.extend_from_slice(&unpack(&read(&self.file, block.at, block.len)?, block)?);
+                }
+                Ok(out)
+            }
+        }
+    }
+
+    /// Kind and body of the frame that begins at `offset` of the uncompressed segment. Reads that frame, or its block of about 128 KiB.
+    pub fn frame_at(&self, offset: u64) -> io::Result<(Kind, Vec<u8>)> {
+        let bytes = match &self.blocks {
+            None => {
+                let len = self.len.saturating_sub(offset).min((HEAD_LEN + BODY_LEN_MAX + TAG_LEN) as u64);
+                let head = read(&self.file, offset, HEAD_LEN.min(len as usize))?;
+                let body_len = head.first_chunk::<3>().map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], 0])) as usize;
+                read(&self.file, offset, (HEAD_LEN + body_len + TAG_LEN).min(len as usize))?
+            }
+            Some(blocks) => {
+                let at = blocks.partition_point(|block| block.plain_at <= offset).checked_sub(1);
+                let block = at.map(|at| &blocks[at]).filter(|block| offset < block.plain_at + block.plain_len as u64);
+                let block = block.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "no frame begins there"))?;
+                let mut recent = self.recent.lock();
+                if recent.as_ref().is_none_or(|(at, _)| *at != block.plain_at) {
+                    *recent = Some((block.plain_at, unpack(&read(&self.file, block.at, block.len)?, block)?));
+                }
+                let bytes = recent.as_ref().map_or(&[][..], |(_, bytes)| bytes);
+                bytes[(offset - block.plain_at) as usize..].to_vec()
+            }
+        };
+        let frame = parse(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        Ok((frame.kind, frame.body.to_vec()))
+    }
+}
+
+/// Calls `each` with all frames of a trail in order, those of segments from `first` on, until it says no. The last segment may be being written: it ends before the frame
+/// that isn't whole.
+pub fn entries(directory: &Path, first: u64, mut each: impl FnMut(Entry) -> bool) -> io::Result<()> {
+    for file in segments(directory)?.into_iter().filter(|file| file.number >= first) {
+        let bytes = Segment::open(&file)?.load()?;
+        let damaged = |what: &str| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {what}", file.path.display()));
+        let mut at = MAGIC.len();
+        if !bytes.starts_with(&MAGIC) && !bytes.is_empty() {
+            return Err(damaged("is no segment of an audit trail"));
+        }
+        let mut boot = None;
+        while at < bytes.len() {
+            let frame = match parse(&bytes[at..]) {
+                Ok(frame) => frame,
+                Err(FrameError::Cut) => break,
+                Err(FrameError::Malformed) => return Err(damaged("holds what is no frame")),
+            };
+            if frame.kind == Kind::Header {
+                boot = Header::decode(frame.body).map(|header| header.boot);
+            }
+            let boot = boot.ok_or_else(|| damaged("does not begin with a header"))?;
+            let entry = Entry { segment: file.number, boot, offset: at as u64, kind: frame.kind, body: frame.body.to_vec() };
+            at += frame.len();
+            if !each(entry) {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn read(file: &File, at: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let mut done = 0;
+    while done < len {
+        match file.read_at(&mut bytes[done..], at + done as u64) {
+            Ok(0) => break,
+            Ok(more) => done += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(done);
+    if done < len { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
+}

@@ -1,0 +1,157 @@
+//! Trails that are written, tampered with, and left by a power cut.
+
+mod tamper;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::*;
+use crate::keys::Ratchet;
+use crate::record::{Class, Record};
+
+pub(super) const SECOND: u64 = 1_000_000_000;
+
+pub(super) fn key() -> Ratchet {
+    Ratchet::new([7; 16], &[9; 32])
+}
+
+pub(super) fn trust() -> Trust {
+    Trust { public: Some(key().public()), ..Trust::default() }
+}
+
+pub(super) fn begin(directory: &Path) {
+    create(&SystemDisk, &directory.join(KEY), &key()).unwrap();
+}
+
+pub(super) fn options() -> Options {
+    Options { rotation: Rotation { len_max: 2000, age_ns_max: 1000 * SECOND, seal_ns_max: 5 * SECOND }, boot: [1; 16], key: None }
+}
+
+pub(super) fn open(directory: &Path, now_ns: u64) -> Log {
+    Log::open(Arc::new(SystemDisk), directory, options(), now_ns).unwrap().0
+}
+
+pub(super) fn put(log: &mut Log, number: u64, now_ns: u64) -> u64 {
+    let path = format!("/srv/data/file-{number}");
+    let record = Record {
+        time_ns: now_ns,
+        class: Class::Operation,
+        operation: 9,
+        principal: b"alice@EXAMPLE.ORG",
+        uid: Some(1000),
+        export: b"/srv/data",
+        path: path.as_bytes(),
+        ..Record::default()
+    };
+    log.append_record(&record)
+}
+
+/// A closed trail of some segments and `count` records.
+pub(super) fn write(directory: &Path, count: u64) {
+    begin(directory);
+    let mut log = open(directory, SECOND);
+    for number in 1..=count {
+        let now = number * SECOND;
+        assert_eq!(put(&mut log, number, now), number);
+        log.maintain(now).unwrap();
+    }
+    log.close(count * SECOND).unwrap();
+}
+
+#[test]
+fn what_was_written_verifies_and_is_read_back() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 100);
+    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    assert_eq!((report.faults, report.notes), (vec![], vec![]));
+    assert_eq!((report.records, report.unsealed, report.span), (100, 0, Some((1, 100))));
+    assert!(report.segments > 3);
+    let mut seen = 0;
+    entries(directory.path(), 1, |entry| {
+        if entry.kind == crate::frame::Kind::Record {
+            seen += 1;
+            let mut scratch = Vec::new();
+            let record = Record::decode(&entry.body, &mut scratch).unwrap();
+            assert_eq!((record.seq, record.path), (seen, format!("/srv/data/file-{seen}").as_bytes()));
+        }
+        true
+    })
+    .unwrap();
+    assert_eq!(seen, 100);
+}
+
+#[test]
+fn trail_goes_on_after_its_close_and_after_a_kill() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 3);
+    let mut log = open(directory.path(), 10 * SECOND);
+    assert_eq!(put(&mut log, 4, 10 * SECOND), 4);
+    log.sync().unwrap();
+    drop(log);
+    let (mut log, opened) = Log::open(Arc::new(SystemDisk), directory.path(), options(), 20 * SECOND).unwrap();
+    assert_eq!(opened, Opened { unclosed: true, torn_len: 0 });
+    // The record that tells of it is the fifth.
+    assert_eq!(put(&mut log, 6, 20 * SECOND), 6);
+    log.close(21 * SECOND).unwrap();
+    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    assert_eq!((report.faults, report.records), (vec![], 6));
+}
+
+#[test]
+fn compressed_segments_verify_and_give_single_frames() {
+    let directory = tempfile::tempdir().unwrap();
+    begin(directory.path());
+    let wide = Options { rotation: Rotation { len_max: 1 << 20, ..Rotation::default() }, ..options() };
+    let mut log = Log::open(Arc::new(SystemDisk), directory.path(), wide, SECOND).unwrap().0;
+    for number in 1..=20_000 {
+        put(&mut log, number, SECOND + number * 1_234_567);
+        log.maintain(SECOND + number * 1_234_567).unwrap();
+    }
+    log.close(100 * SECOND).unwrap();
+    let mut places = Vec::new();
+    entries(directory.path(), 1, |entry| {
+        places.push((entry.segment, entry.offset, entry.body));
+        true
+    })
+    .unwrap();
+    let mut len = 0;
+    for segment in segments(directory.path()).unwrap() {
+        let packed = compress(&SystemDisk, &segment).unwrap();
+        len += std::fs::metadata(&packed.path).unwrap().len();
+    }
+    let files = segments(directory.path()).unwrap();
+    assert!(files.iter().all(|file| file.packed));
+    assert!(len / 20_000 < 60, "{} bytes a record", len / 20_000);
+    for (number, offset, body) in places.iter().step_by(997) {
+        let segment = Segment::open(&files[*number as usize - 1]).unwrap();
+        assert_eq!(segment.frame_at(*offset).unwrap().1, *body);
+    }
+    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    assert_eq!((report.faults, report.records), (vec![], 20_000));
+}
+
+#[test]
+fn key_is_another_after_each_seal_and_the_old_one_is_nowhere() {
+    let directory = tempfile::tempdir().unwrap();
+    begin(directory.path());
+    let path = directory.path().join(KEY);
+    let mut keys = vec![std::fs::read(&path).unwrap()];
+    let mut log = open(directory.path(), SECOND);
+    for number in 1..=5 {
+        put(&mut log, number, SECOND);
+        log.rotate(SECOND).unwrap();
+        keys.push(std::fs::read(&path).unwrap());
+    }
+    for (index, key) in keys.iter().enumerate() {
+        assert_eq!(crate::keys::Ratchet::decode(key).unwrap().epoch(), index as u64);
+    }
+    let last = keys.pop().unwrap();
+    for entry in std::fs::read_dir(directory.path()).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        for key in &keys {
+            let seed = &key[32..64];
+            assert!(!bytes.windows(32).any(|window| window == seed), "an old seed is still there");
+        }
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), last);
+}

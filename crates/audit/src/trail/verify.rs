@@ -1,0 +1,530 @@
+//! Verification of a trail: that nothing in it was altered, removed, inserted, put in another order or cut off since it was sealed, and where if it was.
+//!
+//! Trusts one thing: a public key, the first one of the trail, which the auditor has kept elsewhere. Each seal then vouches for all before it and for the next key.
+//! Memory: one segment.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::files::{self, CHECKPOINT, KEY, SegmentFile, segments};
+use super::{Segment, segments_removed};
+use crate::chain::Chain;
+use crate::frame::{self, Frame, FrameError, Header, Kind, MAGIC};
+use crate::merkle::Frontier;
+use crate::record::seq_and_time;
+use crate::seal::{SEAL_LEN, Seal};
+
+/// What is known of a trail from elsewhere.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// The trail's first public key, as `keygen` printed it.
+    pub public: Option<[u8; 32]>,
+    /// Seals that were copied out of the server's reach: the trail must hold them.
+    pub checkpoints: Vec<Seal>,
+    /// The key's file, if it lies elsewhere than in the trail.
+    pub key: Option<PathBuf>,
+}
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FaultKind {
+    /// A record's bytes are not those that were chained.
+    Altered,
+    /// Records are missing.
+    Removed,
+    /// Something stands there that was never chained.
+    Inserted,
+    /// Records stand in another order.
+    Reordered,
+    /// Records were changed, and the chain was computed anew to hide it; the seal doesn't fit.
+    Rewritten,
+    /// The end is missing.
+    Cut,
+    /// A seal is not signed by the key that the one before named.
+    Forged,
+    /// A file can't be read as a segment.
+    Unreadable,
+}
+
+impl FaultKind {
+    /// Its name in text.
+    pub fn name(self) -> &'static str {
+        match self {
+            FaultKind::Altered => "altered",
+            FaultKind::Removed => "removed",
+            FaultKind::Inserted => "inserted",
+            FaultKind::Reordered => "reordered",
+            FaultKind::Rewritten => "rewritten",
+            FaultKind::Cut => "cut",
+            FaultKind::Forged => "forged",
+            FaultKind::Unreadable => "unreadable",
+        }
+    }
+}
+
+/// Something wrong, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// What.
+    pub kind: FaultKind,
+    /// The segment.
+    pub segment: u64,
+    /// Where in the segment, uncompressed.
+    pub offset: u64,
+    /// The first sequence number that can't be vouched for.
+    pub seq: u64,
+    /// In words.
+    pub what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Fault { kind, segment, offset, seq, what } = self;
+        write!(f, "{}: segment {segment}, byte {offset}, record {seq}: {what}", kind.name())
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The trail.
+    pub trail: Option<[u8; 16]>,
+    /// The first public key, whether it was given or the trail's own word.
+    pub public: Option<[u8; 32]>,
+    /// Segments read.
+    pub segments: u64,
+    /// Records read.
+    pub records: u64,
+    /// Records at the end that no seal vouches for yet.
+    pub unsealed: u64,
+    /// Sequence numbers of the first and the last record.
+    pub span: Option<(u64, u64)>,
+    /// Times of the first and the last record.
+    pub times: Option<(u64, u64)>,
+    /// The last seal.
+    pub last: Option<Seal>,
+    /// What is wrong, in the trail's order.
+    pub faults: Vec<Fault>,
+    /// What is worth knowing and isn't wrong.
+    pub notes: Vec<String>,
+}
+
+/// Verifies the trail in a directory. An error only where the directory can't be read at all.
+pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64, u64)) -> io::Result<Report> {
+    let mut at = Verifier {
+        trust,
+        report: Report { public: trust.public, ..Report::default() },
+        key: trust.public.map(|public| (0, public)),
+        chain: None,
+        next_seq: None,
+        met: vec![false; trust.checkpoints.len()],
+        unsealed: 0,
+        segment: 0,
+    };
+    at.removed(directory)?;
+    let files = segments(directory)?;
+    let count = files.len() as u64;
+    for (index, file) in files.iter().enumerate() {
+        each_segment(index as u64, count);
+        at.file(file, index + 1 == files.len());
+    }
+    at.end(directory);
+    Ok(at.report)
+}
+
+struct Verifier<'t> {
+    trust: &'t Trust,
+    report: Report,
+    /// The key that is to sign the next seal, and its number. None until one is known.
+    key: Option<(u64, [u8; 32])>,
+    /// The chain's value, where it is sure.
+    chain: Option<Chain>,
+    next_seq: Option<u64>,
+    met: Vec<bool>,
+    unsealed: u64,
+    segment: u64,
+}
+
+/// State within a segment.
+struct Walk {
+    tree: Option<Frontier>,
+    trail: [u8; 16],
+    is_closed: bool,
+    /// First record and offset since the last seal.
+    since: (u64, u64),
+}
+
+impl Verifier<'_> {
+    fn fault(&mut self, kind: FaultKind, offset: usize, seq: u64, what: impl Into<String>) {
+        self.report.faults.push(Fault { kind, segment: self.segment, offset: offset as u64, seq, what: what.into() });
+    }
+
+    /// The seals of segments that retention has removed.
+    fn removed(&mut self, directory: &Path) -> io::Result<()> {
+        let bytes = segments_removed(directory)?;
+        let mut at = 0;
+        while at < bytes.len() {
+            let parsed = frame::parse(&bytes[at..]).ok().and_then(|frame| Some((frame, Seal::decode(frame.body)?)));
+            let Some((frame, seal)) = parsed else {
+                self.fault(FaultKind::Unreadable, at, 0, "the file of removed segments' seals is damaged");
+                return Ok(());
+            };
+            self.segment = seal.segment;
+            self.seal_itself(&seal, at);
+            self.chain = Some(Chain(seal.chain).then(&frame.leaf()));
+            self.next_seq = Some(seal.next_seq);
+            at += frame.len();
+        }
+        if at > 0 {
+            self.report.notes.push(format!("segments up to {} were removed by retention; their seals are sound", self.segment));
+        }
+        Ok(())
+    }
+
+    fn file(&mut self, file: &SegmentFile, is_last: bool) {
+        let expected = self.segment + 1;
+        self.segment = file.number;
+        let seq = self.next_seq.unwrap_or(1);
+        if file.number != expected {
+            let missing = if file.number == expected + 1 {
+                format!("segment {expected} is")
+            } else {
+                format!("segments {expected} to {} are", file.number - 1)
+            };
+            self.fault(FaultKind::Removed, 0, seq, format!("{missing} missing"));
+            (self.chain, self.next_seq, self.key) = (None, None, None);
+        }
+        self.report.segments += 1;
+        let bytes = match Segment::open(file).and_then(|segment| segment.load()) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                self.fault(FaultKind::Unreadable, 0, seq, error.to_string());
+                (self.chain, self.next_seq, self.key) = (None, None, None);
+                return;
+            }
+        };
+        self.bytes(&bytes, is_last && !file.packed);
+    }
+
+    fn bytes(&mut self, bytes: &[u8], is_last: bool) {
+        let mut walk = Walk { tree: Some(Frontier::default()), trail: [0; 16], is_closed: false, since: (0, 0) };
+        let mut at = MAGIC.len();
+        if !bytes.starts_with(&MAGIC) {
+            if is_last && MAGIC.starts_with(bytes) {
+                return self.report.notes.push(format!("segment {} is being made", self.segment));
+            }
+            self.fault(FaultKind::Altered, 0, self.next_seq.unwrap_or(1), "the segment does not begin as segments do");
+            at = at.min(bytes.len());
+        }
+        let mut is_first = true;
+        while at < bytes.len() {
+            let seq = self.next_seq.unwrap_or(0);
+            if walk.is_closed {
+                self.fault(FaultKind::Inserted, at, seq, format!("{} bytes follow the segment's end", bytes.len() - at));
+                return;
+            }
+            let frame = match frame::parse(&bytes[at..]) {
+                Ok(frame) if (frame.kind == Kind::Header) == is_first => frame,
+                Err(FrameError::Cut) if is_last && !seal_follows(bytes, at, &walk.trail) => {
+                    self.report.notes.push(format!("the last frame, at byte {at} of segment {}, is not whole yet", self.segment));
+                    break;
+                }
+                _ => {
+                    if self.chain.is_some() || is_first {
+                        self.fault(FaultKind::Altered, at, seq, "there is no frame where one must be");
+                    }
+                    self.lose(&mut walk);
+                    match find_seal(bytes, at + 1, &walk.trail) {
+                        Some(next) => at = next,
+                        None => break,
+                    }
+                    is_first = false;
+                    continue;
+                }
+            };
+            let was_sure = self.chain.is_some() || is_first;
+            self.frame(&frame, &bytes[at + frame.len()..], at, &mut walk);
+            is_first = false;
+            at += frame.len();
+            if was_sure && self.chain.is_none() && !walk.is_closed {
+                // Its length may be part of what was altered: only a seal tells where frames begin again.
+                at = find_seal(bytes, at - frame.len() + 1, &walk.trail).unwrap_or(bytes.len());
+            }
+        }
+        if !walk.is_closed && !is_last {
+            if self.chain.is_some() {
+                let seq = self.next_seq.unwrap_or(0);
+                self.fault(FaultKind::Cut, at, seq, "the segment ends without its closing seal");
+            }
+            (self.chain, self.next_seq, self.key) = (None, None, None);
+        }
+    }
+
+    fn lose(&mut self, walk: &mut Walk) {
+        self.chain = None;
+        walk.tree = None;
+    }
+
+    fn frame(&mut self, frame: &Frame<'_>, rest: &[u8], at: usize, walk: &mut Walk) {
+        if frame.kind == Kind::Header {
+            return self.header(frame, at, walk);
+        }
+        let leaf = frame.leaf();
+        if let Some(chain) = self.chain {
+            let next = chain.then(&leaf);
+            if next.tag() == frame.tag {
+                self.chain = Some(next);
+            } else if let Some((kind, what)) = self.diagnose(chain, frame, rest) {
+                let seq = self.next_seq.unwrap_or(0);
+                self.fault(kind, at, seq, what);
+                if kind == FaultKind::Inserted {
+                    return;
+                }
+                self.lose(walk);
+            }
+        }
+        match frame.kind {
+            Kind::Record => {
+                if let Some(tree) = &mut walk.tree {
+                    tree.push(leaf);
+                }
+                self.record(frame, at);
+            }
+            Kind::Checkpoint | Kind::Close => {
+                walk.is_closed = frame.kind == Kind::Close;
+                match Seal::decode(frame.body) {
+                    Some(seal) => self.seal(&seal, frame, at, walk),
+                    None if self.chain.is_some() => {
+                        self.fault(FaultKind::Forged, at, self.next_seq.unwrap_or(0), "a seal of another length")
+                    }
+                    None => {}
+                }
+                walk.since = (self.next_seq.unwrap_or(0), (at + frame.len()) as u64);
+            }
+            Kind::Header => {}
+        }
+    }
+
+    /// What became of the chain before or at this frame.
+    fn diagnose(&self, chain: Chain, frame: &Frame<'_>, rest: &[u8]) -> Option<(FaultKind, String)> {
+        let follower = frame::parse(rest).ok();
+        let follows = |chain: Chain, next: &Frame<'_>| Some(chain.then(&next.leaf())).filter(|chain| chain.tag() == next.tag);
+        if let Some(next) = &follower
+            && let Some(after) = follows(chain, next)
+            && frame::parse(&rest[next.len()..]).ok().is_none_or(|third| follows(after, &third).is_some())
+        {
+            return Some((FaultKind::Inserted, "this frame was never chained; the next one follows the one before".into()));
+        }
+        let wanted = self.next_seq.unwrap_or(0);
+        if frame.kind != Kind::Record {
+            // The seal itself says what it was made over.
+            return Some(match Seal::decode(frame.body).filter(Seal::is_signed) {
+                Some(seal) if seal.next_seq > wanted => {
+                    (FaultKind::Removed, format!("records {wanted} to {} are missing", seal.next_seq - 1))
+                }
+                Some(_) => {
+                    (FaultKind::Rewritten, "what stands before this seal is not what was sealed, and the chain was computed anew".into())
+                }
+                None => (FaultKind::Altered, "the seal was altered".into()),
+            });
+        }
+        let seq_of = |frame: &Frame<'_>| (frame.kind == Kind::Record).then(|| seq_and_time(frame.body)).flatten().map(|(seq, _)| seq);
+        let seq = seq_of(frame)?;
+        Some(if seq == wanted {
+            (FaultKind::Altered, "the record is not the one that was chained here".into())
+        } else if follower.as_ref().and_then(seq_of).is_some_and(|next| next < seq) {
+            (FaultKind::Reordered, format!("record {seq} stands where {wanted} belongs"))
+        } else if seq > wanted && seq - wanted < PLAUSIBLE {
+            (FaultKind::Removed, format!("records {wanted} to {} are missing", seq - 1))
+        } else if seq < wanted {
+            (FaultKind::Reordered, format!("record {seq} stands where {wanted} belongs"))
+        } else {
+            (FaultKind::Altered, "the record's number was altered".into())
+        })
+    }
+
+    fn header(&mut self, frame: &Frame<'_>, at: usize, walk: &mut Walk) {
+        let seq = self.next_seq.unwrap_or(1);
+        let Some(header) = Header::decode(frame.body) else {
+            self.fault(FaultKind::Altered, at, seq, "the header can't be read");
+            return self.lose(walk);
+        };
+        walk.trail = header.trail;
+        let chain = Chain(header.previous).then(&frame.leaf());
+        let first = self.segment == 1;
+        let mut wrong = Vec::new();
+        let mut check = |right: bool, what: &'static str| {
+            if !right {
+                wrong.push(what);
+            }
+        };
+        check(chain.tag() == frame.tag, "the header was altered");
+        check(header.segment == self.segment, "it is another segment's");
+        check(*self.report.trail.get_or_insert(header.trail) == header.trail, "it belongs to another trail");
+        check(
+            !first || (header.previous == Chain::START.0 && header.first_seq == 1 && header.epoch == 0),
+            "it is not a trail's first segment",
+        );
+        check(self.chain.is_none_or(|chain| chain.0 == header.previous), "it does not follow the segment before");
+        check(self.next_seq.is_none_or(|next| next == header.first_seq), "its records do not follow those before");
+        check(self.key.is_none_or(|key| key == (header.epoch, header.public)), "it names another key than the seal before");
+        if wrong.is_empty() {
+            if self.report.public.is_none() {
+                self.report.public = Some(header.public);
+                self.report.notes.push("no public key was given: the trail's own word is taken for its first key".into());
+            }
+            self.key = Some((header.epoch, header.public));
+            (self.chain, self.next_seq) = (Some(chain), Some(header.first_seq));
+            walk.since = (header.first_seq, at as u64);
+            if let Some(tree) = &mut walk.tree {
+                tree.push(frame.leaf());
+            }
+        } else {
+            self.fault(FaultKind::Altered, at, seq, wrong.join("; "));
+            self.lose(walk);
+        }
+    }
+
+    fn record(&mut self, frame: &Frame<'_>, at: usize) {
+        self.report.records += 1;
+        self.unsealed += 1;
+        let Some((seq, time)) = seq_and_time(frame.body) else {
+            if self.chain.is_some() {
+                self.fault(FaultKind::Altered, at, self.next_seq.unwrap_or(0), "a record too short");
+            }
+            return;
+        };
+        if self.chain.is_none() {
+            return;
+        }
+        if let Some(wanted) = self.next_seq.filter(|wanted| *wanted != seq) {
+            self.fault(
+                FaultKind::Rewritten,
+                at,
+                wanted,
+                format!("record {seq} stands where {wanted} belongs, and the chain was computed anew"),
+            );
+        }
+        self.next_seq = Some(seq.wrapping_add(1));
+        let (first, _) = self.report.span.unwrap_or((seq, seq));
+        self.report.span = Some((first, seq));
+        let (first, _) = self.report.times.unwrap_or((time, time));
+        self.report.times = Some((first, time));
+    }
+
+    fn seal(&mut self, seal: &Seal, frame: &Frame<'_>, at: usize, walk: &mut Walk) {
+        let sound = self.seal_itself(seal, at);
+        if sound && self.chain.is_some() {
+            // The chain holds up to here: so what the seal says of what came before must be so.
+            let before = self.chain_before(seal, frame);
+            let tree = walk.tree.as_ref();
+            if !before
+                || tree.is_some_and(|tree| tree.count() != seal.leaves || tree.root() != seal.root)
+                || self.next_seq != Some(seal.next_seq)
+            {
+                let (seq, since) = walk.since;
+                let what = format!(
+                    "records {seq} to {} are not those that were sealed, and the chain was computed anew",
+                    seal.next_seq.saturating_sub(1)
+                );
+                self.fault(FaultKind::Rewritten, since as usize, seq, what);
+                walk.tree = None;
+            }
+        }
+        if sound {
+            self.unsealed = 0;
+            self.chain = Some(Chain(seal.chain).then(&frame.leaf()));
+            self.next_seq = Some(seal.next_seq);
+        }
+    }
+
+    /// Whether the frame's own place in the chain is after what the seal was made over.
+    fn chain_before(&self, seal: &Seal, frame: &Frame<'_>) -> bool {
+        self.chain == Some(Chain(seal.chain).then(&frame.leaf()))
+    }
+
+    /// Whether the key that is due has signed it.
+    fn seal_itself(&mut self, seal: &Seal, at: usize) -> bool {
+        let seq = self.next_seq.unwrap_or(0);
+        if !seal.is_signed() {
+            if self.chain.is_some() || self.report.faults.is_empty() {
+                self.fault(FaultKind::Forged, at, seq, "the seal's signature is wrong");
+            }
+            return false;
+        }
+        let trail = *self.report.trail.get_or_insert(seal.trail);
+        if let Some((epoch, public)) = self.key
+            && (seal.epoch != epoch || seal.public != public || seal.trail != trail)
+        {
+            let what = match seal.epoch > epoch && seal.trail == trail {
+                true => format!("seals {epoch} to {} are missing", seal.epoch - 1),
+                false => "the seal is by another key than the one before named".into(),
+            };
+            self.fault(if seal.epoch > epoch { FaultKind::Removed } else { FaultKind::Forged }, at, seq, what);
+        }
+        self.key = Some((seal.epoch + 1, seal.next));
+        for (index, checkpoint) in self.trust.checkpoints.iter().enumerate() {
+            if checkpoint.epoch == seal.epoch && checkpoint == seal {
+                self.met[index] = true;
+            }
+        }
+        self.report.last = Some(seal.clone());
+        true
+    }
+
+    /// What lies beside the trail, or was kept elsewhere, says how far it must go.
+    fn end(&mut self, directory: &Path) {
+        let seq = self.next_seq.unwrap_or(1);
+        let mut known: Option<u64> = None;
+        for (index, checkpoint) in self.trust.checkpoints.iter().enumerate() {
+            let wanted = checkpoint.epoch + 1;
+            let (next, has_end) = self.key.map_or((0, false), |(epoch, _)| (epoch, true));
+            if !self.met[index] && has_end && next > checkpoint.epoch {
+                self.report.faults.push(Fault {
+                    kind: FaultKind::Rewritten,
+                    segment: checkpoint.segment,
+                    offset: 0,
+                    seq: checkpoint.next_seq,
+                    what: format!("the trail's seal number {} is not the one that was kept", checkpoint.epoch),
+                });
+            } else {
+                known = known.max(Some(wanted));
+            }
+        }
+        match files::read_checkpoint(&directory.join(CHECKPOINT)) {
+            Ok(seal) => known = known.max(Some(seal.epoch + 1)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.report.notes.push("no checkpoint lies beside the trail".into());
+            }
+            Err(error) => self.fault(FaultKind::Unreadable, 0, seq, format!("{CHECKPOINT}: {error}")),
+        }
+        let path = self.trust.key.clone().unwrap_or_else(|| directory.join(KEY));
+        match files::read_key(&path) {
+            // Its step may not have been made when the program died.
+            Ok(key) => known = known.max(Some(key.epoch())),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {}
+            Err(error) => self.report.notes.push(format!("{}: {error}", path.display())),
+        }
+        let has = self.key.map(|(epoch, _)| epoch);
+        if let Some(known) = known.filter(|known| has.is_none_or(|has| has < *known)) {
+            let has = has.unwrap_or(0);
+            self.fault(FaultKind::Cut, 0, seq, format!("the trail ends before seal {has}; there were {known}"));
+        }
+        self.report.unsealed = self.unsealed;
+    }
+}
+
+/// A number more than this beyond the one that is due is not one that was ever given.
+const PLAUSIBLE: u64 = 1 << 32;
+
+/// Where the next seal's frame begins at or after `from`.
+fn find_seal(bytes: &[u8], from: usize, trail: &[u8; 16]) -> Option<usize> {
+    let heads = [frame::head(Kind::Checkpoint, SEAL_LEN), frame::head(Kind::Close, SEAL_LEN)];
+    let len = frame::HEAD_LEN + trail.len();
+    bytes.get(from..)?.windows(len).position(|w| heads.iter().any(|head| w.starts_with(head)) && w.ends_with(trail)).map(|at| from + at)
+}
+
+fn seal_follows(bytes: &[u8], from: usize, trail: &[u8; 16]) -> bool {
+    find_seal(bytes, from + 1, trail).is_some()
+}

@@ -1,0 +1,37 @@
+//! `vouch audit`: the trail of what was done. Each question is a file of its own.
+
+mod keygen;
+mod verify;
+
+use crate::cli::Global;
+use crate::exit::Outcome;
+
+/// Ask the trail of what was done, and prove that nobody has edited it.
+///
+/// `vouch export --audit DIR` writes a trail: one record for each operation that its rules select, chained by hashes and sealed with keys that are destroyed after use.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  vouch audit keygen /var/lib/vouch/audit > trail.pub     begin a trail; keep trail.pub elsewhere\n  \
+                  vouch export --audit /var/lib/vouch/audit --audit-rules /etc/vouch/audit.rules\n  \
+                  vouch audit verify --public trail.pub /var/lib/vouch/audit")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Keygen(keygen::Args),
+    Verify(verify::Args),
+}
+
+pub(crate) fn run(args: Args, global: &Global) -> Outcome {
+    match args.command {
+        Command::Keygen(args) => keygen::run(args, global),
+        Command::Verify(args) => verify::run(args, global),
+    }
+}
+
+/// A public key as people carry it: 64 hexadecimal digits.
+fn hex(bytes: &[u8]) -> String {
+    data_encoding::HEXLOWER.encode(bytes)
+}

@@ -1,0 +1,41 @@
+//! `vouch audit keygen`: the first key of a trail.
+
+use std::path::PathBuf;
+
+use vouch_audit::keys::Ratchet;
+use vouch_audit::trail::{KEY, SystemDisk, create};
+use zeroize::Zeroizing;
+
+use super::hex;
+use crate::cli::Global;
+use crate::exit::{At as _, Failure, Outcome};
+use crate::output;
+
+/// Make the key of a new trail, and print its public half.
+///
+/// The key signs one seal and is replaced by the next; each is destroyed after use, so whoever takes the server over can't sign the past anew. Keep what is printed
+/// where the server can't reach it: it is what `vouch audit verify` trusts.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  vouch audit keygen /var/lib/vouch/audit > trail.pub\n  \
+                  vouch audit keygen --key /run/credentials/vouch/audit-key /var/lib/vouch/audit > trail.pub   a key kept elsewhere")]
+pub(crate) struct Args {
+    /// The trail's directory; made if it isn't there.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// The key's file, if not `key` in the trail's directory. It is rewritten at each seal.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    let path = args.key.unwrap_or_else(|| args.directory.join(KEY));
+    if path.exists() {
+        return Err(Failure::input(path.display(), "a trail has this key already; begin another trail in another directory"));
+    }
+    std::fs::create_dir_all(&args.directory).at(args.directory.display())?;
+    let (mut trail, mut seed) = ([0; 16], Zeroizing::new([0; 32]));
+    getrandom::fill(&mut trail).and_then(|()| getrandom::fill(&mut *seed)).map_err(std::io::Error::other).at("randomness")?;
+    let key = Ratchet::new(trail, &seed);
+    create(&SystemDisk, &path, &key).at(path.display())?;
+    output::text(&format!("{}\n", hex(&key.public())))
+}
