@@ -1,14 +1,19 @@
 //! Audit: what was done, by whom, from where, with which result, and evidence that nobody has edited the answer.
 //!
-//! Sans-IO: [`record`] (one record and its bytes), [`frame`], [`chain`], [`merkle`], [`seal`] and [`keys`]. Files, threads and the clock are [`trail`]'s alone.
+//! Sans-IO: [`record`] (one record and its bytes), [`rules`] (which are kept), [`frame`], [`chain`], [`merkle`], [`seal`] and [`keys`] (their evidence), [`text`] and
+//! [`json`] (what others read). Files, threads and the clock are [`trail`]'s alone.
 //! The format is drawn in docs/formats/audit.md. Knows nothing of NFS but the numbers of its operations.
 
 pub mod chain;
 pub mod frame;
+pub mod json;
 pub mod keys;
 pub mod merkle;
+pub mod operations;
 pub mod record;
+pub mod rules;
 pub mod seal;
+pub mod text;
 pub mod trail;
 
 pub use record::{Class, Flavour, Record};

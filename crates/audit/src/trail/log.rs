@@ -1,19 +1,24 @@
 //! The writing end of a trail: records become frames, frames become segments, segments are sealed. One thread's; never reads the clock, starts no thread, and decides
 //! nothing about what to do when the disk refuses: what was appended stays here and is written at the next try, at the same place.
 
+mod found;
+mod part;
+
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::files::{self, CHECKPOINT, KEY, SegmentFile, TORN, segments};
-use super::{Disk, DiskFile, Segment};
-use crate::chain::{Chain, Hash};
-use crate::frame::{self, BODY_LEN_MAX, FrameError, Header, Kind, MAGIC};
+use super::{Disk, Segment};
+use crate::chain::Chain;
+use crate::frame::{self, BODY_LEN_MAX, Header, Kind, MAGIC};
 use crate::keys::Ratchet;
 use crate::merkle::Frontier;
 use crate::record::{self, Act, Class, Record};
 use crate::seal::Seal;
+use found::Found;
+use part::Part;
 
 /// When segments end and seals are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,25 +102,6 @@ pub struct Log {
     /// A seal that is not known to be durable: the key that signed it is still there.
     unsettled: Option<Seal>,
     closed: Vec<SegmentFile>,
-}
-
-/// A segment that is being written.
-struct Part {
-    number: u64,
-    file: Option<Box<dyn DiskFile>>,
-    /// Its name isn't known to be durable; there are bytes in it that aren't.
-    is_unnamed: bool,
-    is_dirty: bool,
-    /// Where `pending` begins.
-    base: u64,
-    /// What isn't known to be durable, and how much of it has been written.
-    pending: Vec<u8>,
-    written: usize,
-    tree: Frontier,
-    begun_ns: u64,
-    /// When the first record came that has no seal yet.
-    unsealed_ns: Option<u64>,
-    is_closed: bool,
 }
 
 impl Log {
@@ -287,6 +273,11 @@ impl Log {
         self.append(&mut body, record.time_ns)
     }
 
+    /// The trail's directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Sequence number that the next record gets.
     pub fn next_seq(&self) -> u64 {
         self.next_seq
@@ -412,122 +403,6 @@ impl Log {
     fn write_checkpoint(&self, seal: &Seal) -> Result<(), LogError> {
         let path = self.directory.join(CHECKPOINT);
         files::replace(&*self.disk, &path, &seal.encode()).at(&path)
-    }
-}
-
-impl Part {
-    fn len(&self) -> u64 {
-        self.base + self.pending.len() as u64
-    }
-
-    fn write(&mut self, disk: &dyn Disk, directory: &Path) -> Result<(), LogError> {
-        if self.written == self.pending.len() {
-            return Ok(());
-        }
-        let path = SegmentFile::open(directory, self.number).path;
-        let file = match &mut self.file {
-            Some(file) => file,
-            none => none.insert(disk.create(&path, false).at(&path)?),
-        };
-        if self.is_unnamed {
-            disk.sync_dir(directory).at(directory)?;
-            self.is_unnamed = false;
-        }
-        self.is_dirty = true;
-        file.write_at(&self.pending[self.written..], self.base + self.written as u64).at(&path)?;
-        self.written = self.pending.len();
-        Ok(())
-    }
-
-    fn sync(&mut self, disk: &dyn Disk, directory: &Path) -> Result<(), LogError> {
-        self.write(disk, directory)?;
-        if let Some(file) = self.file.as_ref().filter(|_| self.is_dirty)
-            && let Err(source) = file.sync()
-        {
-            self.written = 0;
-            return Err(LogError::Io { path: SegmentFile::open(directory, self.number).path, source });
-        }
-        self.is_dirty = false;
-        self.forget();
-        Ok(())
-    }
-
-    fn forget(&mut self) {
-        self.base += self.written as u64;
-        if self.written == self.pending.len() {
-            self.pending.clear();
-        } else {
-            self.pending.drain(..self.written);
-        }
-        self.written = 0;
-    }
-}
-
-/// What a segment's bytes hold, as far as the chain goes.
-struct Found {
-    header: Option<Header>,
-    seal: Option<Seal>,
-    chain: Chain,
-    next_seq: u64,
-    tree: Frontier,
-    len: usize,
-    is_closed: bool,
-}
-
-impl Found {
-    fn of(bytes: &[u8]) -> Found {
-        let mut found = Found {
-            header: None,
-            seal: None,
-            chain: Chain::START,
-            next_seq: 0,
-            tree: Frontier::default(),
-            len: MAGIC.len().min(bytes.len()),
-            is_closed: false,
-        };
-        if !bytes.starts_with(&MAGIC) {
-            found.len = 0;
-            return found;
-        }
-        while !found.is_closed {
-            match frame::parse(&bytes[found.len..]) {
-                Ok(frame) if found.take(&frame) => found.len += frame.len(),
-                Ok(_) | Err(FrameError::Cut | FrameError::Malformed) => break,
-            }
-        }
-        found
-    }
-
-    fn take(&mut self, frame: &frame::Frame<'_>) -> bool {
-        let leaf: Hash = frame.leaf();
-        if let Kind::Header = frame.kind {
-            let Some(header) = Header::decode(frame.body).filter(|_| self.header.is_none()) else { return false };
-            self.chain = Chain(header.previous);
-            self.next_seq = header.first_seq;
-            self.header = Some(header);
-        } else if self.header.is_none() {
-            return false;
-        }
-        let chain = self.chain.then(&leaf);
-        if chain.tag() != frame.tag {
-            if frame.kind == Kind::Header {
-                self.header = None;
-            }
-            return false;
-        }
-        self.chain = chain;
-        match frame.kind {
-            Kind::Header => self.tree.push(leaf),
-            Kind::Record => {
-                self.tree.push(leaf);
-                self.next_seq += 1;
-            }
-            Kind::Checkpoint | Kind::Close => {
-                self.seal = Seal::decode(frame.body);
-                self.is_closed = frame.kind == Kind::Close;
-            }
-        }
-        true
     }
 }
 

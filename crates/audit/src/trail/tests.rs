@@ -1,5 +1,7 @@
 //! Trails that are written, tampered with, and left by a power cut.
 
+mod keeping;
+mod power;
 mod tamper;
 
 use std::path::Path;

@@ -1,0 +1,184 @@
+//! A record as one line of JSON in the fields of the Elastic Common Schema (ECS 8); what that lacks is under `vouch`.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use crate::operations::{self, errno, number};
+use crate::record::{Act, Class, Record, Refusal};
+
+/// Appends a record and a newline.
+pub fn write(record: &Record<'_>, out: &mut String) {
+    let _ = writeln!(out, "{}", value(record));
+}
+
+/// The record as a JSON value.
+pub fn value(record: &Record<'_>) -> Value {
+    let failed = record.result != 0 || matches!(record.class, Class::Refusal | Class::Gap);
+    let mut all = Map::new();
+    all.insert("@timestamp".into(), time(record.time_ns).into());
+    all.insert("ecs".into(), json!({ "version": "8.11.0" }));
+    let (category, kind) = categories(record);
+    all.insert(
+        "event".into(),
+        json!({
+            "kind": "event",
+            "module": "vouch",
+            "category": [category],
+            "type": [kind],
+            "action": action(record),
+            "outcome": if failed { "failure" } else { "success" },
+            "sequence": record.seq,
+        }),
+    );
+    let mut user = Map::new();
+    put(&mut user, "name", record.principal);
+    record.uid.map(|uid| user.insert("id".into(), uid.to_string().into()));
+    record.gid.map(|gid| user.insert("group".into(), json!({ "id": gid.to_string() })));
+    insert(&mut all, "user", user);
+    let mut source = Map::new();
+    record.address.map(|address| source.insert("ip".into(), address.to_canonical().to_string().into()));
+    record.port.map(|port| source.insert("port".into(), port.into()));
+    put(&mut source, "domain", record.client);
+    insert(&mut all, "source", source);
+    let mut file = Map::new();
+    put(&mut file, "path", record.path);
+    insert(&mut all, "file", file);
+    if !record.key.is_empty() {
+        let keys: Vec<String> = record.key.split(|byte| *byte == 1).map(text).collect();
+        all.insert("tags".into(), keys.into());
+    }
+    if failed && record.result != 0 {
+        all.insert("error".into(), json!({ "code": record.result.to_string() }));
+    }
+    let mut own = Map::new();
+    own.insert("flavour".into(), record.flavour.name().into());
+    put(&mut own, "export", record.export);
+    put(&mut own, "new_path", record.path2);
+    put(&mut own, "detail", record.detail);
+    if !record.file.is_empty() {
+        own.insert("file_id".into(), hex(record.file).into());
+    }
+    let numbers = [
+        ("enctype", record.enctype.map(u64::from)),
+        ("asked", record.asked.map(u64::from)),
+        ("granted", record.granted.map(u64::from)),
+        ("offset", record.offset),
+        ("bytes_read", record.read),
+        ("bytes_written", record.written),
+        ("open_ns", record.open_ns),
+        ("lost", record.gap),
+        ("connection", record.connection),
+        ("xid", record.xid.map(u64::from)),
+        ("errno", (record.result != 0).then(|| errno(record.result).unsigned_abs().into())),
+    ];
+    for (name, number) in numbers {
+        number.map(|number| own.insert(name.into(), number.into()));
+    }
+    all.insert("vouch".into(), own.into());
+    all.into()
+}
+
+fn insert(all: &mut Map<String, Value>, name: &str, part: Map<String, Value>) {
+    if !part.is_empty() {
+        all.insert(name.into(), part.into());
+    }
+}
+
+/// Text as it is; where it is no UTF-8, readable, and its exact bytes beside it.
+fn put(part: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    if bytes.is_empty() {
+        return;
+    }
+    part.insert(name.into(), text(bytes).into());
+    if std::str::from_utf8(bytes).is_err() {
+        part.insert(format!("{name}_hex"), hex(bytes).into());
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+/// Of RFC 3339, in UTC, to the nanosecond.
+fn time(ns: u64) -> String {
+    let time = i128::from(ns);
+    jiff::Timestamp::from_nanosecond(time).map_or_else(|_| ns.to_string(), |time| format!("{time:.9}"))
+}
+
+fn action(record: &Record<'_>) -> String {
+    match record.class {
+        Class::Operation => operations::name(record.operation).to_ascii_lowercase(),
+        Class::Refusal => Refusal::of(record.operation).map_or("refused", Refusal::name).into(),
+        Class::Administrative => Act::of(record.operation).map_or("act", Act::name).into(),
+        Class::Gap => "gap".into(),
+        Class::Host => format!("host-{}", record.operation),
+    }
+}
+
+/// ECS event.category and event.type.
+fn categories(record: &Record<'_>) -> (&'static str, &'static str) {
+    match record.class {
+        Class::Refusal => ("authentication", "denied"),
+        Class::Administrative | Class::Gap => ("configuration", "info"),
+        Class::Host => ("host", "info"),
+        Class::Operation => match record.operation {
+            number::CREATE | number::LINK => ("file", "creation"),
+            number::REMOVE => ("file", "deletion"),
+            number::RENAME
+            | number::SETATTR
+            | number::WRITE
+            | number::ALLOCATE
+            | number::DEALLOCATE
+            | number::COPY
+            | number::CLONE
+            | number::SETXATTR
+            | number::REMOVEXATTR => ("file", "change"),
+            number::OPEN if record.asked.is_some_and(|asked| asked & crate::record::access::CREATE != 0) => ("file", "creation"),
+            _ => ("file", "access"),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_is_an_event_of_ecs() {
+        let record = Record {
+            seq: 9,
+            time_ns: 1_700_000_000_123_456_789,
+            class: Class::Operation,
+            operation: number::REMOVE,
+            principal: b"alice@X",
+            uid: Some(5),
+            address: "192.0.2.7".parse().ok(),
+            path: b"/srv/a\xff",
+            key: b"one\x01two",
+            result: 13,
+            ..Record::default()
+        };
+        let mut out = String::new();
+        write(&record, &mut out);
+        assert_eq!(out.lines().count(), 1);
+        let read: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(read["@timestamp"], "2023-11-14T22:13:20.123456789Z");
+        assert_eq!(
+            (&read["event"]["action"], &read["event"]["outcome"], &read["event"]["type"][0]),
+            (&json!("remove"), &json!("failure"), &json!("deletion"))
+        );
+        assert_eq!(
+            (&read["user"]["name"], &read["user"]["id"], &read["source"]["ip"]),
+            (&json!("alice@X"), &json!("5"), &json!("192.0.2.7"))
+        );
+        assert_eq!((&read["file"]["path_hex"], &read["tags"]), (&json!("2f7372762f61ff"), &json!(["one", "two"])));
+    }
+}

@@ -1,0 +1,275 @@
+//! The numbers and names of NFSv4's operations (RFC 8881, section 16.2.1; RFC 7862; RFC 8276), and the system calls that administrators know instead.
+
+/// Number, name, and what of the rules' vocabulary it is.
+const ALL: [(u16, &str); 73] = [
+    (3, "ACCESS"),
+    (4, "CLOSE"),
+    (5, "COMMIT"),
+    (6, "CREATE"),
+    (7, "DELEGPURGE"),
+    (8, "DELEGRETURN"),
+    (9, "GETATTR"),
+    (10, "GETFH"),
+    (11, "LINK"),
+    (12, "LOCK"),
+    (13, "LOCKT"),
+    (14, "LOCKU"),
+    (15, "LOOKUP"),
+    (16, "LOOKUPP"),
+    (17, "NVERIFY"),
+    (18, "OPEN"),
+    (19, "OPENATTR"),
+    (20, "OPEN_CONFIRM"),
+    (21, "OPEN_DOWNGRADE"),
+    (22, "PUTFH"),
+    (23, "PUTPUBFH"),
+    (24, "PUTROOTFH"),
+    (25, "READ"),
+    (26, "READDIR"),
+    (27, "READLINK"),
+    (28, "REMOVE"),
+    (29, "RENAME"),
+    (30, "RENEW"),
+    (31, "RESTOREFH"),
+    (32, "SAVEFH"),
+    (33, "SECINFO"),
+    (34, "SETATTR"),
+    (35, "SETCLIENTID"),
+    (36, "SETCLIENTID_CONFIRM"),
+    (37, "VERIFY"),
+    (38, "WRITE"),
+    (39, "RELEASE_LOCKOWNER"),
+    (40, "BACKCHANNEL_CTL"),
+    (41, "BIND_CONN_TO_SESSION"),
+    (42, "EXCHANGE_ID"),
+    (43, "CREATE_SESSION"),
+    (44, "DESTROY_SESSION"),
+    (45, "FREE_STATEID"),
+    (46, "GET_DIR_DELEGATION"),
+    (47, "GETDEVICEINFO"),
+    (48, "GETDEVICELIST"),
+    (49, "LAYOUTCOMMIT"),
+    (50, "LAYOUTGET"),
+    (51, "LAYOUTRETURN"),
+    (52, "SECINFO_NO_NAME"),
+    (53, "SEQUENCE"),
+    (54, "SET_SSV"),
+    (55, "TEST_STATEID"),
+    (56, "WANT_DELEGATION"),
+    (57, "DESTROY_CLIENTID"),
+    (58, "RECLAIM_COMPLETE"),
+    (59, "ALLOCATE"),
+    (60, "COPY"),
+    (61, "COPY_NOTIFY"),
+    (62, "DEALLOCATE"),
+    (63, "IO_ADVISE"),
+    (64, "LAYOUTERROR"),
+    (65, "LAYOUTSTATS"),
+    (66, "OFFLOAD_CANCEL"),
+    (67, "OFFLOAD_STATUS"),
+    (68, "READ_PLUS"),
+    (69, "SEEK"),
+    (70, "WRITE_SAME"),
+    (71, "CLONE"),
+    (72, "GETXATTR"),
+    (73, "SETXATTR"),
+    (74, "LISTXATTRS"),
+    (75, "REMOVEXATTR"),
+];
+
+/// Names of the numbers that are used here.
+#[allow(missing_docs)]
+pub mod number {
+    pub const ACCESS: u16 = 3;
+    pub const CLOSE: u16 = 4;
+    pub const COMMIT: u16 = 5;
+    pub const CREATE: u16 = 6;
+    pub const GETATTR: u16 = 9;
+    pub const LINK: u16 = 11;
+    pub const LOCK: u16 = 12;
+    pub const LOCKT: u16 = 13;
+    pub const LOCKU: u16 = 14;
+    pub const LOOKUP: u16 = 15;
+    pub const LOOKUPP: u16 = 16;
+    pub const OPEN: u16 = 18;
+    pub const OPEN_DOWNGRADE: u16 = 21;
+    pub const READ: u16 = 25;
+    pub const READDIR: u16 = 26;
+    pub const READLINK: u16 = 27;
+    pub const REMOVE: u16 = 28;
+    pub const RENAME: u16 = 29;
+    pub const SETATTR: u16 = 34;
+    pub const VERIFY: u16 = 37;
+    pub const NVERIFY: u16 = 17;
+    pub const WRITE: u16 = 38;
+    pub const ALLOCATE: u16 = 59;
+    pub const COPY: u16 = 60;
+    pub const DEALLOCATE: u16 = 62;
+    pub const READ_PLUS: u16 = 68;
+    pub const SEEK: u16 = 69;
+    pub const CLONE: u16 = 71;
+    pub const GETXATTR: u16 = 72;
+    pub const SETXATTR: u16 = 73;
+    pub const LISTXATTRS: u16 = 74;
+    pub const REMOVEXATTR: u16 = 75;
+}
+
+use number::*;
+
+/// Operations that act on a file: what `-S all` means. The others move filehandles and sessions about.
+const ON_FILES: [u16; 33] = [
+    ACCESS,
+    CLOSE,
+    COMMIT,
+    CREATE,
+    8,
+    GETATTR,
+    LINK,
+    LOCK,
+    LOCKT,
+    LOCKU,
+    LOOKUP,
+    LOOKUPP,
+    NVERIFY,
+    OPEN,
+    OPEN_DOWNGRADE,
+    READ,
+    READDIR,
+    READLINK,
+    REMOVE,
+    RENAME,
+    SETATTR,
+    VERIFY,
+    WRITE,
+    ALLOCATE,
+    COPY,
+    DEALLOCATE,
+    READ_PLUS,
+    SEEK,
+    CLONE,
+    GETXATTR,
+    SETXATTR,
+    LISTXATTRS,
+    REMOVEXATTR,
+];
+
+/// A set of operations, by number.
+pub type Set = u128;
+
+/// The set of one.
+pub fn one(number: u16) -> Set {
+    if number < 128 { 1 << number } else { 0 }
+}
+
+/// All that act on files.
+pub fn on_files() -> Set {
+    ON_FILES.iter().fold(0, |set, number| set | one(*number))
+}
+
+/// Name of an operation.
+pub fn name(number: u16) -> &'static str {
+    ALL.iter().find(|(known, _)| *known == number).map_or("ILLEGAL", |(_, name)| name)
+}
+
+/// Number of the operation of this name, in any case.
+pub fn of_name(name: &str) -> Option<u16> {
+    ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(number, _)| *number)
+}
+
+/// What `-S` may name: an NFS operation, a system call (all operations that answer to it), or `all`. Where a name is both, both are the same here.
+pub fn set_of(word: &str) -> Option<Set> {
+    if word == "all" {
+        return Some(on_files());
+    }
+    let of_call: &[u16] = match word {
+        "open" | "openat" | "openat2" | "creat" => &[OPEN],
+        "close" => &[CLOSE],
+        "read" | "pread64" | "readv" | "preadv" | "preadv2" => &[READ, READ_PLUS],
+        "write" | "pwrite64" | "writev" | "pwritev" | "pwritev2" => &[WRITE],
+        "fsync" | "fdatasync" | "sync_file_range" => &[COMMIT],
+        "stat" | "lstat" | "fstat" | "newfstatat" | "statx" => &[GETATTR, LOOKUP],
+        "access" | "faccessat" | "faccessat2" => &[ACCESS],
+        "getdents" | "getdents64" => &[READDIR],
+        "readlink" | "readlinkat" => &[READLINK],
+        "mkdir" | "mkdirat" | "mknod" | "mknodat" | "symlink" | "symlinkat" => &[CREATE],
+        "unlink" | "unlinkat" | "rmdir" => &[REMOVE],
+        "rename" | "renameat" | "renameat2" => &[RENAME],
+        "link" | "linkat" => &[LINK],
+        "chmod" | "fchmod" | "fchmodat" | "fchmodat2" | "chown" | "fchown" | "lchown" | "fchownat" | "truncate" | "ftruncate" | "utime"
+        | "utimes" | "utimensat" | "futimesat" => &[SETATTR],
+        "setxattr" | "lsetxattr" | "fsetxattr" => &[SETXATTR],
+        "getxattr" | "lgetxattr" | "fgetxattr" => &[GETXATTR],
+        "listxattr" | "llistxattr" | "flistxattr" => &[LISTXATTRS],
+        "removexattr" | "lremovexattr" | "fremovexattr" => &[REMOVEXATTR],
+        "fallocate" => &[ALLOCATE, DEALLOCATE],
+        "copy_file_range" => &[COPY, CLONE],
+        "lseek" => &[SEEK],
+        "flock" | "fcntl" => &[LOCK, LOCKT, LOCKU],
+        _ => return of_name(word).map(one),
+    };
+    Some(of_call.iter().fold(0, |set, number| set | one(*number)))
+}
+
+/// The system call of x86-64 that an operation answers to, for text that is read by tools that know no NFS.
+pub fn system_call(number: u16) -> u32 {
+    match number {
+        READ => 0,
+        WRITE => 1,
+        CLOSE => 3,
+        SEEK => 8,
+        READ_PLUS => 17,
+        LOCK | LOCKT | LOCKU => 72,
+        COMMIT => 74,
+        SETXATTR => 188,
+        GETXATTR => 191,
+        LISTXATTRS => 194,
+        REMOVEXATTR => 197,
+        READDIR => 217,
+        OPEN | OPEN_DOWNGRADE => 257,
+        CREATE => 258,
+        REMOVE => 263,
+        RENAME => 264,
+        LINK => 265,
+        READLINK => 267,
+        SETATTR => 268,
+        ACCESS => 269,
+        ALLOCATE | DEALLOCATE => 285,
+        COPY | CLONE => 326,
+        // All others ask for attributes at most: newfstatat.
+        _ => 262,
+    }
+}
+
+/// The errno of Linux that a status of NFSv4 answers to; 0 of success.
+pub fn errno(status: u32) -> i32 {
+    match status {
+        0..=13 | 17..=22 | 27 | 28 | 30 | 31 => status as i32,
+        63 => 36,
+        66 => 39,
+        69 => 122,
+        70 | 10001 | 10014 | 10020 => 116,
+        10004 => 95,
+        10008 | 10010 | 10012 | 10013 => 11,
+        10016 | 10011 | 10025 => 13,
+        10029 | 10043 => 40,
+        10045 => 35,
+        10095 => 61,
+        10005 | 10036 | 10040 | 10041 => 22,
+        _ => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_go_both_ways() {
+        for (number, text) in ALL {
+            assert_eq!((name(number), of_name(text), of_name(&text.to_lowercase())), (text, Some(number), Some(number)));
+        }
+        assert_eq!(set_of("unlinkat"), Some(one(REMOVE)));
+        assert_eq!(set_of("execve"), None);
+        assert_eq!(set_of("all").map(Set::count_ones), Some(33));
+    }
+}

@@ -1,0 +1,93 @@
+//! The bytes of records.
+
+use super::*;
+
+fn full() -> Record<'static> {
+    Record {
+        seq: 7,
+        time_ns: 1_700_000_000_123_456_789,
+        class: Class::Operation,
+        operation: 29,
+        flavour: Flavour::Krb5p,
+        minor: 2,
+        result: 13,
+        principal: b"alice@EXAMPLE.ORG",
+        enctype: Some(20),
+        uid: Some(1000),
+        gid: Some(100),
+        address: Some("192.0.2.7".parse().unwrap()),
+        port: Some(987),
+        client: b"c1.example.org",
+        export: b"/srv/data",
+        path: b"/srv/data/a/b",
+        path2: b"/srv/data/c d",
+        file: &[1, 2, 255],
+        asked: Some(access::READ),
+        granted: Some(0),
+        offset: Some(u64::MAX),
+        read: Some(4096),
+        written: Some(0),
+        open_ns: Some(5),
+        gap: Some(1),
+        key: b"k",
+        detail: b"because",
+        connection: Some(3),
+        xid: Some(u32::MAX),
+    }
+}
+
+#[test]
+fn bytes_are_those_of_the_drawing() {
+    let mut bytes = Vec::new();
+    full().encode(&mut bytes);
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let golden = "070000000000000015cd853dfe9c97170104021d00fffbff000d11616c696365404558414d504c452e4f524714e8076404c0000207db070e63312e6578616d\
+                  706c652e6f7267092f7372762f64617461042f612f620d2f7372762f646174612f632064030102ff0100ffffffffffffffffff018020000501016b07626563\
+                  6175736503ffffffff0f";
+    assert_eq!(text, golden);
+    let small = Record { seq: 1, time_ns: 2, operation: 9, uid: Some(1), path: b"/x", ..Record::default() };
+    bytes.clear();
+    small.encode(&mut bytes);
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(text, "0100000000000000020000000000000001000009000804000001022f78");
+}
+
+proptest::proptest! {
+    #[test]
+    fn what_is_written_is_read(
+        result in 0u32..3, uid: Option<u32>, offset: Option<u64>, v6: bool, path in proptest::collection::vec(1u8.., 0..40), below: bool, key in "[a-z]{0,9}"
+    ) {
+        let inner = [b"/srv/data/".as_slice(), &path].concat();
+        let address = if v6 { "2001:db8::1".parse().ok() } else { None };
+        let path = if below { inner.as_slice() } else { path.as_slice() };
+        let record = Record { result, uid, offset, address, path, key: key.as_bytes(), ..full() };
+        let (mut bytes, mut scratch) = (Vec::new(), Vec::new());
+        record.encode(&mut bytes);
+        proptest::prop_assert_eq!(Record::decode(&bytes, &mut scratch).unwrap(), record);
+    }
+
+    #[test]
+    fn whatever_can_be_read_is_written_the_same(bytes in proptest::collection::vec(0u8.., 25..90), class in 1u8..6, flavour in 0u8..6) {
+        let mut bytes = bytes;
+        bytes[16..19].copy_from_slice(&[class, flavour, 1]);
+        bytes[24] = 0;
+        let mut scratch = Vec::new();
+        if let Ok(record) = Record::decode(&bytes, &mut scratch) {
+            let mut again = Vec::new();
+            record.encode(&mut again);
+            let mut scratch = Vec::new();
+            proptest::prop_assert_eq!(&Record::decode(&again, &mut scratch).unwrap(), &record);
+        }
+    }
+}
+
+#[test]
+fn no_prefix_of_a_record_is_one() {
+    let mut bytes = Vec::new();
+    full().encode(&mut bytes);
+    for len in 0..bytes.len() {
+        assert!(Record::decode(&bytes[..len], &mut Vec::new()).is_err(), "{len}");
+    }
+    bytes.push(0);
+    assert_eq!(Record::decode(&bytes, &mut Vec::new()), Err(RecordError::Longer));
+}

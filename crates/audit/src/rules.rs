@@ -1,0 +1,142 @@
+//! Which operations are recorded: rules in auditctl's syntax, compiled so that a set of a thousand lines costs some look-ups by what most rules name, not a scan.
+//! Decides on a record as it would be written. Reads no file and knows no user by name: who parses says how names are resolved.
+
+mod condition;
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use foldhash::{HashMap, HashMapExt as _};
+
+use crate::Record;
+use crate::operations::{Set, one};
+use condition::Condition;
+pub use parse::{Resolve, RuleError};
+
+/// A set of rules.
+#[derive(Debug, Default)]
+pub struct Rules {
+    rules: Vec<Rule>,
+    /// Numbers of rules, ascending, under the one thing that each is found by.
+    by_path: HashMap<Box<[u8]>, Vec<u32>>,
+    by_uid: HashMap<u32, Vec<u32>>,
+    by_principal: HashMap<Box<[u8]>, Vec<u32>>,
+    by_export: HashMap<Box<[u8]>, Vec<u32>>,
+    rest: Vec<u32>,
+    /// Operations that some rule records.
+    recorded: Set,
+}
+
+/// A line.
+#[derive(Debug)]
+struct Rule {
+    always: bool,
+    operations: Set,
+    conditions: Vec<Condition>,
+    key: Box<[u8]>,
+}
+
+impl Rules {
+    /// The rules in a text; all lines that can't be taken are told.
+    pub fn parse(text: &str, resolve: &dyn Resolve) -> Result<Rules, Vec<RuleError>> {
+        Ok(Rules::compile(parse::parse(text, resolve)?))
+    }
+
+    /// The rule that records all operations on files.
+    pub fn everything() -> Rules {
+        Rules::compile(vec![Rule { always: true, operations: crate::operations::on_files(), conditions: Vec::new(), key: Box::default() }])
+    }
+
+    fn compile(rules: Vec<Rule>) -> Rules {
+        let mut all = Rules { by_path: HashMap::new(), by_uid: HashMap::new(), ..Rules::default() };
+        for (number, rule) in rules.iter().enumerate() {
+            let number = u32::try_from(number).expect("rules come from a text that fits memory, a line each");
+            if rule.always {
+                all.recorded |= rule.operations;
+            }
+            let find = |pick: fn(&Condition) -> bool| rule.conditions.iter().find(|condition| pick(condition));
+            if let Some(Condition::Path(path) | Condition::Dir(path)) = find(|c| matches!(c, Condition::Path(_) | Condition::Dir(_))) {
+                all.by_path.entry(path.clone()).or_default().push(number);
+            } else if let Some(Condition::Principal(true, name)) =
+                find(|c| matches!(c, Condition::Principal(true, name) if !name.contains(&b'*')))
+            {
+                all.by_principal.entry(name.clone()).or_default().push(number);
+            } else if let Some(Condition::Uid(condition::Compare::Equal, uid)) =
+                find(|c| matches!(c, Condition::Uid(condition::Compare::Equal, _)))
+            {
+                all.by_uid.entry(*uid).or_default().push(number);
+            } else if let Some(Condition::Export(true, path)) = find(|c| matches!(c, Condition::Export(true, _))) {
+                all.by_export.entry(path.clone()).or_default().push(number);
+            } else {
+                all.rest.push(number);
+            }
+        }
+        all.rules = rules;
+        all
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty()
+    }
+
+    /// Whether any rule may record this operation: asked first, before anything is found out about it.
+    pub fn may_record(&self, operation: u16) -> bool {
+        self.recorded & one(operation) != 0
+    }
+
+    /// The key (perhaps empty) with which a record is to be kept; none if it isn't. The first rule that matches decides. Costs a look-up for each directory above the
+    /// path and one each by user, principal and export, and those rules that name none of these.
+    pub fn select(&self, record: &Record<'_>) -> Option<&[u8]> {
+        let mut best = u32::MAX;
+        let mut consider = |numbers: &[u32]| {
+            for number in numbers {
+                if *number >= best {
+                    return;
+                }
+                let rule = &self.rules[*number as usize];
+                if rule.operations & one(record.operation) != 0 && rule.conditions.iter().all(|condition| condition.holds(record)) {
+                    best = *number;
+                    return;
+                }
+            }
+        };
+        consider(&self.rest);
+        if !self.by_path.is_empty() {
+            for path in [record.path, record.path2] {
+                let mut end = path.len();
+                while end > 0 {
+                    if let Some(numbers) = self.by_path.get(&path[..end]) {
+                        consider(numbers);
+                    }
+                    end = path[..end].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+                }
+                if path.starts_with(b"/")
+                    && let Some(numbers) = self.by_path.get(&b"/"[..])
+                {
+                    consider(numbers);
+                }
+            }
+        }
+        if let Some(numbers) = record.uid.and_then(|uid| self.by_uid.get(&uid)) {
+            consider(numbers);
+        }
+        if !self.by_principal.is_empty()
+            && let Some(numbers) = self.by_principal.get(record.principal)
+        {
+            consider(numbers);
+        }
+        if !self.by_export.is_empty()
+            && let Some(numbers) = self.by_export.get(record.export)
+        {
+            consider(numbers);
+        }
+        let rule = self.rules.get(best as usize)?;
+        rule.always.then_some(&*rule.key)
+    }
+}

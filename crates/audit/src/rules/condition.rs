@@ -1,0 +1,136 @@
+//! One field of a rule, and whether it holds of a record.
+
+use std::net::IpAddr;
+
+use crate::operations::{errno, number::*};
+use crate::record::access;
+use crate::{Flavour, Record};
+
+/// How a field is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compare {
+    Equal,
+    Unequal,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+impl Compare {
+    fn holds<T: PartialOrd>(self, left: T, right: T) -> bool {
+        match self {
+            Compare::Equal => left == right,
+            Compare::Unequal => left != right,
+            Compare::Less => left < right,
+            Compare::LessOrEqual => left <= right,
+            Compare::Greater => left > right,
+            Compare::GreaterOrEqual => left >= right,
+        }
+    }
+}
+
+/// What must be so. A `bool` before a value: equal, or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    Path(Box<[u8]>),
+    Dir(Box<[u8]>),
+    Uid(Compare, u32),
+    Gid(Compare, u32),
+    Success(bool),
+    Exit(Compare, i64),
+    /// Bits of [`READ`] and its kin.
+    Perm(u8),
+    Principal(bool, Box<[u8]>),
+    /// An address, and how many bits of it count.
+    Network(bool, IpAddr, u8),
+    Client(bool, Box<[u8]>),
+    Export(bool, Box<[u8]>),
+    Flavour(bool, Flavour),
+}
+
+/// What a user number is where there is no user.
+pub(super) const UNSET: u32 = u32::MAX;
+pub(super) const PERM_READ: u8 = 1;
+pub(super) const PERM_WRITE: u8 = 2;
+pub(super) const PERM_EXECUTE: u8 = 4;
+pub(super) const PERM_ATTRIBUTES: u8 = 8;
+
+impl Condition {
+    /// Whether it is so.
+    pub(super) fn holds(&self, record: &Record<'_>) -> bool {
+        match self {
+            Condition::Path(path) => record.path == &**path || record.path2 == &**path,
+            Condition::Dir(path) => is_below(record.path, path) || is_below(record.path2, path),
+            Condition::Uid(compare, uid) => compare.holds(record.uid.unwrap_or(UNSET), *uid),
+            Condition::Gid(compare, gid) => compare.holds(record.gid.unwrap_or(UNSET), *gid),
+            Condition::Success(success) => (record.result == 0) == *success,
+            Condition::Exit(compare, exit) => compare.holds(-i64::from(errno(record.result)), *exit),
+            Condition::Perm(wanted) => permissions(record) & wanted != 0,
+            Condition::Principal(equal, pattern) => matches(pattern, record.principal) == *equal,
+            Condition::Network(equal, network, bits) => record.address.is_some_and(|address| is_within(address, *network, *bits)) == *equal,
+            Condition::Client(equal, pattern) => matches(pattern, record.client) == *equal,
+            Condition::Export(equal, path) => (record.export == &**path) == *equal,
+            Condition::Flavour(equal, flavour) => (record.flavour == *flavour) == *equal,
+        }
+    }
+}
+
+/// What an operation does in the words of `-p`, as the kernel has them: opens count, and the reads and writes of what was opened don't.
+fn permissions(record: &Record<'_>) -> u8 {
+    let asked = record.asked.unwrap_or(0);
+    let when = |bits: u32, permission: u8| if asked & bits != 0 { permission } else { 0 };
+    match record.operation {
+        OPEN => when(access::READ, PERM_READ) | when(access::MODIFY | access::EXTEND | access::CREATE | access::TRUNCATE, PERM_WRITE),
+        READ | READ_PLUS => when(access::UNOPENED, PERM_READ),
+        WRITE => when(access::UNOPENED, PERM_WRITE),
+        READDIR | READLINK | GETXATTR | LISTXATTRS => PERM_READ,
+        CREATE | REMOVE | RENAME | ALLOCATE | DEALLOCATE | COPY | CLONE => PERM_WRITE,
+        LINK => PERM_WRITE | PERM_ATTRIBUTES,
+        SETATTR => PERM_ATTRIBUTES | when(access::TRUNCATE, PERM_WRITE),
+        SETXATTR | REMOVEXATTR => PERM_ATTRIBUTES,
+        ACCESS => when(access::EXECUTE, PERM_EXECUTE),
+        _ => 0,
+    }
+}
+
+fn is_below(path: &[u8], directory: &[u8]) -> bool {
+    match path.strip_prefix(directory) {
+        Some(rest) => rest.is_empty() || rest.starts_with(b"/") || directory == b"/",
+        None => false,
+    }
+}
+
+/// Whether a text is of a pattern, in which `*` stands for anything.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let mut parts = pattern.split(|byte| *byte == b'*');
+    let first = parts.next().unwrap_or(b"");
+    let Some(mut rest) = text.strip_prefix(first) else { return false };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        if part.is_empty() {
+            continue;
+        }
+        match rest.windows(part.len()).position(|window| window == part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    true
+}
+
+fn is_within(address: IpAddr, network: IpAddr, bits: u8) -> bool {
+    let number = |address: IpAddr| match address.to_canonical() {
+        IpAddr::V4(address) => (u128::from(u32::from(address)) << 96, 32),
+        IpAddr::V6(address) => (u128::from(address), 128),
+    };
+    let ((address, width), (network, other)) = (number(address), number(network));
+    let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+    width == other && (address ^ network) & mask == 0
+}

@@ -1,0 +1,283 @@
+//! auditctl's syntax. What can't be meant here is refused with its line; what means something else there than here is not taken for it.
+
+use std::net::IpAddr;
+
+use super::Rule;
+use super::condition::{Compare, Condition, PERM_ATTRIBUTES, PERM_EXECUTE, PERM_READ, PERM_WRITE, UNSET};
+use crate::Flavour;
+use crate::operations::{on_files, set_of};
+
+/// How names of users and groups become numbers.
+pub trait Resolve {
+    /// Of a user.
+    fn user(&self, name: &str) -> Option<u32>;
+    /// Of a group.
+    fn group(&self, name: &str) -> Option<u32>;
+}
+
+/// A line that can't be taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct RuleError {
+    /// Number of the line, from 1.
+    pub line: usize,
+    /// Why.
+    pub what: String,
+}
+
+pub(super) fn parse(text: &str, resolve: &dyn Resolve) -> Result<Vec<Rule>, Vec<RuleError>> {
+    let (mut rules, mut errors) = (Vec::new(), Vec::new());
+    for (index, line) in text.lines().enumerate() {
+        match words(line).and_then(|words| rule(&words, resolve)) {
+            Ok(rule) => rules.extend(rule),
+            Err(what) => errors.push(RuleError { line: index + 1, what }),
+        }
+    }
+    if errors.is_empty() { Ok(rules) } else { Err(errors) }
+}
+
+/// The words of a line; quotes keep spaces.
+fn words(line: &str) -> Result<Vec<String>, String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for c in line.chars() {
+        match quote {
+            Some(end) if c == end => quote = None,
+            Some(_) => word.get_or_insert_default().push(c),
+            None if c == '"' || c == '\'' => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            None if c.is_whitespace() => words.extend(word.take()),
+            None if c == '#' && word.is_none() => break,
+            None => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    if quote.is_some() { Err("a quote is not closed".into()) } else { Ok(words) }
+}
+
+#[derive(Default)]
+struct Draft {
+    /// Whether it records, from -a or -w.
+    always: Option<bool>,
+    watch: bool,
+    operations: Option<u128>,
+    conditions: Vec<Condition>,
+    perm: Option<u8>,
+    keys: Vec<String>,
+}
+
+fn rule(words: &[String], resolve: &dyn Resolve) -> Result<Option<Rule>, String> {
+    let mut words = words.iter();
+    let mut draft = Draft::default();
+    let mut clears = false;
+    while let Some(word) = words.next() {
+        let mut value = |what: &str| words.next().map(String::as_str).ok_or_else(|| format!("{word} wants {what}"));
+        match word.as_str() {
+            "-a" | "-A" => draft.action(value("a list and an action")?)?,
+            "-w" => {
+                draft.conditions.push(Condition::Dir(path(value("a path")?)?));
+                draft.watch = true;
+                set_once(&mut draft.always, true, "-w beside -a or -w")?;
+            }
+            "-p" => draft.perm(value("some of r, w, x, a")?)?,
+            "-k" => draft.keys.push(value("a key")?.to_owned()),
+            "-S" => draft.operations(value("operations")?)?,
+            "-F" => draft.field(value("a field")?, resolve)?,
+            // The rules that were there are replaced as a whole in any case.
+            "-D" => clears = true,
+            "-C" => return Err("-C compares fields of the kernel's, which an operation of ours has but once".into()),
+            "-b" | "-f" | "-r" | "-e" | "--backlog_wait_time" | "--loginuid-immutable" => {
+                return Err(format!("{word} is the kernel's; what is done when records can't be written is --audit-policy's"));
+            }
+            "-W" | "-d" => return Err(format!("{word}: rules are replaced as a whole, not taken away one by one")),
+            other => return Err(format!("{other} is no option of a rule")),
+        }
+    }
+    draft.finish(clears)
+}
+
+impl Draft {
+    fn action(&mut self, text: &str) -> Result<(), String> {
+        let (a, b) = text.split_once(',').ok_or("-a wants a list and an action, as always,exit")?;
+        let (list, action) = if matches!(a, "always" | "never") { (b, a) } else { (a, b) };
+        if list != "exit" {
+            return Err(format!("there is no list {list} here, only exit: an operation is looked at once, when its result is known"));
+        }
+        let always = match action {
+            "always" => true,
+            "never" => false,
+            other => return Err(format!("the action is always or never, not {other}")),
+        };
+        set_once(&mut self.always, always, "-a beside -w or -a")
+    }
+
+    fn perm(&mut self, text: &str) -> Result<(), String> {
+        let mut bits = 0;
+        for c in text.chars() {
+            bits |= match c {
+                'r' => PERM_READ,
+                'w' => PERM_WRITE,
+                'x' => PERM_EXECUTE,
+                'a' => PERM_ATTRIBUTES,
+                other => return Err(format!("{other} is none of r, w, x, a")),
+            };
+        }
+        if bits == 0 {
+            return Err("a permission is wanted".into());
+        }
+        set_once(&mut self.perm, bits, "permissions twice")
+    }
+
+    fn operations(&mut self, text: &str) -> Result<(), String> {
+        for name in text.split(',') {
+            let set = set_of(name).ok_or_else(|| format!("{name} is neither an operation of NFS nor a system call that one answers to"))?;
+            *self.operations.get_or_insert(0) |= set;
+        }
+        Ok(())
+    }
+
+    fn field(&mut self, text: &str, resolve: &dyn Resolve) -> Result<(), String> {
+        let (field, compare, value) = split(text)?;
+        let equality = || match compare {
+            Compare::Equal => Ok(true),
+            Compare::Unequal => Ok(false),
+            _ => Err(format!("{field} knows = and != only")),
+        };
+        let only_equal = || if compare == Compare::Equal { Ok(()) } else { Err(format!("{field} knows = only")) };
+        let bytes = |value: &str| -> Box<[u8]> { value.as_bytes().into() };
+        let condition = match field {
+            "path" => only_equal().and_then(|()| Ok(Condition::Path(path(value)?)))?,
+            "dir" => only_equal().and_then(|()| Ok(Condition::Dir(path(value)?)))?,
+            "perm" => return only_equal().and_then(|()| self.perm(value)),
+            "key" => {
+                only_equal()?;
+                self.keys.push(value.to_owned());
+                return Ok(());
+            }
+            // An operation acts with one user's rights, whatever they are called.
+            "uid" | "auid" | "loginuid" | "euid" | "fsuid" => Condition::Uid(compare, id(value, &|name| resolve.user(name))?),
+            "gid" | "egid" | "fsgid" => Condition::Gid(compare, id(value, &|name| resolve.group(name))?),
+            "success" => {
+                let success = match value {
+                    "1" | "yes" => true,
+                    "0" | "no" => false,
+                    other => return Err(format!("success is 0 or 1, not {other}")),
+                };
+                Condition::Success(success == equality()?)
+            }
+            "exit" => Condition::Exit(compare, exit(value)?),
+            // Operations have no machine's numbers: any will do.
+            "arch" => return equality().map(|_| ()),
+            "principal" => Condition::Principal(equality()?, bytes(value)),
+            "client" => client(equality()?, value),
+            "export" => Condition::Export(equality()?, path(value)?),
+            "flavour" | "flavor" | "sec" => {
+                let flavour = Flavour::ALL.iter().find(|flavour| flavour.name() == value);
+                Condition::Flavour(
+                    equality()?,
+                    *flavour.ok_or_else(|| format!("{value} is no flavour: none, sys, krb5, krb5i, krb5p, local"))?,
+                )
+            }
+            other => return Err(format!("there is no field {other} here")),
+        };
+        self.conditions.push(condition);
+        Ok(())
+    }
+
+    fn finish(mut self, clears: bool) -> Result<Option<Rule>, String> {
+        let Some(always) = self.always else {
+            let empty = self.conditions.is_empty() && self.keys.is_empty() && self.perm.is_none() && self.operations.is_none();
+            return if empty { Ok(None) } else { Err("a rule begins with -a or -w".into()) };
+        };
+        if clears {
+            return Err("-D stands alone".into());
+        }
+        if self.watch && self.operations.is_some() {
+            return Err("-S goes with -a, not with -w".into());
+        }
+        if let Some(bits) = self.perm.or(self.watch.then_some(PERM_READ | PERM_WRITE | PERM_EXECUTE | PERM_ATTRIBUTES)) {
+            self.conditions.push(Condition::Perm(bits));
+        }
+        // As the kernel joins them.
+        let key = self.keys.join("\x01").into_bytes().into_boxed_slice();
+        Ok(Some(Rule { always, operations: self.operations.unwrap_or_else(on_files), conditions: self.conditions, key }))
+    }
+}
+
+fn set_once<T>(place: &mut Option<T>, value: T, twice: &str) -> Result<(), String> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(twice.into()),
+    }
+}
+
+fn split(text: &str) -> Result<(&str, Compare, &str), String> {
+    let at = text.find(['=', '!', '<', '>', '&']).ok_or_else(|| format!("{text} has no operator: =, !=, <, <=, >, >="))?;
+    let (field, rest) = text.split_at(at);
+    let known = [
+        ("!=", Compare::Unequal),
+        ("<=", Compare::LessOrEqual),
+        (">=", Compare::GreaterOrEqual),
+        ("=", Compare::Equal),
+        ("<", Compare::Less),
+        (">", Compare::Greater),
+    ];
+    let found = known.iter().find_map(|(text, compare)| rest.strip_prefix(text).map(|value| (*compare, value)));
+    let (compare, value) = found.ok_or_else(|| format!("{text}: the operators here are =, !=, <, <=, >, >="))?;
+    if value.is_empty() { Err(format!("{field} has no value")) } else { Ok((field, compare, value)) }
+}
+
+fn path(text: &str) -> Result<Box<[u8]>, String> {
+    if !text.starts_with('/') || text.split('/').any(|part| part == "." || part == "..") {
+        return Err(format!("{text} is no absolute path"));
+    }
+    let trimmed = text.trim_end_matches('/');
+    Ok(if trimmed.is_empty() { "/" } else { trimmed }.as_bytes().into())
+}
+
+fn id(text: &str, by_name: &dyn Fn(&str) -> Option<u32>) -> Result<u32, String> {
+    match text {
+        "unset" | "-1" => Ok(UNSET),
+        _ => text.parse().ok().or_else(|| by_name(text)).ok_or_else(|| format!("nobody is called {text} here")),
+    }
+}
+
+fn exit(text: &str) -> Result<i64, String> {
+    let (sign, name) = text.strip_prefix('-').map_or((1, text), |name| (-1, name));
+    let number = match name {
+        "EPERM" => 1,
+        "ENOENT" => 2,
+        "EIO" => 5,
+        "EAGAIN" => 11,
+        "EACCES" => 13,
+        "EEXIST" => 17,
+        "EXDEV" => 18,
+        "ENOTDIR" => 20,
+        "EISDIR" => 21,
+        "EINVAL" => 22,
+        "EFBIG" => 27,
+        "ENOSPC" => 28,
+        "EROFS" => 30,
+        "EMLINK" => 31,
+        "ENAMETOOLONG" => 36,
+        "ENOTEMPTY" => 39,
+        "ELOOP" => 40,
+        "EOPNOTSUPP" => 95,
+        "ESTALE" => 116,
+        "EDQUOT" => 122,
+        _ => name.parse().map_err(|_| format!("{text} is no result"))?,
+    };
+    Ok(sign * number)
+}
+
+fn client(equal: bool, text: &str) -> Condition {
+    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, bits.parse::<u8>().ok()));
+    match address.parse::<IpAddr>() {
+        Ok(address) => {
+            let all = if address.is_ipv4() { 32 } else { 128 };
+            Condition::Network(equal, address, bits.unwrap_or(all).min(all))
+        }
+        Err(_) => Condition::Client(equal, text.as_bytes().into()),
+    }
+}

@@ -1,0 +1,185 @@
+//! Rules as administrators write them, and what they select.
+
+use super::*;
+use crate::operations::number::*;
+use crate::record::access;
+use crate::{Class, Flavour};
+
+struct Names;
+
+impl Resolve for Names {
+    fn user(&self, name: &str) -> Option<u32> {
+        (name == "alice").then_some(1000)
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        (name == "staff").then_some(50)
+    }
+}
+
+fn rules(text: &str) -> Rules {
+    Rules::parse(text, &Names).unwrap()
+}
+
+fn open(path: &'static [u8]) -> Record<'static> {
+    Record {
+        class: Class::Operation,
+        operation: OPEN,
+        flavour: Flavour::Krb5p,
+        principal: b"alice@EXAMPLE.ORG",
+        uid: Some(1000),
+        gid: Some(100),
+        address: Some("192.0.2.7".parse().unwrap()),
+        export: b"/srv",
+        path,
+        asked: Some(access::READ),
+        ..Record::default()
+    }
+}
+
+fn key(rules: &Rules, record: &Record<'_>) -> Option<String> {
+    rules.select(record).map(|key| String::from_utf8(key.to_vec()).unwrap())
+}
+
+#[test]
+fn watch_sees_opens_by_their_access_and_not_the_reads_that_follow() {
+    let rules = rules("-w /srv/secret -p wa -k secret\n");
+    assert_eq!(key(&rules, &open(b"/srv/secret/a")), None);
+    let writing = Record { asked: Some(access::READ | access::MODIFY), ..open(b"/srv/secret/a") };
+    assert_eq!(key(&rules, &writing).as_deref(), Some("secret"));
+    assert_eq!(key(&rules, &Record { path: b"/srv/secret", ..writing.clone() }).as_deref(), Some("secret"));
+    assert_eq!(key(&rules, &Record { path: b"/srv/secrets", ..writing.clone() }), None);
+    assert_eq!(key(&rules, &Record { operation: READ, asked: None, ..writing.clone() }), None);
+    assert_eq!(key(&rules, &Record { operation: WRITE, asked: Some(access::UNOPENED), ..writing.clone() }).as_deref(), Some("secret"));
+    assert_eq!(key(&rules, &Record { operation: SETATTR, asked: None, ..writing.clone() }).as_deref(), Some("secret"));
+    let renamed = Record { operation: RENAME, path: b"/srv/x", path2: b"/srv/secret/x", ..writing };
+    assert_eq!(key(&rules, &renamed).as_deref(), Some("secret"));
+}
+
+#[test]
+fn first_rule_that_matches_decides() {
+    let text = "# comment\n-D\n\n-a never,exit -F dir=/srv/scratch\n-a always,exit -S openat,unlink -F dir=/srv -F success=0 -F key=failed\n-a exit,always -S all -F uid=alice -k alice\n";
+    let rules = rules(text);
+    assert_eq!(rules.len(), 3);
+    assert_eq!(key(&rules, &open(b"/srv/scratch/x")), None);
+    assert_eq!(key(&rules, &open(b"/srv/x")).as_deref(), Some("alice"));
+    assert_eq!(key(&rules, &Record { result: 13, ..open(b"/srv/x") }).as_deref(), Some("failed"));
+    assert_eq!(key(&rules, &Record { uid: Some(1), ..open(b"/srv/x") }), None);
+    assert_eq!(key(&rules, &Record { operation: GETATTR, ..open(b"/elsewhere") }).as_deref(), Some("alice"));
+    assert!(rules.may_record(GETATTR) && !rules.may_record(53));
+}
+
+#[test]
+fn each_field_compares_as_it_says() {
+    let hit = |fields: &str, record: &Record<'_>| {
+        let text = format!("-a always,exit {fields}");
+        rules(&text).select(record).is_some()
+    };
+    let record = Record { result: 13, client: b"c1.example.org", ..open(b"/srv/x") };
+    for fields in [
+        "-F uid=1000",
+        "-F uid!=0",
+        "-F auid>=1000 -F auid!=unset",
+        "-F uid<1001",
+        "-F gid<=100",
+        "-F gid>99",
+        "-F exit=-EACCES",
+        "-F exit!=0",
+        "-F exit=-13",
+        "-F success=no",
+        "-F success!=yes",
+        "-F principal=alice@EXAMPLE.ORG",
+        "-F principal=*@EXAMPLE.ORG",
+        "-F principal=a*e@*.ORG",
+        "-F principal!=bob@EXAMPLE.ORG",
+        "-F client=192.0.2.0/24",
+        "-F client=192.0.2.7",
+        "-F client!=10.0.0.0/8",
+        "-F client=*.example.org",
+        "-F export=/srv/",
+        "-F flavour=krb5p",
+        "-F flavour!=sys",
+        "-F path=/srv/x",
+        "-F dir=/",
+        "-F perm=r",
+        "-F arch=b64 -S open",
+        "-S OPEN",
+    ] {
+        assert!(hit(fields, &record), "{fields}");
+    }
+    for fields in [
+        "-F uid=0",
+        "-F gid=staff",
+        "-F uid>1000",
+        "-F exit=-EPERM",
+        "-F success=1",
+        "-F principal=alice",
+        "-F principal=*@OTHER.ORG",
+        "-F client=192.0.3.0/24",
+        "-F client=2001:db8::/32",
+        "-F client=*.example.com",
+        "-F export=/srv/data",
+        "-F flavour=krb5",
+        "-F path=/srv",
+        "-F dir=/srv/x/y",
+        "-F perm=wxa",
+        "-S read",
+    ] {
+        assert!(!hit(fields, &record), "{fields}");
+    }
+}
+
+#[test]
+fn what_can_not_be_meant_is_refused_with_its_line() {
+    let text = "-w /ok\n-a always,task\n-S open\n-a always,exit -F inode=3\n-w relative\n-a always,exit -S execve\n-b 8192\n-w /x -p rq\n-a always,exit -F uid=nobody-here\n-a always\n-w \"/x\n-a always,exit -F path>/x\n-a always,exit -F a0&2\n-w /a -w /b\n-a always,exit -F success=2\n-z\n-W /x\n-a always,exit -C uid!=euid\n-k\n-D -w /x\n";
+    let errors = Rules::parse(text, &Names).unwrap_err();
+    let lines: Vec<usize> = errors.iter().map(|error| error.line).collect();
+    assert_eq!(lines, (2..=20).collect::<Vec<_>>(), "{errors:#?}");
+    assert!(errors[0].to_string().starts_with("line 2: there is no list task here"));
+}
+
+#[test]
+fn keys_join_and_quotes_keep_spaces() {
+    let rules = rules("-w \"/srv/two words\" -p r -k a -k 'b c'");
+    assert_eq!(key(&rules, &open(b"/srv/two words/x")).as_deref(), Some("a\x01b c"));
+}
+
+/// The scan that the compiled form stands for.
+fn scan<'r>(rules: &'r Rules, record: &Record<'_>) -> Option<&'r [u8]> {
+    let holds =
+        |rule: &&Rule| rule.operations & one(record.operation) != 0 && rule.conditions.iter().all(|condition| condition.holds(record));
+    rules.rules.iter().find(holds).filter(|rule| rule.always).map(|rule| &*rule.key)
+}
+
+proptest::proptest! {
+    #[test]
+    fn compiled_rules_decide_as_a_scan_does(
+        picks in proptest::collection::vec((0usize..9, 0u32..4, proptest::bool::ANY), 0..40), uid in 0u32..4, path in 0usize..5, path2 in 0usize..5, operation in 3u16..40
+    ) {
+        const PATHS: [&str; 5] = ["/", "/a", "/a/b", "/a/b/c", "/d"];
+        let line = |(number, (kind, value, always)): (usize, &(usize, u32, bool))| {
+            let action = if *always { "always" } else { "never" };
+            let path = PATHS[*value as usize];
+            let field = match kind {
+                0 => format!("-F dir={path}"),
+                1 => format!("-F path={path}"),
+                2 => format!("-F uid={value}"),
+                3 => format!("-F uid>{value}"),
+                4 => format!("-F principal=p{value}"),
+                5 => format!("-F principal=p*{value}"),
+                6 => format!("-F export={path}"),
+                7 => format!("-S open,stat -F dir={path} -F uid={value}"),
+                _ => "-S read".to_owned(),
+            };
+            format!("-a {action},exit {field} -k {number}\n")
+        };
+        let text: String = picks.iter().enumerate().map(line).collect();
+        let rules = rules(&text);
+        let principal = format!("p{uid}");
+        let record = Record {
+            operation, uid: Some(uid), principal: principal.as_bytes(), path: PATHS[path].as_bytes(), path2: PATHS[path2].as_bytes(), export: PATHS[path2].as_bytes(),
+            ..Record::default()
+        };
+        proptest::prop_assert_eq!(rules.select(&record), scan(&rules, &record));
+    }
+}

@@ -1,0 +1,286 @@
+//! The kernel audit log's own text, so that `ausearch`, `aureport` and what else reads /var/log/audit/audit.log read this: an operation is a SYSCALL with SOCKADDR, CWD
+//! and PATH, all with one serial; a refusal is a USER_AUTH; what the service did is a TRUSTED_APP. Fields that the kernel lacks stand behind `key=`.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use crate::operations::{self, errno, number, system_call};
+use crate::record::{Act, Class, Record, Refusal};
+
+/// Appends a record, a line for each part, as one event.
+pub fn write(record: &Record<'_>, out: &mut String) {
+    match record.class {
+        Class::Operation => operation(record, out),
+        Class::Refusal => refusal(record, out),
+        Class::Administrative | Class::Gap => administrative(record, out),
+        Class::Host => host(record, out),
+    }
+}
+
+/// What all lines of an event begin with.
+fn head(record: &Record<'_>, kind: &str, out: &mut String) {
+    let (seconds, millis) = (record.time_ns / 1_000_000_000, record.time_ns / 1_000_000 % 1000);
+    let _ = write!(out, "type={kind} msg=audit({seconds}.{millis:03}:{}): ", record.seq);
+}
+
+fn operation(record: &Record<'_>, out: &mut String) {
+    let exit = -errno(record.result);
+    let success = if record.result == 0 { "yes" } else { "no" };
+    let paths = u8::from(!record.path.is_empty()) + u8::from(!record.path2.is_empty());
+    head(record, "SYSCALL", out);
+    let call = match (record.operation, record.asked) {
+        // A size that is set is what truncate(2) does.
+        (number::SETATTR, Some(asked)) if asked & crate::record::access::TRUNCATE != 0 => 76,
+        (number, _) => system_call(number),
+    };
+    let _ = write!(out, "arch=c000003e syscall={call} success={success} exit={exit} a0=0 a1=0 a2=0 a3=0 items={paths} ppid=0 pid=0 ");
+    let (uid, gid) = (id(record.uid), id(record.gid));
+    let _ = write!(out, "auid={uid} uid={uid} gid={gid} euid={uid} suid={uid} fsuid={uid} egid={gid} sgid={gid} fsgid={gid} ");
+    out.push_str("tty=(none) ses=4294967295 comm=\"nfsd\" exe=\"/usr/bin/vouch\" ");
+    match record.key {
+        b"" => out.push_str("key=(null)"),
+        key => field(out, "key", key),
+    }
+    let _ = write!(out, " op={}", operations::name(record.operation).to_ascii_lowercase());
+    own(record, out);
+    out.push('\n');
+    if let Some(address) = record.address {
+        head(record, "SOCKADDR", out);
+        sockaddr(address, record.port.unwrap_or(0), out);
+        out.push('\n');
+    }
+    head(record, "CWD", out);
+    out.push_str("cwd=\"/\"\n");
+    let nametypes = match record.operation {
+        number::RENAME => ["DELETE", "CREATE"],
+        number::REMOVE => ["DELETE", "NORMAL"],
+        number::CREATE => ["CREATE", "NORMAL"],
+        number::LINK => ["NORMAL", "CREATE"],
+        number::OPEN if record.asked.is_some_and(|asked| asked & crate::record::access::CREATE != 0) => ["CREATE", "NORMAL"],
+        _ => ["NORMAL"; 2],
+    };
+    let present = [record.path, record.path2].into_iter().zip(nametypes).filter(|(path, _)| !path.is_empty());
+    for (item, (path, nametype)) in present.enumerate() {
+        head(record, "PATH", out);
+        let _ = write!(out, "item={item} ");
+        field(out, "name", path);
+        let _ = writeln!(out, " nametype={nametype} cap_fp=0 cap_fi=0 cap_fe=0 cap_fver=0 cap_frootid=0");
+    }
+}
+
+/// What the kernel has no field for.
+fn own(record: &Record<'_>, out: &mut String) {
+    let _ = write!(out, " flavour={}", record.flavour.name());
+    for (name, text) in [("principal", record.principal), ("export", record.export), ("client", record.client), ("why", record.detail)] {
+        if !text.is_empty() {
+            out.push(' ');
+            field(out, name, text);
+        }
+    }
+    if let Some(enctype) = record.enctype {
+        let _ = write!(out, " enctype={enctype}");
+    }
+    if !record.file.is_empty() {
+        out.push_str(" file=");
+        hex(out, record.file);
+    }
+    for (name, bits) in [("asked", record.asked), ("granted", record.granted)] {
+        if let Some(bits) = bits {
+            let _ = write!(out, " {name}={bits:#x}");
+        }
+    }
+    let numbers = [
+        ("offset", record.offset),
+        ("read", record.read),
+        ("written", record.written),
+        ("open_ns", record.open_ns),
+        ("lost", record.gap),
+        ("connection", record.connection),
+        ("xid", record.xid.map(u64::from)),
+    ];
+    for (name, number) in numbers {
+        if let Some(number) = number {
+            let _ = write!(out, " {name}={number}");
+        }
+    }
+    if record.result != 0 {
+        let _ = write!(out, " status={}", record.result);
+    }
+}
+
+fn refusal(record: &Record<'_>, out: &mut String) {
+    head(record, "USER_AUTH", out);
+    let uid = id(record.uid);
+    let _ = write!(out, "pid=0 uid={uid} auid={uid} ses=4294967295 msg='op=");
+    out.push_str(Refusal::of(record.operation).map_or("refused", Refusal::name));
+    out.push(' ');
+    field(out, "acct", if record.principal.is_empty() { b"?" } else { record.principal });
+    out.push_str(" exe=\"/usr/bin/vouch\" ");
+    host_and_address(record, out);
+    let _ = write!(out, " terminal=nfs flavour={}", record.flavour.name());
+    message_rest(record, out);
+    out.push_str(" res=failed'\n");
+}
+
+fn administrative(record: &Record<'_>, out: &mut String) {
+    head(record, "TRUSTED_APP", out);
+    let uid = id(record.uid);
+    let _ = write!(out, "pid=0 uid={uid} auid={uid} ses=4294967295 msg='op=");
+    out.push_str(match record.class {
+        Class::Gap => "gap",
+        _ => Act::of(record.operation).map_or("act", Act::name),
+    });
+    out.push_str(" exe=\"/usr/bin/vouch\" ");
+    host_and_address(record, out);
+    out.push_str(" terminal=?");
+    if let Some(lost) = record.gap {
+        let _ = write!(out, " lost={lost}");
+    }
+    message_rest(record, out);
+    let failed = record.class == Class::Gap || record.result != 0;
+    let _ = writeln!(out, " res={}'", if failed { "failed" } else { "success" });
+}
+
+/// What the host's kernel wrote is handed on as it came; without that, as a report of ours.
+fn host(record: &Record<'_>, out: &mut String) {
+    match std::str::from_utf8(record.detail) {
+        Ok(lines) if lines.starts_with("type=") => {
+            out.push_str(lines.trim_end_matches('\n'));
+            out.push('\n');
+        }
+        _ => administrative(record, out),
+    }
+}
+
+fn host_and_address(record: &Record<'_>, out: &mut String) {
+    out.push_str("hostname=");
+    match std::str::from_utf8(record.client) {
+        Ok(name) if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:".contains(&byte)) => {
+            out.push_str(name)
+        }
+        _ => out.push('?'),
+    }
+    match record.address {
+        Some(address) => {
+            let _ = write!(out, " addr={}", address.to_canonical());
+        }
+        None => out.push_str(" addr=?"),
+    }
+}
+
+/// Inside msg='…' a quote would end the message.
+fn message_rest(record: &Record<'_>, out: &mut String) {
+    for (name, text) in [("path", record.path), ("export", record.export), ("why", record.detail)] {
+        if !text.is_empty() {
+            out.push(' ');
+            let _ = write!(out, "{name}=");
+            if text.contains(&b'\'') { hex(out, text) } else { value(out, text) }
+        }
+    }
+}
+
+fn id(number: Option<u32>) -> u32 {
+    number.unwrap_or(u32::MAX)
+}
+
+fn field(out: &mut String, name: &str, text: &[u8]) {
+    let _ = write!(out, "{name}=");
+    value(out, text);
+}
+
+/// As the kernel writes what it doesn't trust: in quotes, or in hexadecimal where a quote, a space or what is no ASCII would break the line (audit_log_untrustedstring).
+fn value(out: &mut String, text: &[u8]) {
+    match std::str::from_utf8(text) {
+        Ok(plain) if plain.bytes().all(|byte| (0x21..0x7f).contains(&byte) && byte != b'"') => {
+            let _ = write!(out, "\"{plain}\"");
+        }
+        _ => hex(out, text),
+    }
+}
+
+fn hex(out: &mut String, bytes: &[u8]) {
+    bytes.iter().for_each(|byte| {
+        let _ = write!(out, "{byte:02X}");
+    });
+}
+
+/// A struct sockaddr of x86-64, in hexadecimal.
+fn sockaddr(address: IpAddr, port: u16, out: &mut String) {
+    let mut bytes = Vec::with_capacity(28);
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            bytes.extend_from_slice(&2u16.to_le_bytes());
+            bytes.extend_from_slice(&port.to_be_bytes());
+            bytes.extend_from_slice(&address.octets());
+            bytes.extend_from_slice(&[0; 8]);
+        }
+        IpAddr::V6(address) => {
+            bytes.extend_from_slice(&10u16.to_le_bytes());
+            bytes.extend_from_slice(&port.to_be_bytes());
+            bytes.extend_from_slice(&[0; 4]);
+            bytes.extend_from_slice(&address.octets());
+            bytes.extend_from_slice(&[0; 4]);
+        }
+    }
+    out.push_str("saddr=");
+    hex(out, &bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Flavour;
+
+    fn record() -> Record<'static> {
+        Record {
+            seq: 42,
+            time_ns: 1_700_000_000_123_456_789,
+            class: Class::Operation,
+            operation: number::OPEN,
+            flavour: Flavour::Krb5p,
+            principal: b"alice@EXAMPLE.ORG",
+            uid: Some(1000),
+            gid: Some(100),
+            address: Some("192.0.2.7".parse().unwrap()),
+            port: Some(700),
+            export: b"/srv",
+            path: b"/srv/a b",
+            key: b"k",
+            result: 13,
+            ..Record::default()
+        }
+    }
+
+    #[test]
+    fn operation_is_a_system_call_with_its_path() {
+        let mut out = String::new();
+        write(&record(), &mut out);
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines.len(), 4);
+        assert!(lines.iter().all(|line| line.contains("msg=audit(1700000000.123:42): ")));
+        assert!(lines[0].starts_with("type=SYSCALL "));
+        assert!(lines[0].contains(" syscall=257 success=no exit=-13 "));
+        assert!(
+            lines[0].ends_with(" key=\"k\" op=open flavour=krb5p principal=\"alice@EXAMPLE.ORG\" export=\"/srv\" status=13"),
+            "{}",
+            lines[0]
+        );
+        assert_eq!(lines[1].split_once("saddr=").unwrap().1, "020002BCC00002070000000000000000");
+        assert!(lines[3].contains(" name=2F7372762F612062 "));
+    }
+
+    #[test]
+    fn no_name_writes_a_line_of_its_own() {
+        let evil = b"x\ntype=USER_AUTH msg=audit(1.000:1): '\" res=success";
+        for class in [Class::Operation, Class::Refusal, Class::Administrative, Class::Gap] {
+            let mut out = String::new();
+            write(
+                &Record { class, path: evil, key: evil, principal: evil, client: evil, detail: evil, export: evil, ..record() },
+                &mut out,
+            );
+            for line in out.lines() {
+                assert!(line.contains("msg=audit(1700000000.123:42): ") && !line.contains("audit(1.000"), "{line}");
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What a segment holds that was left: as far as its chain goes.
+
+use crate::chain::{Chain, Hash};
+use crate::frame::{self, FrameError, Header, Kind, MAGIC};
+use crate::merkle::Frontier;
+use crate::seal::Seal;
+
+/// What a segment's bytes hold, as far as the chain goes.
+pub(super) struct Found {
+    pub(super) header: Option<Header>,
+    pub(super) seal: Option<Seal>,
+    pub(super) chain: Chain,
+    pub(super) next_seq: u64,
+    pub(super) tree: Frontier,
+    pub(super) len: usize,
+    pub(super) is_closed: bool,
+}
+
+impl Found {
+    pub(super) fn of(bytes: &[u8]) -> Found {
+        let mut found = Found {
+            header: None,
+            seal: None,
+            chain: Chain::START,
+            next_seq: 0,
+            tree: Frontier::default(),
+            len: MAGIC.len().min(bytes.len()),
+            is_closed: false,
+        };
+        if !bytes.starts_with(&MAGIC) {
+            found.len = 0;
+            return found;
+        }
+        while !found.is_closed {
+            match frame::parse(&bytes[found.len..]) {
+                Ok(frame) if found.take(&frame) => found.len += frame.len(),
+                Ok(_) | Err(FrameError::Cut | FrameError::Malformed) => break,
+            }
+        }
+        found
+    }
+
+    pub(super) fn take(&mut self, frame: &frame::Frame<'_>) -> bool {
+        let leaf: Hash = frame.leaf();
+        if let Kind::Header = frame.kind {
+            let Some(header) = Header::decode(frame.body).filter(|_| self.header.is_none()) else { return false };
+            self.chain = Chain(header.previous);
+            self.next_seq = header.first_seq;
+            self.header = Some(header);
+        } else if self.header.is_none() {
+            return false;
+        }
+        let chain = self.chain.then(&leaf);
+        if chain.tag() != frame.tag {
+            if frame.kind == Kind::Header {
+                self.header = None;
+            }
+            return false;
+        }
+        self.chain = chain;
+        match frame.kind {
+            Kind::Header => self.tree.push(leaf),
+            Kind::Record => {
+                self.tree.push(leaf);
+                self.next_seq += 1;
+            }
+            Kind::Checkpoint | Kind::Close => {
+                self.seal = Seal::decode(frame.body);
+                self.is_closed = frame.kind == Kind::Close;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,74 @@
+//! A segment that is being written: what is known to be durable, and what must be written again if it turns out not to be.
+
+use std::path::Path;
+
+use super::{At as _, LogError};
+use crate::merkle::Frontier;
+use crate::trail::{Disk, DiskFile, SegmentFile};
+
+/// A segment that is being written.
+pub(super) struct Part {
+    pub(super) number: u64,
+    pub(super) file: Option<Box<dyn DiskFile>>,
+    /// Its name isn't known to be durable; there are bytes in it that aren't.
+    pub(super) is_unnamed: bool,
+    pub(super) is_dirty: bool,
+    /// Where `pending` begins.
+    pub(super) base: u64,
+    /// What isn't known to be durable, and how much of it has been written.
+    pub(super) pending: Vec<u8>,
+    pub(super) written: usize,
+    pub(super) tree: Frontier,
+    pub(super) begun_ns: u64,
+    /// When the first record came that has no seal yet.
+    pub(super) unsealed_ns: Option<u64>,
+    pub(super) is_closed: bool,
+}
+
+impl Part {
+    pub(super) fn len(&self) -> u64 {
+        self.base + self.pending.len() as u64
+    }
+
+    pub(super) fn write(&mut self, disk: &dyn Disk, directory: &Path) -> Result<(), LogError> {
+        if self.written == self.pending.len() {
+            return Ok(());
+        }
+        let path = SegmentFile::open(directory, self.number).path;
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(disk.create(&path, false).at(&path)?),
+        };
+        if self.is_unnamed {
+            disk.sync_dir(directory).at(directory)?;
+            self.is_unnamed = false;
+        }
+        self.is_dirty = true;
+        file.write_at(&self.pending[self.written..], self.base + self.written as u64).at(&path)?;
+        self.written = self.pending.len();
+        Ok(())
+    }
+
+    pub(super) fn sync(&mut self, disk: &dyn Disk, directory: &Path) -> Result<(), LogError> {
+        self.write(disk, directory)?;
+        if let Some(file) = self.file.as_ref().filter(|_| self.is_dirty)
+            && let Err(source) = file.sync()
+        {
+            self.written = 0;
+            return Err(LogError::Io { path: SegmentFile::open(directory, self.number).path, source });
+        }
+        self.is_dirty = false;
+        self.forget();
+        Ok(())
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.base += self.written as u64;
+        if self.written == self.pending.len() {
+            self.pending.clear();
+        } else {
+            self.pending.drain(..self.written);
+        }
+        self.written = 0;
+    }
+}

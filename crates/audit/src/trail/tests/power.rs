@@ -1,0 +1,232 @@
+//! A trail whose machine loses power, or whose process is killed, at any step of the disk: what was said to be kept is there, in order, and the trail verifies.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use super::*;
+
+/// A disk in memory over a directory that is only written when the power goes: each file's durable bytes, and what was written since.
+#[derive(Default)]
+struct Inside {
+    /// Bytes as the system sees them, and as they are on the platter. Names too.
+    seen: BTreeMap<PathBuf, Arc<Mutex<Bytes>>>,
+    durable: BTreeMap<PathBuf, Arc<Mutex<Bytes>>>,
+    steps_left: Option<u64>,
+}
+
+#[derive(Default)]
+struct Bytes {
+    seen: Vec<u8>,
+    durable: Vec<u8>,
+}
+
+#[derive(Clone)]
+struct PowerDisk {
+    inside: Arc<Mutex<Inside>>,
+    directory: PathBuf,
+}
+
+struct PowerFile {
+    bytes: Arc<Mutex<Bytes>>,
+    disk: PowerDisk,
+    path: PathBuf,
+}
+
+impl PowerDisk {
+    fn step(&self) -> io::Result<()> {
+        let mut inside = self.inside.lock();
+        match &mut inside.steps_left {
+            Some(0) => Err(io::Error::other("the power is gone")),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The reading side looks at the directory: it shows what the system sees.
+    fn show(&self, path: &Path, bytes: Option<&[u8]>) {
+        match bytes {
+            Some(bytes) => std::fs::write(path, bytes).unwrap(),
+            None => {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+    }
+
+    /// What is found after the power came back: names and bytes that were synced, and of the others some.
+    fn cut(&self, random: &mut ChaCha8Rng) {
+        for entry in std::fs::read_dir(&self.directory).unwrap() {
+            std::fs::remove_file(entry.unwrap().path()).unwrap();
+        }
+        let mut inside = self.inside.lock();
+        let mut names = inside.durable.clone();
+        // Names that were not synced may have become durable all the same.
+        for (path, file) in &inside.seen {
+            if !names.contains_key(path) && random.next_u32() % 2 == 0 && !path.to_string_lossy().contains("key") {
+                names.insert(path.clone(), file.clone());
+            }
+        }
+        for (path, file) in &names {
+            let mut file = file.lock();
+            let mut bytes = file.durable.clone();
+            let more = file.seen.len().saturating_sub(bytes.len());
+            if more > 0 {
+                // Any part of what was written since, or blocks that were never filled.
+                let keep = random.next_u32() as usize % (more + 1);
+                let from = bytes.len();
+                bytes.extend_from_slice(&file.seen[from..from + keep]);
+                if random.next_u32() % 3 == 0 {
+                    let at = from + random.next_u32() as usize % (keep + 1);
+                    bytes[at..].fill(0);
+                }
+            }
+            std::fs::write(path, &bytes).unwrap();
+            *file = Bytes { seen: bytes.clone(), durable: bytes };
+        }
+        inside.seen = names.clone();
+        inside.durable = names;
+        inside.steps_left = None;
+    }
+}
+
+impl Disk for PowerDisk {
+    fn create(&self, path: &Path, _: bool) -> io::Result<Box<dyn DiskFile>> {
+        self.step()?;
+        let mut inside = self.inside.lock();
+        if inside.seen.contains_key(path) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let bytes = Arc::new(Mutex::new(Bytes::default()));
+        inside.seen.insert(path.to_owned(), bytes.clone());
+        drop(inside);
+        self.show(path, Some(b""));
+        Ok(Box::new(PowerFile { bytes, disk: self.clone(), path: path.to_owned() }))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        let bytes = self.inside.lock().seen.get(path).cloned().ok_or(io::ErrorKind::NotFound)?;
+        Ok(Box::new(PowerFile { bytes, disk: self.clone(), path: path.to_owned() }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step()?;
+        let mut inside = self.inside.lock();
+        let file = inside.seen.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        inside.seen.insert(to.to_owned(), file.clone());
+        let seen = file.lock().seen.clone();
+        drop(inside);
+        self.show(from, None);
+        self.show(to, Some(&seen));
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        self.inside.lock().seen.remove(path).ok_or(io::ErrorKind::NotFound)?;
+        self.show(path, None);
+        Ok(())
+    }
+
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        self.step()?;
+        let mut inside = self.inside.lock();
+        inside.durable = inside.seen.clone();
+        Ok(())
+    }
+}
+
+impl DiskFile for PowerFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let torn = self.disk.step();
+        let mut file = self.bytes.lock();
+        let start = offset as usize;
+        // The power goes in the middle of a write.
+        let bytes = if torn.is_err() { &bytes[..bytes.len() / 2] } else { bytes };
+        let end = start + bytes.len();
+        if file.seen.len() < end {
+            file.seen.resize(end, 0);
+        }
+        file.seen[start..end].copy_from_slice(bytes);
+        self.disk.show(&self.path, Some(&file.seen));
+        torn
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.disk.step()?;
+        let mut file = self.bytes.lock();
+        file.durable = file.seen.clone();
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.disk.step()?;
+        let mut file = self.bytes.lock();
+        file.seen.resize(len as usize, 0);
+        self.disk.show(&self.path, Some(&file.seen));
+        Ok(())
+    }
+}
+
+#[test]
+fn what_was_kept_is_there_after_a_power_cut_at_any_of_1000_instants() {
+    for seed in 0..1000u64 {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let directory = tempfile::tempdir().unwrap();
+        let disk = PowerDisk { inside: Arc::default(), directory: directory.path().to_owned() };
+        create(&disk, &directory.path().join(KEY), &key()).unwrap();
+        disk.sync_dir(directory.path()).unwrap();
+        let mut acknowledged: Vec<(u64, u64)> = Vec::new();
+        let mut number = 0;
+        for life in 0..3u64 {
+            disk.inside.lock().steps_left = Some(u64::from(random.next_u32() % 120));
+            let now = (life * 1000 + 1) * SECOND;
+            let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+            if let Ok((mut log, _)) = Log::open(shared, directory.path(), options(), now) {
+                for turn in 0..40u64 {
+                    let now = now + turn * SECOND;
+                    let mut group = Vec::new();
+                    for _ in 0..random.next_u32() % 4 {
+                        number += 1;
+                        group.push((put(&mut log, number, now), number));
+                    }
+                    // Only what was synced was acknowledged.
+                    if log.sync().is_err() {
+                        break;
+                    }
+                    acknowledged.extend(group);
+                    if log.maintain(now).is_err() {
+                        break;
+                    }
+                }
+            }
+            disk.cut(&mut random);
+        }
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let (log, _) = Log::open(shared, directory.path(), options(), 9000 * SECOND).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        log.close(9000 * SECOND).unwrap();
+        let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+        assert_eq!(report.faults, [], "seed {seed}");
+        let mut found = BTreeMap::new();
+        entries(directory.path(), 1, |entry| {
+            if entry.kind == crate::frame::Kind::Record {
+                let mut scratch = Vec::new();
+                let record = Record::decode(&entry.body, &mut scratch).unwrap();
+                found.insert(record.seq, record.path.to_vec());
+            }
+            true
+        })
+        .unwrap();
+        for (seq, number) in acknowledged {
+            let path = format!("/srv/data/file-{number}").into_bytes();
+            assert_eq!(found.get(&seq), Some(&path), "seed {seed}: record {seq}");
+        }
+    }
+}

@@ -1,0 +1,432 @@
+//! From the threads that do operations to the disk: a bounded ring for each, one thread that writes, and what is done when the disk is slow, full or broken.
+//!
+//! A thread that records takes its own ring's lock for as long as it takes to copy a record; the disk is never waited for, unless the ring is full and the policy is to
+//! block. What must not be acknowledged before its record is kept is handed in with [`Trail::after`], and done when all that was recorded before is.
+
+mod ring;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::prune::{Retention, prune};
+use super::{Disk, Log, LogError, SegmentFile, compress};
+use crate::Record;
+use crate::record::{Act, Class};
+use ring::Ring;
+
+/// What is done when a record can't be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Nothing is acknowledged without its record: calls wait until the disk takes it.
+    Block,
+    /// The service goes on; what was lost is counted, and the count is a record.
+    Count,
+    /// The service stops.
+    Halt,
+}
+
+/// When records are made durable. What is written and not durable outlives the process, and not a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durable {
+    /// Each group of records, which is what came while the last one was on its way: at low load each record.
+    Each,
+    /// When so many are not.
+    Records(u64),
+    /// When one has not been for so long.
+    Every(Duration),
+    /// When the system likes, but for seals.
+    System,
+}
+
+/// How a trail is kept.
+#[derive(Clone, Debug)]
+pub struct Keeping {
+    /// What is done when a record can't be kept.
+    pub policy: Policy,
+    /// When records are made durable.
+    pub durable: Durable,
+    /// Bytes of each thread's ring.
+    pub ring_len: usize,
+    /// Whether closed segments are compressed.
+    pub compress: bool,
+    /// What is removed, and when.
+    pub retention: Retention,
+}
+
+impl Default for Keeping {
+    fn default() -> Self {
+        Keeping {
+            policy: Policy::Count,
+            durable: Durable::Every(Duration::from_secs(1)),
+            ring_len: 4 << 20,
+            compress: true,
+            retention: Retention::default(),
+        }
+    }
+}
+
+/// What to do when all that was recorded before is kept.
+pub type After = Box<dyn FnOnce() + Send>;
+
+/// A trail that is being written.
+pub struct Trail {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What was counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Records written.
+    pub written: u64,
+    /// Records lost.
+    pub lost: u64,
+    /// Times that the disk refused.
+    pub failures: u64,
+    /// Bytes that wait in rings.
+    pub waiting_len: u64,
+    /// Whether the disk took the last group.
+    pub is_healthy: bool,
+}
+
+struct Shared {
+    rings: Vec<Ring>,
+    keeping: Keeping,
+    queue: Mutex<Queue>,
+    news: Condvar,
+    /// Told when rings have room again.
+    room: Condvar,
+    room_turn: Mutex<()>,
+    /// The writer sleeps until somebody tells it.
+    sleeping: AtomicBool,
+    healthy: AtomicBool,
+    stopped: AtomicBool,
+    written: AtomicU64,
+    lost: AtomicU64,
+    failures: AtomicU64,
+}
+
+#[derive(Default)]
+struct Queue {
+    after: Vec<After>,
+}
+
+impl Trail {
+    /// Starts the threads: one that writes, one that compresses and prunes. `halt` is called at most once, under [`Policy::Halt`].
+    pub fn start(log: Log, disk: Arc<dyn Disk>, keeping: Keeping, halt: impl Fn() + Send + 'static) -> io::Result<Trail> {
+        let shared = Arc::new(Shared {
+            rings: (0..RING_COUNT).map(|_| Ring::default()).collect(),
+            keeping,
+            queue: Mutex::default(),
+            news: Condvar::new(),
+            room: Condvar::new(),
+            room_turn: Mutex::default(),
+            sleeping: AtomicBool::new(false),
+            healthy: AtomicBool::new(true),
+            stopped: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+        });
+        let (send, receive) = mpsc::channel();
+        let directory = log.directory().to_owned();
+        let writer =
+            Writer { shared: shared.clone(), log, closed: send, halt: Some(Box::new(halt)), unsynced: 0, synced_at: Instant::now() };
+        let keeper = shared.clone();
+        let threads = vec![
+            thread::Builder::new().name("audit".into()).spawn(move || writer.run())?,
+            thread::Builder::new().name("audit-keep".into()).spawn(move || keeper.keep_house(&*disk, &directory, &receive))?,
+        ];
+        Ok(Trail { shared, threads: Mutex::new(threads) })
+    }
+
+    /// Takes a record, whose sequence number is the writer's to give. False if it is lost, which the trail will tell.
+    pub fn record(&self, record: &Record<'_>) -> bool {
+        self.shared.record(record)
+    }
+
+    /// Does something when all that was recorded before, by any thread, is kept as the policy has it.
+    pub fn after(&self, after: After) {
+        self.shared.queue.lock().after.push(after);
+        self.shared.wake();
+    }
+
+    /// Whether replies must wait for their records.
+    pub fn blocks(&self) -> bool {
+        self.shared.keeping.policy == Policy::Block
+    }
+
+    /// Whether the disk took the last group, and there is room: what is recorded now will most likely be kept.
+    pub fn is_healthy(&self) -> bool {
+        self.shared.healthy.load(Ordering::Acquire)
+    }
+
+    /// What was counted.
+    pub fn counts(&self) -> Counts {
+        let shared = &self.shared;
+        Counts {
+            written: shared.written.load(Ordering::Relaxed),
+            lost: shared.lost.load(Ordering::Relaxed),
+            failures: shared.failures.load(Ordering::Relaxed),
+            waiting_len: shared.rings.iter().map(|ring| ring.len() as u64).sum(),
+            is_healthy: self.is_healthy(),
+        }
+    }
+
+    /// Writes what is left, seals the end and ends the threads. What the disk refuses now is lost, and said in the log.
+    pub fn stop(&self) {
+        self.shared.stopped.store(true, Ordering::SeqCst);
+        self.shared.wake();
+        self.shared.room.notify_all();
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the audit trail failed; this is a fault of this program");
+            }
+        }
+    }
+}
+
+impl Drop for Trail {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn record(&self, record: &Record<'_>) -> bool {
+        let ring = &self.rings[ring::mine() % RING_COUNT];
+        while !ring.push(record, self.keeping.ring_len) {
+            let waits = self.keeping.policy == Policy::Block && !self.stopped.load(Ordering::Acquire);
+            if !waits {
+                ring.lose(record.time_ns);
+                self.healthy.store(false, Ordering::Release);
+                self.wake();
+                return false;
+            }
+            self.wake();
+            let mut turn = self.room_turn.lock();
+            self.room.wait_for(&mut turn, ROOM_STEP);
+        }
+        if self.sleeping.load(Ordering::Relaxed) {
+            self.wake();
+        }
+        true
+    }
+
+    fn wake(&self) {
+        if self.sleeping.swap(false, Ordering::SeqCst) {
+            // With the lock held, so that it is not between its last look and its sleep.
+            drop(self.queue.lock());
+            self.news.notify_one();
+        }
+    }
+
+    /// Compresses what was closed and removes what is too old.
+    fn keep_house(&self, disk: &dyn Disk, directory: &std::path::Path, closed: &Receiver<SegmentFile>) {
+        loop {
+            let stop = match closed.recv_timeout(HOUSE_STEP) {
+                Ok(segment) => {
+                    if self.keeping.compress
+                        && let Err(error) = compress(disk, &segment)
+                    {
+                        tracing::warn!(%error, segment = segment.number, "a closed segment of the audit trail stays uncompressed");
+                    }
+                    false
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => false,
+                Err(mpsc::RecvTimeoutError::Disconnected) => true,
+            };
+            if stop {
+                return;
+            }
+            match prune(disk, directory, &self.keeping.retention, now_ns()) {
+                Ok(0) => {}
+                Ok(count) => {
+                    let detail = format!("{count} old segments removed; their seals are kept");
+                    self.record(&Record {
+                        time_ns: now_ns(),
+                        class: Class::Administrative,
+                        operation: Act::Pruned as u16,
+                        detail: detail.as_bytes(),
+                        ..Record::default()
+                    });
+                }
+                Err(error) => tracing::warn!(%error, "old segments of the audit trail can't be removed"),
+            }
+        }
+    }
+}
+
+struct Writer {
+    shared: Arc<Shared>,
+    log: Log,
+    closed: Sender<SegmentFile>,
+    halt: Option<Box<dyn Fn() + Send>>,
+    unsynced: u64,
+    synced_at: Instant,
+}
+
+impl Writer {
+    fn run(mut self) {
+        let mut batch = ring::Batch::default();
+        let mut kept: Vec<After> = Vec::new();
+        loop {
+            let stopped = self.shared.stopped.load(Ordering::SeqCst);
+            // Those that wait were recorded before they were handed in: so they are taken first.
+            kept.append(&mut self.shared.queue.lock().after);
+            let taken = self.take(&mut batch);
+            match self.write(!kept.is_empty(), stopped) {
+                // Nothing was taken from the rings, so what they hold is not kept yet: again, now that there is room.
+                Ok(()) if taken.is_none() => {}
+                Ok(()) => {
+                    self.shared.healthy.store(true, Ordering::Release);
+                    kept.drain(..).for_each(|after| after());
+                    if stopped {
+                        break;
+                    }
+                    self.pause(taken.unwrap_or(0));
+                }
+                Err(error) => {
+                    self.refused(&error);
+                    if stopped {
+                        tracing::error!(%error, "the end of the audit trail could not be written");
+                        return;
+                    }
+                    let mut queue = self.shared.queue.lock();
+                    self.shared.news.wait_for(&mut queue, RETRY);
+                }
+            }
+        }
+        if let Err(error) = self.log.close(now_ns()) {
+            tracing::error!(%error, "the audit trail has no seal at its end");
+        }
+    }
+
+    /// Moves what is in the rings into the log; how many records. While the disk refuses, no more than there is room for: none if nothing was taken.
+    fn take(&mut self, batch: &mut ring::Batch) -> Option<u64> {
+        let is_full = self.log.pending_len() > PENDING_LEN_MAX;
+        if is_full && self.shared.keeping.policy == Policy::Block {
+            return None;
+        }
+        for ring in &self.shared.rings {
+            batch.take(ring);
+        }
+        self.shared.room.notify_all();
+        let mut gap = batch.take_lost();
+        let mut taken = 0;
+        let log = &mut self.log;
+        batch.drain(|time, body| {
+            if is_full {
+                gap = gap.and_more(1, time);
+            } else {
+                log.append(body, time);
+                taken += 1;
+            }
+        });
+        self.shared.written.fetch_add(taken, Ordering::Relaxed);
+        self.unsynced += taken;
+        if gap.count > 0 {
+            self.shared.lost.fetch_add(gap.count, Ordering::Relaxed);
+            let now = now_ns();
+            self.log.append_record(&Record {
+                time_ns: now,
+                class: Class::Gap,
+                gap: Some(gap.count),
+                open_ns: Some(now.saturating_sub(gap.since_ns)),
+                ..Record::default()
+            });
+            self.unsynced += 1;
+            self.halt("audit records were lost");
+        }
+        Some(taken)
+    }
+
+    fn write(&mut self, awaited: bool, stopped: bool) -> Result<(), LogError> {
+        let since = self.synced_at.elapsed();
+        let durable = match self.shared.keeping.durable {
+            Durable::System => false,
+            Durable::Each => self.unsynced > 0,
+            Durable::Records(count) => self.unsynced >= count || awaited,
+            Durable::Every(time) => self.unsynced > 0 && (since >= time || awaited),
+        };
+        if durable || (stopped && self.unsynced > 0) {
+            self.log.sync()?;
+            (self.unsynced, self.synced_at) = (0, Instant::now());
+        } else {
+            self.log.write_only()?;
+        }
+        self.log.maintain(now_ns())?;
+        for segment in self.log.take_closed() {
+            // Without the other thread, it stays as it is.
+            let _ = self.closed.send(segment);
+        }
+        Ok(())
+    }
+
+    fn refused(&mut self, error: &LogError) {
+        self.shared.healthy.store(false, Ordering::Release);
+        let failures = self.shared.failures.fetch_add(1, Ordering::Relaxed);
+        if failures.is_power_of_two() || failures == 0 {
+            tracing::error!(%error, policy = ?self.shared.keeping.policy, "audit records can't be written; it is tried again");
+        }
+        self.halt("audit records can't be written");
+    }
+
+    fn halt(&mut self, why: &str) {
+        if self.shared.keeping.policy == Policy::Halt
+            && let Some(halt) = self.halt.take()
+        {
+            tracing::error!("{why}: the service stops, as the policy is to halt");
+            halt();
+        }
+    }
+
+    /// Waits for more: long where nothing comes, shortly where much does, so that groups are large.
+    fn pause(&mut self, taken: u64) {
+        let shared = self.shared.clone();
+        let mut queue = shared.queue.lock();
+        if !queue.after.is_empty() || shared.stopped.load(Ordering::SeqCst) {
+            return;
+        }
+        if taken > 0 {
+            // Those that wait for their records wake it at once.
+            shared.sleeping.store(shared.keeping.policy == Policy::Block, Ordering::SeqCst);
+            shared.news.wait_for(&mut queue, GROUP_STEP);
+            shared.sleeping.store(false, Ordering::SeqCst);
+            return;
+        }
+        shared.sleeping.store(true, Ordering::SeqCst);
+        if shared.rings.iter().any(|ring| ring.len() > 0) {
+            shared.sleeping.store(false, Ordering::SeqCst);
+            return;
+        }
+        shared.news.wait_for(&mut queue, IDLE_STEP);
+        shared.sleeping.store(false, Ordering::SeqCst);
+    }
+}
+
+/// The wall clock.
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// More threads than this share rings.
+const RING_COUNT: usize = 64;
+/// Records that were taken from the rings and could not be written yet, bytes: beyond, they are lost, or nothing more is taken.
+const PENDING_LEN_MAX: usize = 64 << 20;
+/// Pause after the disk refused.
+const RETRY: Duration = Duration::from_millis(500);
+/// How long a group gathers while records come.
+const GROUP_STEP: Duration = Duration::from_millis(5);
+/// Seals and segments fall due without news.
+const IDLE_STEP: Duration = Duration::from_millis(500);
+/// How often who waits for room looks by itself.
+const ROOM_STEP: Duration = Duration::from_millis(50);
+/// How often it is looked whether segments are too old.
+const HOUSE_STEP: Duration = Duration::from_secs(60);
