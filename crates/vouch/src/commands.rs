@@ -1,7 +1,7 @@
 //! The subcommands: in each file the definition of its options, its help, and the code that runs it.
 
-pub(crate) mod bench;
 pub(crate) mod audit;
+pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod certify;
 pub(crate) mod completions;
