@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vouch_nfs4::{Stateid, Status};
-use vouch_vfs::{Access, Caller, Error, OpenAccess, OpenFile};
+use vouch_vfs::{Access, Caller, Error, Leniency, OpenAccess, OpenFile};
 
 use crate::state::{FileKey, Io, IoGrant};
 use crate::stop::Stop;
@@ -61,7 +61,10 @@ pub(crate) fn open_for(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, p
             }
             Ok(held)
         }
-        IoGrant::Anonymous => anonymous(walk, file, purpose),
+        IoGrant::Anonymous => {
+            walk.tell();
+            anonymous(walk, file, purpose)
+        }
     }
 }
 
@@ -97,7 +100,8 @@ fn anonymous(walk: &mut Walk<'_>, file: &FileRef, purpose: Use) -> Result<OpenHa
     if let Some(open) = walk.server.anonymous().get(&key, caller, access, walk.now.mono_ms) {
         return Ok(open);
     }
-    let opened = file.files().open(caller, &file.id, access, true, walk.patience).map_err(|error| wrong_type(walk.minor, error))?;
+    let opened =
+        file.files().open(caller, &file.id, access, Leniency::Owner, walk.patience).map_err(|error| wrong_type(walk.minor, error))?;
     let open = Held::new(opened, caller);
     walk.server.anonymous().put(key, caller.clone(), access, open.clone(), walk.now.mono_ms);
     Ok(open)

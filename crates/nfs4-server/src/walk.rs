@@ -224,6 +224,12 @@ impl<'s> Walk<'s> {
         self.server.with_state(&mut self.core.effects, act)
     }
 
+    /// The reply must not leave before all records are durable that were to be written until now: what others held and have lost was not in the way of this call,
+    /// and must not be reclaimed after it (RFC 8881, section 8.4.3).
+    pub(crate) fn tell(&mut self) {
+        self.core.tells = true;
+    }
+
     /// The client of the session, in 4.1; state finds it by the stateid in 4.0.
     pub(crate) fn client_of_session(&self) -> Option<ClientKey> {
         self.session.as_ref().map(|running| running.turn.client)

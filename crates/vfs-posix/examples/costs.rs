@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Instant;
 
-use vouch_vfs::{Access, Caller, CreateHow, FileSystem, Name, OpenAccess, Patience, ReadInto, SetAttributes, Stability};
+use vouch_vfs::{Access, Caller, CreateHow, FileSystem, Leniency, Name, OpenAccess, Patience, ReadInto, SetAttributes, Stability};
 use vouch_vfs_posix::{Options, PosixFs, leave_callers};
 
 const BOTH: OpenAccess = OpenAccess { read: true, write: true };
@@ -57,7 +57,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     measure("write-4k", 200_000, &mut |round| {
         drop(black_box(made.open.write(u64::from(round % 4000) << 12, &data[..4096], Stability::Unstable, Patience::None)));
     });
-    measure("open-close", 100_000, &mut |_| drop(fs.open(&caller, &made.id, BOTH, false, Patience::None).expect("it can be opened")));
+    measure("open-close", 100_000, &mut |_| {
+        drop(fs.open(&caller, &made.id, BOTH, Leniency::None, Patience::None).expect("it can be opened"))
+    });
     let mut number = 0;
     measure("create-close", 20_000, &mut |_| {
         number += 1;

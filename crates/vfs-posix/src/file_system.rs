@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{self, OFlags};
 use rustix::io::Errno;
 use vouch_vfs::{
-    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem, FileType, Name, NewNode,
-    OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
+    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem, FileType, Leniency, Name,
+    NewNode, OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
 };
 
 use crate::attributes::stat;
@@ -97,16 +97,9 @@ impl FileSystem for PosixFs {
         self.inner.list(caller, directory, cookie, with_files, each)
     }
 
-    fn open(
-        &self,
-        caller: &Caller,
-        id: &FileId,
-        access: OpenAccess,
-        owner_override: bool,
-        _patience: Patience,
-    ) -> Result<Arc<dyn OpenFile>> {
+    fn open(&self, caller: &Caller, id: &FileId, access: OpenAccess, leniency: Leniency, _patience: Patience) -> Result<Arc<dyn OpenFile>> {
         let node = self.inner.node(id)?;
-        self.inner.open_node(caller, &node, access, owner_override, false)
+        self.inner.open_node(caller, &node, access, leniency, false)
     }
 
     fn create(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use vouch_vfs::{
-    Attributes, Caller, CreateHow, Created, DirectoryChange, Error, FileId, FileType, Name, NewNode, OpenAccess, Renamed, Result,
+    Attributes, Caller, CreateHow, Created, DirectoryChange, Error, FileId, FileType, Leniency, Name, NewNode, OpenAccess, Renamed, Result,
     SetAttributes, SetTime, Time,
 };
 
@@ -120,7 +120,7 @@ impl Inner {
             Err(Error::NotFound) if self.options.read_only => return Err(Error::ReadOnly),
             found => found?,
         };
-        let mut override_mode = false;
+        let mut leniency = Leniency::None;
         match how {
             CreateHow::Guarded => return Err(Error::Exists),
             CreateHow::Exclusive(verifier) => {
@@ -129,12 +129,12 @@ impl Inner {
                 if !retry || (attributes.accessed, attributes.modified) != times_of(verifier) || attributes.uid != caller.uid {
                     return Err(Error::Exists);
                 }
-                override_mode = true;
+                leniency = Leniency::Owner;
             }
             CreateHow::Unchecked => {}
         }
         let truncates = how == CreateHow::Unchecked && set.size == Some(0);
-        let open = self.open_node(caller, &node, access, override_mode, truncates)?;
+        let open = self.open_node(caller, &node, access, leniency, truncates)?;
         Ok((node, open))
     }
 

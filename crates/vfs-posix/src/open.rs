@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{self, FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{self, Errno, ReadWriteFlags};
 use vouch_vfs::{
-    Advice, Attributes, Caller, Content, Error, FileSpan, FileType, OpenAccess, OpenFile, Patience, ReadInto, Result, SeekTarget,
+    Advice, Attributes, Caller, Content, Error, FileSpan, FileType, Leniency, OpenAccess, OpenFile, Patience, ReadInto, Result, SeekTarget,
     Stability, Written,
 };
 
@@ -40,13 +40,13 @@ pub(crate) struct PosixOpen {
 }
 
 impl Inner {
-    /// Opens a regular file as the caller. `override_mode`: whoever owns it, or may execute it, may read; the owner may write.
+    /// Opens a regular file as the caller.
     pub(crate) fn open_node(
         self: &Arc<Self>,
         caller: &Caller,
         node: &Arc<Node>,
         access: OpenAccess,
-        override_mode: bool,
+        leniency: Leniency,
         truncate: bool,
     ) -> Result<Arc<dyn OpenFile>> {
         match node.file_type {
@@ -61,7 +61,7 @@ impl Inner {
         let flags = access_flags(access) | if truncate { OFlags::TRUNC } else { OFlags::empty() };
         identity::assume(caller)?;
         let opened = match self.reopen(node.as_fd(), flags) {
-            Err(Errno::ACCESS) if override_mode && self.overrides(caller, node, access)? => {
+            Err(Errno::ACCESS) if self.lets_in(caller, node, access, leniency)? => {
                 identity::assume_root()?;
                 self.reopen(node.as_fd(), flags)
             }
@@ -73,9 +73,10 @@ impl Inner {
         Ok(PosixOpen::begin(self, Arc::clone(node), opened.or_error()?, access, caller))
     }
 
-    fn overrides(&self, caller: &Caller, node: &Node, access: OpenAccess) -> Result<bool> {
+    fn lets_in(&self, caller: &Caller, node: &Node, access: OpenAccess, leniency: Leniency) -> Result<bool> {
         const EXECUTE: u8 = 1;
-        Ok(stat(node.as_fd()).or_error()?.stx_uid == caller.uid || !access.write && access::may(node, EXECUTE)?)
+        Ok(leniency == Leniency::Owner && stat(node.as_fd()).or_error()?.stx_uid == caller.uid
+            || leniency >= Leniency::Execute && !access.write && access::may(node, EXECUTE)?)
     }
 }
 

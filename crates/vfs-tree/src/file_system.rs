@@ -6,8 +6,8 @@ use tokio::runtime::Handle;
 use vouch_tree::Content;
 use vouch_tree_client::Tree;
 use vouch_vfs::{
-    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, Error, FileId, FileSystem, NAME_LEN_MAX, Name, NewNode, OpenAccess,
-    OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
+    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, Error, FileId, FileSystem, Leniency, NAME_LEN_MAX, Name, NewNode,
+    OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
 };
 
 use crate::core::{Asking, Core, split};
@@ -56,7 +56,7 @@ impl TreeFs {
         caller: &Caller,
         node: &Node,
         access: OpenAccess,
-        owner_override: bool,
+        leniency: Leniency,
     ) -> Result<Arc<dyn OpenFile>> {
         match &node.inode.content {
             Content::Regular { .. } => {}
@@ -67,8 +67,9 @@ impl TreeFs {
         if access.write {
             return Err(Error::ReadOnly);
         }
-        let passes = owner_override && (caller.uid == node.inode.uid || asking.may(caller, node, EXECUTE).is_ok());
-        if access.read && !passes {
+        let goes_on = leniency == Leniency::Owner && caller.uid == node.inode.uid;
+        let executes = || leniency >= Leniency::Execute && asking.may(caller, node, EXECUTE).is_ok();
+        if access.read && !goes_on && !executes() {
             asking.may(caller, node, READ)?;
         }
         Ok(Arc::new(TreeOpen::new(self.core.clone(), node.id)))
@@ -155,15 +156,8 @@ impl FileSystem for TreeFs {
         self.core.with(patience, |asking| asking.list(caller, &*asking.node(directory)?, cookie, with_files, &mut *each))
     }
 
-    fn open(
-        &self,
-        caller: &Caller,
-        id: &FileId,
-        access: OpenAccess,
-        owner_override: bool,
-        patience: Patience,
-    ) -> Result<Arc<dyn OpenFile>> {
-        self.core.with(patience, |asking| self.open_node(asking, caller, &*asking.node(id)?, access, owner_override))
+    fn open(&self, caller: &Caller, id: &FileId, access: OpenAccess, leniency: Leniency, patience: Patience) -> Result<Arc<dyn OpenFile>> {
+        self.core.with(patience, |asking| self.open_node(asking, caller, &*asking.node(id)?, access, leniency))
     }
 
     fn create(
@@ -186,7 +180,7 @@ impl FileSystem for TreeFs {
             CreateHow::Unchecked if attributes.size == Some(0) => return Err(Error::ReadOnly),
             CreateHow::Unchecked => {}
         }
-        let open = self.open_node(&asking, caller, &node, access, false)?;
+        let open = self.open_node(&asking, caller, &node, access, Leniency::None)?;
         let change = self.core.change(&*asking.node(directory)?);
         let directory = DirectoryChange { before: change, after: change, atomic: true };
         Ok(Created { id: node.id, attributes: self.core.attributes(&node), open, new: false, directory })

@@ -73,6 +73,17 @@ pub enum CreateHow {
     Exclusive([u8; 8]),
 }
 
+/// What lets a caller open a file beside its mode and ACL, as NFS servers do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Leniency {
+    /// Nothing.
+    None,
+    /// Who may execute a file may read it, as a program is run by the caller's machine; not where it is opened for writing too.
+    Execute,
+    /// As `Execute`; and an owner, who was let in once, may go on reading and writing whatever the mode says now.
+    Owner,
+}
+
 /// A file that was created, or found by a creation.
 pub struct Created {
     /// The file.
@@ -174,10 +185,8 @@ pub trait FileSystem: Send + Sync {
         each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<bool>;
 
-    /// Opens a regular file. `IsDirectory`, `IsSymlink` or `WrongType` for others. `owner_override`: as NFS servers do, an owner who was let in once may go on reading and
-    /// writing whatever the mode says now; and who may execute a file may read it.
-    fn open(&self, caller: &Caller, id: &FileId, access: OpenAccess, owner_override: bool, patience: Patience)
-    -> Result<Arc<dyn OpenFile>>;
+    /// Opens a regular file. `IsDirectory`, `IsSymlink` or `WrongType` for others.
+    fn open(&self, caller: &Caller, id: &FileId, access: OpenAccess, leniency: Leniency, patience: Patience) -> Result<Arc<dyn OpenFile>>;
 
     /// Creates a regular file and opens it. The access asked for is granted for a new file whatever its mode.
     fn create(

@@ -23,7 +23,9 @@ pub use attributes::{Attributes, FileType, SetAttributes, SetTime, Time};
 pub use caller::{Access, Caller};
 pub use error::{Error, Result};
 pub use file_id::{FILE_ID_LEN_MAX, FileId};
-pub use file_system::{CreateHow, Created, DirectoryChange, DirectoryEntry, FileSystem, NewNode, Renamed, Space, Traits, XattrHow};
+pub use file_system::{
+    CreateHow, Created, DirectoryChange, DirectoryEntry, FileSystem, Leniency, NewNode, Renamed, Space, Traits, XattrHow,
+};
 pub use name::{NAME_LEN_MAX, Name};
 pub use open_file::{Advice, Content, FileSpan, OpenAccess, OpenFile, ReadInto, SeekTarget, Stability, Written};
 

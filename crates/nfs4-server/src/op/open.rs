@@ -6,7 +6,7 @@ use vouch_nfs4::op::{
     Delegation, OpenArgs, OpenClaim, OpenHow, OpenOk, OpenResultFlags, ReadDelegation, Results, ShareAccess, SpaceLimit, WriteDelegation,
 };
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Bitmap, Bytes, ChangeInfo, Name, Status};
-use vouch_vfs::{Access, FileType, OpenAccess, OpenFile, Patience};
+use vouch_vfs::{Access, FileType, Leniency, OpenAccess, OpenFile, Patience};
 
 use super::owner_call::in_turn;
 use crate::io::{Held, wrong_type};
@@ -129,8 +129,8 @@ fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool
         }
         _ => {
             // RFC 8881, section 8.4.2.1: what was open before the restart was let in then.
-            let owner_override = matches!(wish.claim, Claim::Previous(_));
-            let opened = file.files().open(&file.grant.caller, &file.id, wanted, owner_override, walk.patience);
+            let leniency = if matches!(wish.claim, Claim::Previous(_)) { Leniency::Owner } else { Leniency::Execute };
+            let opened = file.files().open(&file.grant.caller, &file.id, wanted, leniency, walk.patience);
             Held::new(opened.map_err(|error| wrong_type(walk.minor, error))?, &file.grant.caller)
         }
     };
@@ -166,8 +166,8 @@ fn check_rights(file: &FileRef, share: Share, patience: Patience) -> Result<(), 
         wanted = wanted | Access::MODIFY;
     }
     let has = file.files().access(&file.grant.caller, &file.id, wanted | Access::EXECUTE, patience)?;
-    // As Linux does: what may be executed may be read for it.
-    let readable = !share.reads() || has.has(Access::READ) || has.has(Access::EXECUTE);
+    // As Linux does: what may be executed may be read for it. The client asks by ACCESS what its user may do.
+    let readable = !share.reads() || has.has(Access::READ) || (has.has(Access::EXECUTE) && !share.writes());
     let writable = !share.writes() || has.has(Access::MODIFY);
     if readable && writable { Ok(()) } else { Err(Status::ACCESS.into()) }
 }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 use vouch_vfs::{
-    Attributes, Caller, CreateHow, Created, Error, FileId, FileSystem, Name, NewNode, OpenAccess, OpenFile, Patience, SetAttributes,
-    Stability,
+    Attributes, Caller, CreateHow, Created, Error, FileId, FileSystem, Leniency, Name, NewNode, OpenAccess, OpenFile, Patience,
+    SetAttributes, Stability,
 };
 use vouch_vfs_posix::{IdStore, Options, PosixFs, can_serve_others, leave_callers};
 
@@ -158,7 +158,7 @@ impl Short for PosixFs {
     }
 
     fn opened(&self, who: &Caller, id: &FileId) -> Result<Arc<dyn OpenFile>, Error> {
-        self.open(who, id, BOTH, false, Patience::Any)
+        self.open(who, id, BOTH, Leniency::None, Patience::Any)
     }
 }
 

@@ -5,8 +5,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use vouch_vfs::{
-    Access, Caller, CreateHow, Error, FileId, FileSystem, FileType, Name, NewNode, OpenAccess, Patience, PosixAclKind, PosixAclTag,
-    SeekTarget, SetAttributes, XattrHow,
+    Access, Caller, CreateHow, Error, FileId, FileSystem, FileType, Leniency, Name, NewNode, OpenAccess, Patience, PosixAclKind,
+    PosixAclTag, SeekTarget, SetAttributes, XattrHow,
 };
 
 use crate::world::{Site, World, noise, read};
@@ -136,10 +136,10 @@ fn rights_are_those_of_mode_and_acl_for_each_caller() {
     let reads = Access::READ | Access::XATTR_READ | Access::XATTR_LIST;
     assert_eq!(world.fs.access(&Caller::new(owner, group, []), &id, all, Patience::Any).unwrap(), reads);
     assert_eq!(world.fs.access(&stranger, &id, all, Patience::Any).unwrap(), Access::default());
-    let open = |caller: &Caller| world.fs.open(caller, &id, OpenAccess { read: true, write: false }, false, Patience::Any);
+    let open = |caller: &Caller| world.fs.open(caller, &id, OpenAccess { read: true, write: false }, Leniency::None, Patience::Any);
     assert!(matches!(open(&stranger), Err(Error::Access)) && open(&Caller::root()).is_ok());
     let executed = |over| world.fs.open(&stranger, &world.id("run"), OpenAccess { read: true, write: false }, over, Patience::Any).is_ok();
-    assert!(executed(true) && !executed(false));
+    assert!(executed(Leniency::Owner) && executed(Leniency::Execute) && !executed(Leniency::None));
     if has_acls {
         let named = Caller::new(4242, group + 99, []);
         assert_eq!(world.fs.access(&named, &id, all, Patience::Any).unwrap(), reads);
@@ -176,7 +176,7 @@ fn nothing_can_be_changed() {
     let (fs, root, id, caller, set) = (&world.fs, world.fs.root(), world.id("file"), Caller::root(), SetAttributes::default());
     let (there, new) = (Name::new(b"file").unwrap(), Name::new(b"new").unwrap());
     let (reading, writing) = (OpenAccess { read: true, write: false }, OpenAccess { read: true, write: true });
-    assert!(matches!(fs.open(&caller, &id, writing, true, Patience::Any), Err(Error::ReadOnly)));
+    assert!(matches!(fs.open(&caller, &id, writing, Leniency::Owner, Patience::Any), Err(Error::ReadOnly)));
     assert!(matches!(fs.create(&caller, &root, new, CreateHow::Unchecked, &set, reading), Err(Error::ReadOnly)));
     assert!(matches!(fs.create(&caller, &root, there, CreateHow::Unchecked, &set, writing), Err(Error::ReadOnly)));
     assert!(matches!(fs.create(&caller, &root, there, CreateHow::Guarded, &set, reading), Err(Error::Exists)));

@@ -17,7 +17,7 @@ use vouch_tree::{Iv, TreeName};
 use vouch_tree_client::{Client, ClientOptions, Clock, Connector, LocalConnector, Stream, Tree, TreeOptions};
 use vouch_tree_publish::{Options, Progress, Signer, publish};
 use vouch_tree_store::{CollectOptions, Database, WriteOptions};
-use vouch_vfs::{Attributes, Caller, Content, Error, FileId, FileSystem, Name, OpenAccess, OpenFile, Patience, ReadInto, Result};
+use vouch_vfs::{Attributes, Caller, Content, Error, FileId, FileSystem, Leniency, Name, OpenAccess, OpenFile, Patience, ReadInto, Result};
 use vouch_vfs_tree::TreeFs;
 
 /// When the tests happen.
@@ -180,7 +180,7 @@ impl World {
     }
 
     pub fn open(&self, id: &FileId) -> Result<Arc<dyn OpenFile>> {
-        self.fs.open(&Caller::root(), id, OpenAccess { read: true, write: false }, false, Patience::Any)
+        self.fs.open(&Caller::root(), id, OpenAccess { read: true, write: false }, Leniency::None, Patience::Any)
     }
 
     /// The whole of a file, read in pieces of an odd length.

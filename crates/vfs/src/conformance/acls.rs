@@ -2,7 +2,8 @@
 
 use super::{Fixture, READ, Rule, WRITE, alice, bob, mode, name, refused};
 use crate::{
-    Caller, CreateHow, Error, FileId, NewNode, OpenAccess, Patience, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag, SetAttributes,
+    Caller, CreateHow, Error, FileId, Leniency, NewNode, OpenAccess, Patience, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag,
+    SetAttributes,
 };
 
 pub(super) const RULES: &[Rule] = &[
@@ -29,7 +30,7 @@ fn has_acls(fixture: &Fixture) -> bool {
 }
 
 fn may(fixture: &Fixture, caller: &Caller, file: &FileId, access: OpenAccess) -> bool {
-    fixture.fs.open(caller, file, access, false, Patience::Any).is_ok()
+    fixture.fs.open(caller, file, access, Leniency::None, Patience::Any).is_ok()
 }
 
 fn acls_are_kept_and_decide(fixture: &Fixture) {

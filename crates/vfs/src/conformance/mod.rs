@@ -17,8 +17,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use crate::{
-    Attributes, Caller, Content, CreateHow, Created, Error, FileId, FileSystem, Name, NewNode, OpenAccess, OpenFile, Patience, ReadInto,
-    Result, SetAttributes, Stability,
+    Attributes, Caller, Content, CreateHow, Created, Error, FileId, FileSystem, Leniency, Name, NewNode, OpenAccess, OpenFile, Patience,
+    ReadInto, Result, SetAttributes, Stability,
 };
 
 pub use read_only::check_read_only;
@@ -149,7 +149,7 @@ impl Fixture {
     }
 
     pub(crate) fn open(&self, id: &FileId, access: OpenAccess) -> Arc<dyn OpenFile> {
-        self.fs.open(&self.owner, id, access, false, Patience::Any).expect("the owner can open the file")
+        self.fs.open(&self.owner, id, access, Leniency::None, Patience::Any).expect("the owner can open the file")
     }
 
     pub(crate) fn content(&self, id: &FileId) -> Vec<u8> {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Fixture, READ, Rule, is_stale, mode, name, refused};
-use crate::{Error, FileId, FileType, NewNode, Patience, SetAttributes};
+use crate::{Error, FileId, FileType, Leniency, NewNode, Patience, SetAttributes};
 
 pub(super) const RULES: &[Rule] = &[
     ("names_are_found_and_others_are_not", names_are_found_and_others_are_not),
@@ -77,7 +77,10 @@ fn identities_of_removed_files_are_stale(fixture: &Fixture) {
         fixture.remove(&root, "directory");
         assert!(is_stale(&fixture.fs.attributes(&file, Patience::Any)), "round {round}: a removed file is stale");
         assert!(is_stale(&fixture.fs.attributes(&directory, Patience::Any)), "round {round}: a removed directory is stale");
-        assert!(is_stale(&fixture.fs.open(&fixture.owner, &file, READ, false, Patience::Any)), "round {round}: and can't be opened");
+        assert!(
+            is_stale(&fixture.fs.open(&fixture.owner, &file, READ, Leniency::None, Patience::Any)),
+            "round {round}: and can't be opened"
+        );
         let next = fixture.file(&root, "file", b"y");
         assert_ne!(next, file, "round {round}: no file gets the identity of one that was removed");
         assert!(is_stale(&fixture.fs.attributes(&file, Patience::Any)), "round {round}: even when its number is used again");
@@ -182,7 +185,7 @@ fn symbolic_links_are_read_and_never_followed(fixture: &Fixture) {
         assert_eq!(fixture.lookup(&root, new).expect("it is there"), id, "lookup finds the link itself");
         assert_eq!(fixture.attributes(&id).file_type, FileType::Symlink, "{new}");
         refused!(fixture.lookup(&id, "passwd"), Error::NotDirectory | Error::IsSymlink, "lookup through {new}");
-        refused!(fixture.fs.open(&fixture.owner, &id, READ, false, Patience::Any), Error::IsSymlink, "opening {new}");
+        refused!(fixture.fs.open(&fixture.owner, &id, READ, Leniency::None, Patience::Any), Error::IsSymlink, "opening {new}");
         let made = fixture.create_as(&fixture.owner, &id, "x", crate::CreateHow::Guarded, &mode(0o644));
         refused!(made, Error::NotDirectory | Error::IsSymlink, "creation through {new}");
     }
@@ -211,7 +214,7 @@ fn special_files_are_made_and_not_opened(fixture: &Fixture) {
         if let NewNode::CharDevice(major, minor) | NewNode::BlockDevice(major, minor) = node {
             assert_eq!(attributes.device, (major, minor), "{new}");
         }
-        refused!(fixture.fs.open(&fixture.owner, &id, READ, false, Patience::Any), Error::WrongType, "opening {new}");
+        refused!(fixture.fs.open(&fixture.owner, &id, READ, Leniency::None, Patience::Any), Error::WrongType, "opening {new}");
         let unchecked = fixture.create_as(&fixture.owner, &root, new, crate::CreateHow::Unchecked, &mode(0o644));
         refused!(unchecked, Error::WrongType | Error::Exists, "creating {new}");
     }

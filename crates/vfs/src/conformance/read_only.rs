@@ -4,8 +4,8 @@ use std::ops::ControlFlow;
 
 use super::{BOTH, READ, mode, name, read, refused};
 use crate::{
-    Attributes, Caller, CreateHow, Error, FileId, FileSystem, FileType, Name, NewNode, Patience, PosixAcl, PosixAclKind, SetAttributes,
-    XattrHow,
+    Attributes, Caller, CreateHow, Error, FileId, FileSystem, FileType, Leniency, Name, NewNode, Patience, PosixAcl, PosixAclKind,
+    SetAttributes, XattrHow,
 };
 
 /// Walks the whole file system as `caller`, who may read all of it, and checks the rules on everything that is there.
@@ -37,7 +37,7 @@ pub fn check_read_only(fs: &dyn FileSystem, caller: &Caller) {
                     let target = fs.read_link(caller, &id, Patience::Any).expect("a link can be read");
                     assert_eq!(target.len() as u64, attributes.size, "{name:?}: its size is its target's");
                 }
-                _ => refused!(fs.open(caller, &id, READ, false, Patience::Any), Error::WrongType, "{name:?}: opening"),
+                _ => refused!(fs.open(caller, &id, READ, Leniency::None, Patience::Any), Error::WrongType, "{name:?}: opening"),
             }
         }
         refused!(fs.lookup(caller, &directory, name("no such name, surely"), Patience::Any), Error::NotFound, "a name that is not there");
@@ -84,8 +84,8 @@ fn entries(fs: &dyn FileSystem, caller: &Caller, directory: &FileId) -> Vec<List
 
 fn file(fs: &dyn FileSystem, caller: &Caller, id: &FileId, attributes: &Attributes) {
     const PIECE_LEN: usize = 100_000;
-    let open = fs.open(caller, id, READ, false, Patience::Any).expect("the caller may read all");
-    refused!(fs.open(caller, id, BOTH, false, Patience::Any), Error::ReadOnly | Error::Access, "opening for writing");
+    let open = fs.open(caller, id, READ, Leniency::None, Patience::Any).expect("the caller may read all");
+    refused!(fs.open(caller, id, BOTH, Leniency::None, Patience::Any), Error::ReadOnly | Error::Access, "opening for writing");
     let mut offset = 0;
     loop {
         let (bytes, eof) = read(&*open, offset, PIECE_LEN);

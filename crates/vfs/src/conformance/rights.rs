@@ -1,7 +1,7 @@
 //! Rights: every operation is the caller's own, with no more than mode, groups and sticky bit give.
 
 use super::{BOTH, Fixture, READ, Rule, WRITE, alice, bob, mode, name, read, refused, write};
-use crate::{Access, Caller, CreateHow, Error, FileId, NewNode, OpenAccess, Patience, SetAttributes, SetTime, Stability};
+use crate::{Access, Caller, CreateHow, Error, FileId, Leniency, NewNode, OpenAccess, Patience, SetAttributes, SetTime, Stability};
 
 pub(super) const RULES: &[Rule] = &[
     ("modes_decide_for_owner_group_and_others", modes_decide_for_owner_group_and_others),
@@ -12,6 +12,7 @@ pub(super) const RULES: &[Rule] = &[
     ("only_owners_set_attributes", only_owners_set_attributes),
     ("a_write_takes_set_id_bits_away", a_write_takes_set_id_bits_away),
     ("owners_may_go_on_where_that_is_asked", owners_may_go_on_where_that_is_asked),
+    ("who_may_execute_reads_where_that_is_asked", who_may_execute_reads_where_that_is_asked),
     ("search_is_needed_on_the_way", search_is_needed_on_the_way),
     ("files_belong_to_who_makes_them", files_belong_to_who_makes_them),
     ("an_opening_keeps_its_rights", an_opening_keeps_its_rights),
@@ -25,7 +26,7 @@ fn file_of(fixture: &Fixture, new: &str, uid: u32, gid: u32, bits: u16) -> FileI
 }
 
 fn opens(fixture: &Fixture, caller: &Caller, file: &FileId, access: OpenAccess) -> bool {
-    match fixture.fs.open(caller, file, access, false, Patience::Any) {
+    match fixture.fs.open(caller, file, access, Leniency::None, Patience::Any) {
         Ok(_) => true,
         Err(Error::Access) => false,
         Err(error) => panic!("an opening fails with {error:?}"),
@@ -156,7 +157,7 @@ fn a_write_takes_set_id_bits_away(fixture: &Fixture) {
     }
     let file = file_of(fixture, "file", 1001, 2001, 0o777);
     fixture.set(&file, mode(0o6777));
-    let open = fixture.fs.open(&bob(), &file, WRITE, false, Patience::Any).expect("others may write");
+    let open = fixture.fs.open(&bob(), &file, WRITE, Leniency::None, Patience::Any).expect("others may write");
     // Whoever the thread served before.
     fixture.set(&file, mode(0o6777));
     write(&*open, 0, b"x");
@@ -171,14 +172,28 @@ fn owners_may_go_on_where_that_is_asked(fixture: &Fixture) {
         return;
     }
     let file = file_of(fixture, "file", 1001, 2001, 0);
-    refused!(fixture.fs.open(&alice(), &file, BOTH, false, Patience::Any), Error::Access, "an owner without rights");
-    let open = fixture.fs.open(&alice(), &file, BOTH, true, Patience::Any).expect("the owner goes on");
+    refused!(fixture.fs.open(&alice(), &file, BOTH, Leniency::None, Patience::Any), Error::Access, "an owner without rights");
+    let open = fixture.fs.open(&alice(), &file, BOTH, Leniency::Owner, Patience::Any).expect("the owner goes on");
     assert_eq!(read(&*open, 0, 100).0, b"content", "the owner reads");
-    refused!(fixture.fs.open(&bob(), &file, READ, true, Patience::Any), Error::Access, "another");
-    fixture.set(&file, mode(0o711));
-    let open = fixture.fs.open(&bob(), &file, READ, true, Patience::Any).expect("who may execute may read to do so");
-    assert_eq!(read(&*open, 0, 100).0, b"content", "the program is read");
-    refused!(fixture.fs.open(&bob(), &file, WRITE, true, Patience::Any), Error::Access, "but not written");
+    refused!(fixture.fs.open(&alice(), &file, READ, Leniency::Execute, Patience::Any), Error::Access, "not where that is not asked");
+    refused!(fixture.fs.open(&bob(), &file, READ, Leniency::Owner, Patience::Any), Error::Access, "another");
+}
+
+fn who_may_execute_reads_where_that_is_asked(fixture: &Fixture) {
+    if !fixture.has_callers() {
+        return;
+    }
+    let file = file_of(fixture, "file", 1001, 2001, 0o711);
+    refused!(fixture.fs.open(&bob(), &file, READ, Leniency::None, Patience::Any), Error::Access, "nothing was asked");
+    for leniency in [Leniency::Execute, Leniency::Owner] {
+        let open = fixture.fs.open(&bob(), &file, READ, leniency, Patience::Any).expect("who may execute may read to do so");
+        assert_eq!(read(&*open, 0, 100).0, b"content", "the program is read");
+        refused!(fixture.fs.open(&bob(), &file, WRITE, leniency, Patience::Any), Error::Access, "but not written");
+    }
+    fixture.set(&file, mode(0o713));
+    refused!(fixture.fs.open(&bob(), &file, BOTH, Leniency::Execute, Patience::Any), Error::Access, "who writes doesn't read for that");
+    fixture.set(&file, mode(0o710));
+    refused!(fixture.fs.open(&bob(), &file, READ, Leniency::Execute, Patience::Any), Error::Access, "who may not execute");
 }
 
 fn search_is_needed_on_the_way(fixture: &Fixture) {
@@ -234,9 +249,9 @@ fn an_opening_keeps_its_rights(fixture: &Fixture) {
         return;
     }
     let file = file_of(fixture, "file", 1, 1, 0o666);
-    let open = fixture.fs.open(&bob(), &file, BOTH, false, Patience::Any).expect("anybody may");
+    let open = fixture.fs.open(&bob(), &file, BOTH, Leniency::None, Patience::Any).expect("anybody may");
     fixture.set(&file, mode(0o600));
-    refused!(fixture.fs.open(&bob(), &file, READ, false, Patience::Any), Error::Access, "nobody else may any more");
+    refused!(fixture.fs.open(&bob(), &file, READ, Leniency::None, Patience::Any), Error::Access, "nobody else may any more");
     open.write(0, b"C", Stability::Unstable, Patience::Any).expect("what is open stays open");
     assert_eq!(read(&*open, 0, 100).0, b"Content", "for reading, too");
 }

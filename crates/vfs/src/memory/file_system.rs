@@ -11,8 +11,9 @@ use super::rights::{self, EXECUTE, READ, WRITE};
 use super::state::{Inode, Node, ROOT, State};
 use super::{Call, MemoryFs, acl};
 use crate::{
-    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem, FileType, NAME_LEN_MAX,
-    Name, NewNode, OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
+    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem, FileType, Leniency,
+    NAME_LEN_MAX, Name, NewNode, OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits,
+    XattrHow,
 };
 
 /// Longest value of an extended attribute, bytes.
@@ -191,14 +192,7 @@ impl FileSystem for MemoryFs {
         }
     }
 
-    fn open(
-        &self,
-        caller: &Caller,
-        id: &FileId,
-        access: OpenAccess,
-        owner_override: bool,
-        patience: Patience,
-    ) -> Result<Arc<dyn OpenFile>> {
+    fn open(&self, caller: &Caller, id: &FileId, access: OpenAccess, leniency: Leniency, patience: Patience) -> Result<Arc<dyn OpenFile>> {
         self.inner.hesitate(patience)?;
         let (mut state, number) = self.begin(Call::Open, id)?;
         let inode = state.get(number)?;
@@ -206,8 +200,9 @@ impl FileSystem for MemoryFs {
         if access.write {
             state.writable()?;
         }
-        let executes = !access.write && rights::may(caller, inode, EXECUTE).is_ok();
-        if !(owner_override && (caller.uid == inode.uid || executes)) {
+        let goes_on = leniency == Leniency::Owner && caller.uid == inode.uid;
+        let executes = leniency >= Leniency::Execute && !access.write && rights::may(caller, inode, EXECUTE).is_ok();
+        if !goes_on && !executes {
             rights::may(caller, inode, if access.read { READ } else { 0 } | if access.write { WRITE } else { 0 })?;
         }
         MemoryOpen::begin(&self.inner, &mut state, number, access, caller)
