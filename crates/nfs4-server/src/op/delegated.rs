@@ -1,4 +1,6 @@
 //! What delegations of others mean for an operation: they are recalled, or their holder is asked (RFC 8881, sections 10.4.2 to 10.4.4).
+//!
+//! READDIR of 4.0 asks nobody: that version does not tell who calls, and a holder that lists its own directory would be asked for each of its files.
 
 use vouch_nfs4::attr::Attr;
 use vouch_nfs4::{Bitmap, Status};
@@ -25,8 +27,32 @@ pub(crate) fn recall_for_setattr(walk: &mut Walk<'_>, file: &FileRef, size: bool
 }
 
 fn touch(walk: &mut Walk<'_>, file: &FileRef, touch: Touch) -> Result<(), Stop> {
+    walk.tell();
     let (client, key, now) = (walk.client_of_session(), file.key(), walk.now.mono_ms);
     Ok(walk.state(|state| state.touch(&key, client, touch, now))?)
+}
+
+/// Questions of one listing that are under way at once.
+const QUESTIONS_MAX: usize = 64;
+
+/// Whether a listing with these attributes has to ask holders about its entries.
+pub(crate) fn asks_for_entries(walk: &mut Walk<'_>, wanted: Bitmap) -> bool {
+    let held = !wanted.and(HELD.or(HELD_TIMES)).is_empty();
+    held && walk.minor > 0 && walk.server.delegates() && walk.state(|state| state.totals().delegations > 0)
+}
+
+/// Asks the holders of all these files at once; each answer is then waited for by [`ask_holder`]. Whether there are new questions, which must leave before that.
+pub(crate) fn ask_holders(walk: &mut Walk<'_>, files: impl Iterator<Item = FileRef>, wanted: Bitmap) -> bool {
+    let (client, now, times) = (walk.client_of_session(), walk.now.mono_ms, wanted.and(HELD).is_empty());
+    let before = walk.effects.len();
+    for file in files {
+        if walk.effects.len() >= before + QUESTIONS_MAX {
+            break;
+        }
+        // What has come of it is found when the file's turn comes.
+        let _ = walk.state(|state| state.delegated_attributes(&file.key(), client, times, now));
+    }
+    walk.effects.len() > before
 }
 
 /// Section 10.4.3: size and change of a file under a write delegation are asked of its holder, and times where it keeps them. The answer is waited for a little:

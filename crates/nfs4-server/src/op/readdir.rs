@@ -50,7 +50,8 @@ pub(crate) fn readdir(walk: &mut Walk<'_>, args: &ReaddirArgs) -> Outcome {
     walk.out.u32(Op::READDIR.0);
     walk.out.u32(Status::OK.0);
     walk.out.bytes_mut().extend_from_slice(&VERIFIER);
-    let mut list = Listing { wanted: args.wanted, end_max: walk.result_at + 8 + len_max, entries: 0, stopped: None };
+    let asks = super::delegated::asks_for_entries(walk, args.wanted);
+    let mut list = Listing { wanted: args.wanted, end_max: walk.result_at + 8 + len_max, entries: 0, stopped: None, asks };
     let eof = match &object {
         Object::Pseudo(id) => list.pseudo(walk, *id, args.cookie.0)?,
         Object::File(file) => list.directory(walk, file, args.cookie.0)?,
@@ -72,6 +73,8 @@ struct Listing {
     entries: usize,
     /// Why it ended before the room did. What is there already is a good answer; the client asks for the rest.
     stopped: Option<Stop>,
+    /// Whether files may be held by others who know more of them.
+    asks: bool,
 }
 
 /// An entry whose attributes are asked for after the listing.
@@ -114,8 +117,8 @@ impl Listing {
         let patience = walk.patience;
         let export = directory.grant.site.export.id;
         let junctions = walk.tree.has_junctions(export, &directory.id);
-        // Entries that lead to other exports, too, are looked at when the listing is over.
-        let later = junctions || !self.wanted.and(ASKED_LATER).is_empty();
+        // Entries that lead to other exports, too, are looked at when the listing is over; and those whose holder may have to be asked.
+        let later = junctions || self.asks || !self.wanted.and(ASKED_LATER).is_empty();
         let (mut waiting, mut room) = (Vec::new(), self.end_max.saturating_sub(walk.out.len()));
         let listed = directory.files().read_directory(
             &directory.grant.caller,
@@ -137,6 +140,15 @@ impl Listing {
                 ControlFlow::Continue(())
             },
         );
+        if self.asks {
+            let regular = waiting.iter().filter_map(|entry: &Later| match &entry.file {
+                Some(Ok((id, attributes))) if attributes.file_type == FileType::Regular => Some(directory.with(*id)),
+                _ => None,
+            });
+            if super::delegated::ask_holders(walk, regular, self.wanted) {
+                return Err(Stop::Blocked);
+            }
+        }
         for Later { name, cookie, file_number, file } in waiting {
             let flow = match walk.tree.junction(export, &directory.id, &name).map(|site| (site.export.id, site.handle())) {
                 Some((id, handle)) if walk.tree.visible(Child::Export(id), walk.connection.peer()) => {
@@ -167,12 +179,19 @@ impl Listing {
     ) -> ControlFlow<()> {
         let view = match file {
             None => Ok(bare(walk, file_number)),
-            Some(Ok((id, attributes))) => walk.file_view(&directory.with(id), attributes, self.wanted),
+            Some(Ok((id, attributes))) => self.file(walk, &directory.with(id), attributes),
             // Removed meanwhile: not an entry any more.
             Some(Err(Error::NotFound | Error::Stale)) => return ControlFlow::Continue(()),
             Some(Err(error)) => Err(error.into()),
         };
         self.push(walk, cookie, name, &view)
+    }
+
+    fn file(&self, walk: &mut Walk<'_>, file: &FileRef, mut attributes: vouch_vfs::Attributes) -> Result<View, Stop> {
+        if self.asks {
+            super::delegated::ask_holder(walk, file, self.wanted, &mut attributes)?;
+        }
+        walk.file_view(file, attributes, self.wanted)
     }
 
     /// The root of an export stands where the name does (RFC 8881, section 7.7); under a flavour that it does not take only its place is told.

@@ -6,7 +6,7 @@ use vouch_xdr::{Reader, Writer};
 
 use crate::attribute;
 use crate::stop::{Outcome, Stop};
-use crate::walk::Walk;
+use crate::walk::{Object, Walk};
 
 pub(crate) fn verify(walk: &mut Walk<'_>, args: &VerifyArgs<'_>) -> Outcome {
     if !same(walk, &args.attrs)? {
@@ -24,11 +24,14 @@ pub(crate) fn nverify(walk: &mut Walk<'_>, args: &VerifyArgs<'_>) -> Outcome {
     Ok(())
 }
 
-fn same(walk: &Walk<'_>, theirs: &Fattr<'_>) -> Result<bool, Stop> {
+fn same(walk: &mut Walk<'_>, theirs: &Fattr<'_>) -> Result<bool, Stop> {
     let object = walk.current_object()?;
     // RFC 8881, section 18.31.3: what is not supported is ATTRNOTSUPP, what can't be compared INVAL.
     let wanted = theirs.comparison(walk.supported(&object))?;
-    let view = walk.view(&object, theirs.mask)?;
+    let mut view = walk.view(&object, theirs.mask)?;
+    if let Object::File(file) = &object {
+        super::delegated::ask_holder(walk, file, theirs.mask, &mut view.attributes)?;
+    }
     let mut ours = Writer::new();
     attribute::encode(&view, theirs.mask, Status::OK, &walk.owners(), &mut ours)?;
     let ours = Fattr::decode(&mut Reader::new(ours.as_bytes())).expect("what was just encoded can be read");
