@@ -12,54 +12,16 @@ use vouch_nfs4::{
     Bytes, CallbackSec, ClientId, ClientOwner, CompoundHead, List, Name, ReplyHead, SessionId, SlotId, SlotSeq, StateProtect, Stateid,
     Verifier,
 };
+use vouch_nfs4_server::testing::{self, at};
 use vouch_nfs4_server::{
-    CallbackId, ClientAccess, ClientMatcher, Config, Connection, Effect, Export, ExportId, Exports, Flavour, FlavourAccess, Identity,
-    JobProgress, Limits, NoObserver, Now, Principal, Progress, Recovered, Request, Server, Squash, SquashWho, Unreachable, WouldWait,
+    CallbackId, Connection, Effect, Flavour, JobProgress, Limits, Now, Principal, Progress, Recovered, Request, Server, Unreachable,
 };
 use vouch_oncrpc::{AuthSys, Call, RecordReader};
+use vouch_vfs::Patience;
 use vouch_vfs::memory::MemoryFs;
-use vouch_vfs::{Caller, Patience, Time};
 use vouch_xdr::{Reader, Writer, Xdr as _};
 
-struct Numbers;
-
-impl Identity for Numbers {
-    fn caller(&self, principal: &Principal, _: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, WouldWait> {
-        Ok(match principal {
-            Principal::Sys { uid, gid, gids } => Some(Arc::new(Caller::new(*uid, *gid, gids.iter().copied()))),
-            _ => None,
-        })
-    }
-
-    fn user_name(&self, _: u32, _: Patience) -> Result<Option<Arc<str>>, WouldWait> {
-        Ok(None)
-    }
-
-    fn group_name(&self, _: u32, _: Patience) -> Result<Option<Arc<str>>, WouldWait> {
-        Ok(None)
-    }
-
-    fn uid(&self, _: &str, _: Patience) -> Result<Option<u32>, WouldWait> {
-        Ok(None)
-    }
-
-    fn gid(&self, _: &str, _: Patience) -> Result<Option<u32>, WouldWait> {
-        Ok(None)
-    }
-}
-
-struct Everybody;
-
-impl ClientMatcher for Everybody {
-    fn access_for(&self, _: SocketAddr) -> Option<Arc<ClientAccess>> {
-        let squash = Squash { who: SquashWho::Nobody, anonymous_uid: 65_534, anonymous_gid: 65_534 };
-        let flavour = FlavourAccess { flavour: Flavour::Sys, read_only: false, squash };
-        Some(Arc::new(ClientAccess { flavours: vec![flavour], secure_port: false, machine_writes: false }))
-    }
-}
-
 const PEERS: usize = 3;
-const LEASE_MS: u64 = 10_000;
 const HEAD_LEN: usize = 28;
 
 /// What a peer has been given, to be used in what it sends next.
@@ -84,37 +46,10 @@ struct World {
     calls: u32,
 }
 
-fn at(ms: u64) -> Now {
-    Now { mono_ms: ms, wall: Time { seconds: 1_700_000_000 + (ms / 1000) as i64, nanos: 0 } }
-}
-
 fn start(files: &Arc<MemoryFs>, boot: u64, now: Now, records: Vec<(Vec<u8>, Vec<u8>)>) -> Server {
     let limits =
         Limits { clients_max: 6, sessions_per_client_max: 3, opens_per_client_max: 8, locks_per_client_max: 8, ..Limits::default() };
-    let config = Config {
-        lease_ms: LEASE_MS,
-        grace_ms: LEASE_MS,
-        minor_versions: 0..=2,
-        delegations: true,
-        domain: "example.org".into(),
-        numeric_owners: true,
-        server_owner: b"server".to_vec(),
-        boot,
-        filehandle_key: [5; 32],
-        implementation: None,
-        limits,
-    };
-    let export = Export {
-        id: ExportId(1),
-        pseudo_path: vec![b"e".to_vec()],
-        fsid: None,
-        source: "memory".into(),
-        file_system: files.clone(),
-        sync: true,
-        clients: Arc::new(Everybody),
-    };
-    let exports = Exports::new(vec![export]).expect("one export fits itself");
-    Server::new(config, exports, Arc::new(Numbers), Arc::new(NoObserver), Recovered { records }, [boot as u8; 32], now)
+    testing::server(files, boot, limits, Recovered { records }, now)
 }
 
 impl World {
@@ -212,11 +147,11 @@ impl World {
         for effect in effects {
             match effect {
                 Effect::Callback { id, .. } => self.callbacks.push(id),
-                Effect::Persist { key, value } => {
+                Effect::Persist { key, value, .. } => {
                     self.records.retain(|(other, _)| *other != key);
                     self.records.push((key, value));
                 }
-                Effect::Forget { key } => self.records.retain(|(other, _)| *other != key),
+                Effect::Forget { key, .. } => self.records.retain(|(other, _)| *other != key),
                 Effect::GraceEnded | Effect::Disconnect(_) => {}
                 Effect::Background(mut job) => while let JobProgress::More = job.step(&self.server, self.now()) {},
             }
@@ -260,7 +195,7 @@ impl World {
                 (0, vec![Args::Setclientid(op::SetclientidArgs { client: owner, callback, callback_ident: 1 })])
             }
             3 => (0, vec![Args::SetclientidConfirm(op::SetclientidConfirmArgs { client: given.client, confirm: given.confirm })]),
-            4 => (0, vec![Args::Putrootfh, Args::Lookup(op::LookupArgs { name: Name(b"e") })]),
+            4 => (0, vec![Args::Putrootfh, Args::Lookup(op::LookupArgs { name: Name(b"export") })]),
             _ => {
                 let args = op::SequenceArgs {
                     session: given.session,
@@ -271,7 +206,7 @@ impl World {
                 };
                 let mut ops = vec![Args::Sequence(args)];
                 if kind % 8 != 5 {
-                    ops.extend([Args::Putrootfh, Args::Lookup(op::LookupArgs { name: Name(b"e") })]);
+                    ops.extend([Args::Putrootfh, Args::Lookup(op::LookupArgs { name: Name(b"export") })]);
                 }
                 (1 + u32::from(kind % 8 == 7), ops)
             }

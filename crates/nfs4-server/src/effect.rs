@@ -47,11 +47,15 @@ pub enum Effect {
         key: Vec<u8>,
         /// Value: opaque to the driver.
         value: Vec<u8>,
+        /// Grows with each change of records. Calls come to their end in any order: of two changes under one key the one with the greater number holds.
+        order: u64,
     },
     /// Forget the recovery record with this key. Need not be durable at once.
     Forget {
         /// Key.
         key: Vec<u8>,
+        /// As above.
+        order: u64,
     },
     /// Forget all recovery records that were there at the start and have not been persisted again since: the grace period is over.
     GraceEnded,

@@ -38,6 +38,8 @@ pub struct Server {
     /// Where each connection leads, for the report.
     peers: Mutex<HashMap<ConnectionId, SocketAddr>>,
     callback_xids: AtomicU32,
+    /// Numbers given to effects that change records.
+    record_orders: AtomicU64,
     errors: Mutex<VecDeque<ErrorReport>>,
     /// The last moment that the driver told, for what has no moment of its own.
     now: Mutex<Now>,
@@ -93,6 +95,7 @@ impl Server {
             connections: AtomicU64::new(1),
             peers: Mutex::default(),
             callback_xids: AtomicU32::new(1),
+            record_orders: AtomicU64::new(1),
             errors: Mutex::default(),
             now: Mutex::new(now),
             config,
@@ -227,20 +230,22 @@ impl Server {
     /// Does something to the state under its lock. What is to be done outside is encoded after the lock is released; files that are not needed any more are closed then.
     #[inline]
     pub(crate) fn with_state<R>(&self, effects: &mut Vec<Effect>, act: impl FnOnce(&mut State<OpenHandle>) -> R) -> R {
-        let (result, taken) = {
+        let (result, taken, first) = {
             let mut state = self.state.lock();
             let result = act(&mut state);
             let taken = if state.has_effects() { state.take_effects() } else { VecDeque::new() };
-            (result, taken)
+            // Under the lock, so that the numbers have the order in which the state changed.
+            let first = if taken.is_empty() { 0 } else { self.record_orders.fetch_add(taken.len() as u64, Ordering::Relaxed) };
+            (result, taken, first)
         };
-        for effect in taken {
+        for (order, effect) in (first..).zip(taken) {
             match effect {
                 StateEffect::Callback(outgoing) => {
                     let xid = self.callback_xids.fetch_add(1, Ordering::Relaxed);
                     effects.push(callback::encode(&outgoing, xid, &self.handles));
                 }
-                StateEffect::Persist { key, value } => effects.push(Effect::Persist { key, value }),
-                StateEffect::Forget { key } => effects.push(Effect::Forget { key }),
+                StateEffect::Persist { key, value } => effects.push(Effect::Persist { key, value, order }),
+                StateEffect::Forget { key } => effects.push(Effect::Forget { key, order }),
                 StateEffect::GraceEnded => effects.push(Effect::GraceEnded),
                 StateEffect::Release(open) => drop(open),
             }

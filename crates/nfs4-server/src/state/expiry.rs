@@ -85,6 +85,7 @@ impl<F: Clone> State<F> {
         let due = client.renewed_ms + lease_ms;
         if now < due {
             self.timers.set(due, Timer::Lease(key));
+            self.forget_idle(key);
         } else if !client.confirmed || !client.has_state() {
             self.expire(key);
         } else {
@@ -103,6 +104,17 @@ impl<F: Clone> State<F> {
                 Lease::Courtesy { since_ms } if now >= since_ms + COURTESY_MS => self.expire(key),
                 Lease::Courtesy { .. } => {}
             }
+        }
+    }
+
+    /// A client of 4.0 never says that it has nothing to reclaim, so that grace would wait for it until its time is over (RFC 7530, section 9.6.2). One that holds
+    /// nothing has no record: its next open writes one. Clients of 4.1 say it, and keep theirs.
+    fn forget_idle(&mut self, key: ClientKey) {
+        let client = &mut self.clients[key];
+        if client.family() == Family::V40 && client.recorded && !client.has_state() {
+            client.recorded = false;
+            let key = super::RecoveryRecord::key(Family::V40, &client.owner);
+            self.effects.push_back(StateEffect::Forget { key });
         }
     }
 

@@ -6,55 +6,18 @@ use std::sync::Arc;
 
 use bytes::Bytes as Buffer;
 use vouch_nfs4_server::state::RecoveryRecord;
+use vouch_nfs4_server::testing::{self, at};
 use vouch_nfs4_server::{
-    CallbackId, CallbackTo, ClientAccess, ClientMatcher, Config, Connection, Effect, Export, ExportId, Exports, Flavour, FlavourAccess,
-    Identity, JobProgress, Limits, NoObserver, Now, Principal, Progress, Recovered, Request, Server, Squash, SquashWho, Unreachable,
-    WouldWait,
+    CallbackId, CallbackTo, Connection, Effect, Flavour, JobProgress, Limits, Now, Principal, Progress, Recovered, Request, Server,
+    Unreachable,
 };
+use vouch_vfs::Patience;
 use vouch_vfs::memory::MemoryFs;
-use vouch_vfs::{Caller, Patience, Time};
 
-pub(crate) const LEASE_MS: u64 = 10_000;
+pub(crate) use vouch_nfs4_server::testing::LEASE_MS;
+
 /// Room that a driver leaves for its headers.
 const HEAD_LEN: usize = 28;
-
-/// Everybody is who he says.
-struct Numbers;
-
-impl Identity for Numbers {
-    fn caller(&self, principal: &Principal, _: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, WouldWait> {
-        Ok(match principal {
-            Principal::Sys { uid, gid, gids } => Some(Arc::new(Caller::new(*uid, *gid, gids.iter().copied()))),
-            _ => None,
-        })
-    }
-
-    fn user_name(&self, _: u32, _: Patience) -> Result<Option<Arc<str>>, WouldWait> {
-        Ok(None)
-    }
-
-    fn group_name(&self, _: u32, _: Patience) -> Result<Option<Arc<str>>, WouldWait> {
-        Ok(None)
-    }
-
-    fn uid(&self, _: &str, _: Patience) -> Result<Option<u32>, WouldWait> {
-        Ok(None)
-    }
-
-    fn gid(&self, _: &str, _: Patience) -> Result<Option<u32>, WouldWait> {
-        Ok(None)
-    }
-}
-
-struct Everybody;
-
-impl ClientMatcher for Everybody {
-    fn access_for(&self, _: SocketAddr) -> Option<Arc<ClientAccess>> {
-        let squash = Squash { who: SquashWho::Nobody, anonymous_uid: 65_534, anonymous_gid: 65_534 };
-        let flavour = FlavourAccess { flavour: Flavour::Sys, read_only: false, squash };
-        Some(Arc::new(ClientAccess { flavours: vec![flavour], secure_port: false, machine_writes: false }))
-    }
-}
 
 /// A callback that the server has sent.
 pub(crate) struct Called {
@@ -78,34 +41,7 @@ pub(crate) struct Net {
 }
 
 fn start(files: &Arc<MemoryFs>, boot: u64, now: Now, recovered: Recovered) -> Server {
-    let config = Config {
-        lease_ms: LEASE_MS,
-        grace_ms: LEASE_MS,
-        minor_versions: 0..=2,
-        delegations: true,
-        domain: "example.org".into(),
-        numeric_owners: true,
-        server_owner: b"server".to_vec(),
-        boot,
-        filehandle_key: [5; 32],
-        implementation: None,
-        limits: Limits::default(),
-    };
-    let export = Export {
-        id: ExportId(1),
-        pseudo_path: vec![b"export".to_vec()],
-        fsid: None,
-        source: "memory".into(),
-        file_system: files.clone(),
-        sync: true,
-        clients: Arc::new(Everybody),
-    };
-    let exports = Exports::new(vec![export]).expect("one export fits itself");
-    Server::new(config, exports, Arc::new(Numbers), Arc::new(NoObserver), recovered, [boot as u8; 32], now)
-}
-
-fn at(ms: u64) -> Now {
-    Now { mono_ms: ms, wall: Time { seconds: 1_700_000_000 + (ms / 1000) as i64, nanos: 0 } }
+    testing::server(files, boot, Limits::default(), recovered, now)
 }
 
 impl Net {
@@ -167,8 +103,8 @@ impl Net {
         for effect in effects {
             match effect {
                 Effect::Callback { id, to, record, .. } => self.called.push(Called { id, to, record }),
-                Effect::Persist { key, value } => drop(self.records.insert(key, (self.boot, value))),
-                Effect::Forget { key } => drop(self.records.remove(&key)),
+                Effect::Persist { key, value, .. } => drop(self.records.insert(key, (self.boot, value))),
+                Effect::Forget { key, .. } => drop(self.records.remove(&key)),
                 Effect::GraceEnded => {
                     let boot = self.boot;
                     self.records.retain(|_, (written, _)| *written == boot);

@@ -184,3 +184,62 @@ fn another_users_open_does_not_let_write() {
     assert!(matches!(&list[0], Results::Read(Ok(_))), "the mode lets everybody read: {list:?}");
     assert_eq!(attributes(&list[1]).size, Some(4));
 }
+
+// RFC 8881, section 8.4.3: a client whose state gave way to this call must not be able to reclaim it once the call is answered.
+#[test]
+fn what_others_state_could_have_kept_out_waits_for_records() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    let stateid = client.create("f");
+    let read = |stateid| Args::Read(op::ReadArgs { stateid, offset: 0, count: 9 });
+    let mut waits = |path: &[&str], op: Args<'_>| {
+        assert_eq!(client.status(path, &[op]), Status::OK);
+        world.waits.load(std::sync::atomic::Ordering::Relaxed)
+    };
+    assert!(waits(FILE, write(Stateid::ANONYMOUS, 0, b"data")) && waits(FILE, read(Stateid::ANONYMOUS)) && waits(FILE, chmod(0o640)));
+    // The open has waited already.
+    assert!(!waits(FILE, write(stateid, 0, b"data")) && !waits(FILE, read(stateid)) && !waits(FILE, getattr(&[4])));
+    assert!(waits(&["export"], Args::Remove(op::RemoveArgs { name: Name(b"f") })));
+}
+
+// What Linux' server does: a client's kernel must read a program that its user may only execute; ACCESS says what the user may.
+#[test]
+fn a_program_that_may_only_be_executed_is_opened_to_read_it() {
+    let world = World::new();
+    let mut root = Client::new(&world, "one", 0);
+    let stateid = root.create("f");
+    assert_eq!(root.status(FILE, &[write(stateid, 0, b"program"), chmod(0o711)]), Status::OK);
+    let mut client = Client::new(&world, "two", 1000);
+    let open = |owner, access| {
+        let owner = StateOwner { client: ClientId(0), owner: Bytes(owner) };
+        Args::Open(op::OpenArgs {
+            seq: OwnerSeq(0),
+            access,
+            deny: op::ShareDeny(0),
+            owner,
+            how: op::OpenHow::NoCreate,
+            claim: op::OpenClaim::Null(Name(b"f")),
+        })
+    };
+    let asked = op::Access::READ | op::Access::MODIFY | op::Access::EXECUTE;
+    // Twice: the second uses what the first has opened.
+    for _ in 0..2 {
+        let ops = [open(b"runner", op::ShareAccess::READ), Args::Access(op::AccessArgs { access: asked })];
+        let (status, list) = client.at(&["export"], &ops);
+        let [Results::Open(Ok(opened)), Results::Access(Ok(told))] = &list[..] else { panic!("{status:?} {list:?}") };
+        assert_eq!(told.access, op::Access::EXECUTE);
+        let (_, list) = client.at(FILE, &[Args::Read(op::ReadArgs { stateid: opened.stateid, offset: 0, count: 9 })]);
+        assert!(matches!(&list[0], Results::Read(Ok(ok)) if ok.data.0 == b"program"), "{list:?}");
+    }
+    for access in [op::ShareAccess::WRITE, op::ShareAccess::BOTH] {
+        assert_eq!(client.status(&["export"], &[open(b"writer", access)]), Status::ACCESS);
+    }
+    // Who may not execute it either.
+    assert_eq!(root.status(FILE, &[chmod(0o710)]), Status::OK);
+    assert_eq!(client.status(&["export"], &[open(b"other", op::ShareAccess::READ)]), Status::ACCESS);
+}
+
+fn chmod(bits: u32) -> Args<'static> {
+    let attrs: &'static crate::world::Packed = Box::leak(Box::new(mode(bits)));
+    Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: attrs.fattr() })
+}

@@ -115,6 +115,77 @@ fn the_holder_is_asked_and_its_answer_is_the_reply() {
     assert_eq!((seen.time_access, seen.time_modify), (Some(LATER), Some(LATER)));
 }
 
+/// The answers of one who holds files: each says this of its file.
+fn answering<'a>(world: &'a World, says: &'a Packed) -> impl Fn(&[Effect]) + use<'a> {
+    move |effects| {
+        for effect in effects {
+            let Effect::Callback { id, record, .. } = effect else { continue };
+            world.server.callback_reply(*id, Ok(&told(record, says.fattr())), world.now());
+        }
+    }
+}
+
+// RFC 8881, section 10.4.3: whatever tells size or change of a file under a write delegation asks the holder.
+#[test]
+fn the_holder_is_asked_for_listings_and_comparisons_too() {
+    let world = World::new();
+    let (mut holder, mut other) = (Client::new(&world, "holder", 0), Client::new(&world, "other", 0));
+    bind(&holder);
+    holder.create("before");
+    let (_, _, delegation) = open(&mut holder, ShareAccess::WANT_WRITE_DELEG, Some(&mode(0o644)));
+    assert!(matches!(delegation, Delegation::Write(_)), "{delegation:?}");
+    let says = Attributes { change: Some(ChangeId(1 << 60)), size: Some(77), ..Attributes::default() };
+    let says = Packed::new(&[3, 4], &says);
+    let readdir = |wanted: &[u32]| {
+        let (cookie, verifier) = (vouch_nfs4::Cookie(0), vouch_nfs4::Verifier([0; 8]));
+        let wanted = vouch_nfs4::Bitmap::of(wanted);
+        Args::Readdir(op::ReaddirArgs { cookie, verifier, dir_count: 4096, max_count: 4096, wanted })
+    };
+    let ask = |client: &mut Client<'_>, path: &[&str], op: Args<'static>, answer: &dyn Fn(&[Effect])| {
+        let mut call = vec![client.sequence(false), Args::Putrootfh];
+        call.extend(path.iter().map(|part| Args::Lookup(op::LookupArgs { name: Name(part.as_bytes().to_vec().leak()) })));
+        call.push(op);
+        let (reply, effects) = world.call_and(Flavour::Sys, &client.connection, &client.principal, compound(2, &call), answer);
+        let (status, mut list) = results(reply);
+        (status, list.pop().expect("a reply has results"), effects.len())
+    };
+    let sizes = |result: &Results<'static>| {
+        let Results::Readdir(Ok(ok)) = result else { panic!("{result:?}") };
+        let entries = ok.entries.iter().map(|entry| (entry.name.0.to_vec(), entry.attrs.attributes().expect("they can be read")));
+        entries.map(|(name, attrs)| (String::from_utf8(name).unwrap(), attrs.size, attrs.rdattr_error)).collect::<Vec<_>>()
+    };
+    // Itself it is not asked, nor where nothing is wanted that it may know better.
+    for (client, wanted) in [(&mut holder, &[3, 4][..]), (&mut other, &[1, 33])] {
+        let (status, _, callbacks) =
+            ask(client, &["export"], readdir(wanted), &|effects| assert!(effects.is_empty(), "nobody has to be asked"));
+        assert_eq!((status, callbacks), (Status::OK, 0));
+    }
+    let (status, listed, callbacks) = ask(&mut other, &["export"], readdir(&[3, 4, 11]), &answering(&world, &says));
+    assert_eq!((status, callbacks), (Status::OK, 1), "{listed:?}");
+    let seen = sizes(&listed);
+    assert!(
+        seen.contains(&("f".into(), Some(77), Some(Status::OK))) && seen.contains(&("before".into(), Some(0), Some(Status::OK))),
+        "{seen:?}"
+    );
+
+    world.now_ms.store(5_000, std::sync::atomic::Ordering::Relaxed);
+    let compared = Packed::new(&[4], &Attributes { size: Some(77), ..Attributes::default() });
+    let compared: &'static Packed = Box::leak(Box::new(compared));
+    let (status, ..) =
+        ask(&mut other, &["export", "f"], Args::Nverify(op::VerifyArgs { attrs: compared.fattr() }), &answering(&world, &says));
+    assert_eq!(status, Status::SAME);
+
+    // One that is silent spoils its own entry only, and is asked for the file back.
+    world.now_ms.store(9_000, std::sync::atomic::Ordering::Relaxed);
+    let (status, listed, _) = ask(&mut other, &["export"], readdir(&[3, 4, 11]), &|_| ());
+    let seen = sizes(&listed);
+    assert_eq!(status, Status::OK);
+    assert!(
+        seen.contains(&("f".into(), None, Some(Status::DELAY))) && seen.contains(&("before".into(), Some(0), Some(Status::OK))),
+        "{seen:?}"
+    );
+}
+
 // RFC 9754, section 5: times are no earlier than those that the file has, and no later than now.
 #[test]
 fn times_that_were_kept_only_move_forward_and_not_beyond_now() {

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use bytes::Bytes as Buffer;
 use vouch_nfs4::op::{self, Args, Op, Results};
@@ -10,13 +10,15 @@ use vouch_nfs4::{
     Attributes, Bitmap, Bytes, CallbackSec, ClientId, ClientOwner, CompoundHead, CreateSeq, Fattr, List, Name, OwnerSeq, ReplyHead,
     SessionId, SlotId, SlotSeq, StateOwner, StateProtect, StateProtectReply, Stateid, Status, Verifier, Wire as _,
 };
+use vouch_nfs4_server::testing::{self, at};
 use vouch_nfs4_server::{
-    ClientAccess, ClientMatcher, Compound, Config, Connection, Effect, Export, ExportId, Exports, Flavour, FlavourAccess, Identity, Limits,
-    NoObserver, Now, Principal, Progress, Recovered, Request, Server, Squash, SquashWho, WouldWait,
+    Compound, Connection, Effect, Export, Exports, Flavour, Identity, Limits, NoObserver, Now, Principal, Progress, Recovered, Request, Server,
+    Squash, SquashWho, WouldWait,
 };
-use vouch_vfs::{Caller, Patience, Time};
+use vouch_vfs::{Caller, Patience};
 use vouch_xdr::{Reader, Writer};
 
+pub(crate) use vouch_nfs4_server::testing::{access, export, under};
 pub(crate) use vouch_vfs::memory::MemoryFs;
 
 /// Users are their numbers; user 1000 is alice.
@@ -52,41 +54,13 @@ impl Identity for Names {
     }
 }
 
-/// Everybody gets the same access.
-pub(crate) struct Everybody(pub(crate) Arc<ClientAccess>);
-
-impl ClientMatcher for Everybody {
-    fn access_for(&self, _: SocketAddr) -> Option<Arc<ClientAccess>> {
-        Some(self.0.clone())
-    }
-}
-
-pub(crate) fn access() -> ClientAccess {
-    ClientAccess { flavours: vec![under(Flavour::Sys)], secure_port: false, machine_writes: false }
-}
-
-/// Full rights under a flavour.
-pub(crate) fn under(flavour: Flavour) -> FlavourAccess {
-    FlavourAccess { flavour, read_only: false, squash: Squash { who: SquashWho::Nobody, anonymous_uid: 65534, anonymous_gid: 65534 } }
-}
-
-pub(crate) fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAccess) -> Export {
-    Export {
-        id: ExportId(id),
-        pseudo_path: path.iter().map(|part| part.as_bytes().to_vec()).collect(),
-        fsid: None,
-        source: format!("memory {id}").into(),
-        file_system: files.clone(),
-        sync: true,
-        clients: Arc::new(Everybody(Arc::new(access))),
-    }
-}
-
 /// A server with its clock.
 pub(crate) struct World {
     pub(crate) server: Server,
     pub(crate) files: Arc<MemoryFs>,
     pub(crate) now_ms: AtomicU64,
+    /// Whether the last reply has to wait for recovery records.
+    pub(crate) waits: AtomicBool,
     ports: AtomicU32,
 }
 
@@ -98,21 +72,8 @@ impl World {
     }
 
     pub(crate) fn with(files: Arc<MemoryFs>, exports: Vec<Export>) -> Self {
-        let config = Config {
-            lease_ms: 10_000,
-            grace_ms: 10_000,
-            minor_versions: 0..=2,
-            delegations: true,
-            domain: "example.org".into(),
-            numeric_owners: true,
-            server_owner: b"server".to_vec(),
-            boot: 77,
-            filehandle_key: [5; 32],
-            implementation: None,
-            limits: Limits::default(),
-        };
         let server = Server::new(
-            config,
+            testing::config(77, Limits::default()),
             Exports::new(exports).expect("the exports fit together"),
             Arc::new(Names),
             Arc::new(NoObserver),
@@ -120,7 +81,7 @@ impl World {
             [9; 32],
             at(1_000),
         );
-        World { server, files, now_ms: AtomicU64::new(1_000), ports: AtomicU32::new(700) }
+        World { server, files, now_ms: AtomicU64::new(1_000), waits: AtomicBool::new(false), ports: AtomicU32::new(700) }
     }
 
     pub(crate) fn connect(&self) -> Arc<Connection> {
@@ -182,6 +143,7 @@ impl World {
             effects.extend(new);
             match progress {
                 Progress::Done(reply) => {
+                    self.waits.store(compound.waits_for_records(), Ordering::Relaxed);
                     let reply = reply.expect("only duplicates go unanswered");
                     return (reply.bytes[28..].to_vec(), effects);
                 }
@@ -192,10 +154,6 @@ impl World {
             }
         }
     }
-}
-
-fn at(ms: u64) -> Now {
-    Now { mono_ms: ms, wall: Time { seconds: 1_700_000_000 + (ms / 1000) as i64, nanos: 0 } }
 }
 
 pub(crate) fn user(uid: u32) -> Principal {

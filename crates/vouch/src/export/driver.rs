@@ -136,8 +136,8 @@ impl Driver {
         let mut changes = Vec::new();
         for effect in effects {
             match effect {
-                Effect::Persist { key, value } => changes.push(Change::Put { key, value }),
-                Effect::Forget { key } => changes.push(Change::Remove { key }),
+                Effect::Persist { key, value, order } => changes.push(Change::Put { key, value, order }),
+                Effect::Forget { key, order } => changes.push(Change::Remove { key, order }),
                 Effect::GraceEnded => {
                     tracing::info!("the grace period is over");
                     changes.push(Change::RemoveOld);

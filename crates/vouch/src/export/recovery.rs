@@ -4,6 +4,7 @@
 //! are handed in with it and leave when it is durable. If the disk refuses, they wait and it is tried again: a client that is told of an open which the server could
 //! forget would lose data to somebody else after a crash.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,10 +18,10 @@ use vouch_nfs4_server::Recovered;
 /// A change of the store.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Keep this record.
-    Put { key: Vec<u8>, value: Vec<u8> },
+    /// Keep this record. Of two changes under one key the one with the greater order holds.
+    Put { key: Vec<u8>, value: Vec<u8>, order: u64 },
     /// Drop it.
-    Remove { key: Vec<u8> },
+    Remove { key: Vec<u8>, order: u64 },
     /// Drop all that were put before this start.
     RemoveOld,
 }
@@ -47,9 +48,34 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     changes: Vec<Change>,
+    /// Order of the last change that put each record that there is. One of a record that is gone is not remembered: put back by a call that was overtaken, it lets
+    /// nobody in, and at worst lets grace last its time.
+    orders: HashMap<Vec<u8>, u64>,
     after: Vec<After>,
     stopped: bool,
     failures: u64,
+}
+
+impl Queue {
+    /// Whether nothing newer has come under the change's key.
+    fn is_newest(&mut self, change: &Change) -> bool {
+        match change {
+            Change::Put { key, order, .. } => {
+                let last = self.orders.entry(key.clone()).or_default();
+                let newest = *last <= *order;
+                *last = (*last).max(*order);
+                newest
+            }
+            Change::Remove { key, order } => {
+                let newest = self.orders.get(key).is_none_or(|last| last <= order);
+                if newest {
+                    self.orders.remove(key);
+                }
+                newest
+            }
+            Change::RemoveOld => true,
+        }
+    }
 }
 
 /// Why the store can't be used.
@@ -74,9 +100,10 @@ impl Recovery {
     }
 
     /// Makes changes, and does `after` when they are durable.
-    pub(super) fn change(&self, changes: Vec<Change>, after: Option<After>) {
-        let puts = puts(&changes);
+    pub(super) fn change(&self, mut changes: Vec<Change>, after: Option<After>) {
         let mut queue = self.shared.queue.lock();
+        changes.retain(|change| queue.is_newest(change));
+        let puts = puts(&changes);
         self.shared.behind.fetch_add(puts, Ordering::SeqCst);
         queue.changes.extend(changes);
         queue.after.extend(after);
@@ -153,10 +180,10 @@ impl Shared {
             let mut table = transaction.open_table(RECORDS)?;
             for change in changes {
                 match change {
-                    Change::Put { key, value } => {
+                    Change::Put { key, value, .. } => {
                         table.insert(key.as_slice(), (self.boot, value.as_slice()))?;
                     }
-                    Change::Remove { key } => {
+                    Change::Remove { key, .. } => {
                         table.remove(key.as_slice())?;
                     }
                     Change::RemoveOld => table.retain(|_, (boot, _)| boot == self.boot)?,
@@ -207,7 +234,11 @@ mod tests {
     use std::sync::mpsc;
 
     fn put(key: &[u8], value: &[u8]) -> Change {
-        Change::Put { key: key.to_vec(), value: value.to_vec() }
+        Change::Put { key: key.to_vec(), value: value.to_vec(), order: 5 }
+    }
+
+    fn remove(key: &[u8], order: u64) -> Change {
+        Change::Remove { key: key.to_vec(), order }
     }
 
     fn durable(store: &Recovery, changes: Vec<Change>) {
@@ -227,7 +258,7 @@ mod tests {
         };
         let (store, first, records) = open();
         assert!(records.is_empty());
-        durable(&store, vec![put(b"a", b"1"), put(b"b", b"2"), put(b"c", b"3"), Change::Remove { key: b"c".to_vec() }]);
+        durable(&store, vec![put(b"a", b"1"), put(b"b", b"2"), put(b"c", b"3"), remove(b"c", 5)]);
         store.stop();
         drop(store);
         let (store, second, records) = open();
@@ -237,6 +268,21 @@ mod tests {
         store.stop();
         drop(store);
         assert_eq!(open().2, [(b"b".to_vec(), b"4".to_vec())]);
+    }
+
+    #[test]
+    fn what_was_overtaken_changes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("r");
+        let (store, _, _) = Recovery::open(&path, 5).unwrap();
+        store.start().unwrap();
+        // An open that came after a look at an idle client, and a client that lost its state after it opened: the calls end the other way round.
+        durable(&store, vec![put(b"a", b"opened"), put(b"b", b"revoked"), put(b"c", b"old")]);
+        durable(&store, vec![remove(b"a", 4), Change::Put { key: b"b".to_vec(), value: b"opened".to_vec(), order: 4 }, remove(b"c", 6)]);
+        store.stop();
+        drop(store);
+        let kept = Recovery::open(&path, 5).unwrap().2.records;
+        assert_eq!(kept, [(b"a".to_vec(), b"opened".to_vec()), (b"b".to_vec(), b"revoked".to_vec())]);
     }
 
     #[test]

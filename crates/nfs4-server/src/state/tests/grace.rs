@@ -69,6 +69,29 @@ fn opens_and_locks_are_reclaimed_and_nothing_else_gets_in() {
 }
 
 #[test]
+fn nobody_waits_for_a_client_of_4_0_that_holds_nothing() {
+    let (mut store, mut world) = (Store::default(), World::new());
+    let peer = v40::client(&mut world, "old");
+    let stateid = v40::open(&mut world, &peer);
+    // While it holds something it is recorded, however often it is looked at.
+    let beat = |world: &mut World| {
+        world.pass(LEASE_MS / 2);
+        world.state.renew(peer.id, world.now).unwrap();
+    };
+    (0..4).for_each(|_| beat(&mut world));
+    store.carry_out(&mut world);
+    assert!(store.clone().restart(2).state.in_grace());
+    world.state.close(None, &stateid, &file(1), world.now).unwrap();
+    (0..4).for_each(|_| beat(&mut world));
+    store.carry_out(&mut world);
+    assert!(store.records.is_empty() && !store.clone().restart(2).state.in_grace());
+    // What it opens then is recorded again.
+    v40::open_next(&mut world, &peer, 3);
+    store.carry_out(&mut world);
+    assert!(store.restart(2).state.in_grace());
+}
+
+#[test]
 fn grace_ends_by_its_time() {
     let (mut store, mut world) = (Store::default(), World::new());
     world.peer("a");

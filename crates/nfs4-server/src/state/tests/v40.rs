@@ -19,7 +19,7 @@ fn set(world: &mut World, name: &'static str, life: u8, uid: u32) -> Result<(Cli
     world.state.set_client(&owner, callback(9), sys(&user(uid)), world.now)
 }
 
-fn client(world: &mut World, name: &'static str) -> Peer {
+pub(super) fn client(world: &mut World, name: &'static str) -> Peer {
     let (id, confirm) = set(world, name, 1, 0).unwrap();
     world.state.confirm_client(id, confirm, sys(&user(0)), world.now).unwrap();
     let client = world.state.client_of_40(id, world.now).unwrap();
@@ -36,7 +36,7 @@ fn done(world: &mut World, turn: OwnerTurn, status: Status, op: u32) {
 }
 
 /// An open that is confirmed; the owner's next number is 3.
-fn open(world: &mut World, peer: &Peer) -> Stateid {
+pub(super) fn open(world: &mut World, peer: &Peer) -> Stateid {
     let first = turn(world, peer, 1).unwrap();
     let opened = world.open_as(peer, "owner", 1, share(3, 0), Claim::New, Want::Unstated).unwrap();
     assert!(opened.confirm);
@@ -48,6 +48,14 @@ fn open(world: &mut World, peer: &Peer) -> Stateid {
     done(world, second, Status::OK, 20);
     assert_eq!(stateid.seq, StateSeq(2));
     stateid
+}
+
+/// Another open of the owner, once it is confirmed.
+pub(super) fn open_next(world: &mut World, peer: &Peer, seq: u32) {
+    let next = turn(world, peer, seq).unwrap();
+    let opened = world.open_as(peer, "owner", 2, share(1, 0), Claim::New, Want::Unstated).unwrap();
+    assert!(!opened.confirm);
+    done(world, next, Status::OK, 18);
 }
 
 #[test]
