@@ -36,6 +36,7 @@ mod session;
 pub mod state;
 mod status_report;
 mod stop;
+pub mod testing;
 mod time;
 mod tree;
 mod walk;

@@ -1,0 +1,104 @@
+//! What tests and fuzzers put around a [`Server`]: callers who are who they say, an export that is everybody's, and time that is a number.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use vouch_vfs::memory::MemoryFs;
+use vouch_vfs::{Caller, Patience, Time};
+
+use crate::{
+    ClientAccess, ClientMatcher, Config, Export, ExportId, Exports, Flavour, FlavourAccess, Identity, Limits, NoObserver, Now, Principal,
+    Recovered, Server, Squash, SquashWho, WouldWait,
+};
+
+/// Lease and grace of [`config`], milliseconds.
+pub const LEASE_MS: u64 = 10_000;
+
+/// A time so many milliseconds after the start.
+pub fn at(ms: u64) -> Now {
+    Now { mono_ms: ms, wall: Time { seconds: 1_700_000_000 + (ms / 1000) as i64, nanos: 0 } }
+}
+
+/// All versions, delegations, numeric owners.
+pub fn config(boot: u64, limits: Limits) -> Config {
+    Config {
+        lease_ms: LEASE_MS,
+        grace_ms: LEASE_MS,
+        minor_versions: 0..=2,
+        delegations: true,
+        domain: "example.org".into(),
+        numeric_owners: true,
+        server_owner: b"server".to_vec(),
+        boot,
+        filehandle_key: [5; 32],
+        implementation: None,
+        limits,
+    }
+}
+
+/// Full rights under a flavour, for the superuser too.
+pub fn under(flavour: Flavour) -> FlavourAccess {
+    FlavourAccess { flavour, read_only: false, squash: Squash { who: SquashWho::Nobody, anonymous_uid: 65_534, anonymous_gid: 65_534 } }
+}
+
+/// Full rights under AUTH_SYS, from any port.
+pub fn access() -> ClientAccess {
+    ClientAccess { flavours: vec![under(Flavour::Sys)], secure_port: false, machine_writes: false }
+}
+
+/// An export that all clients may use so.
+pub fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAccess) -> Export {
+    Export {
+        id: ExportId(id),
+        pseudo_path: path.iter().map(|part| part.as_bytes().to_vec()).collect(),
+        fsid: None,
+        source: format!("memory {id}").into(),
+        file_system: files.clone(),
+        clients: Arc::new(Everybody(Arc::new(access))),
+    }
+}
+
+/// A server in its `boot`th life, with one export at `/export`.
+pub fn server(files: &Arc<MemoryFs>, boot: u64, limits: Limits, recovered: Recovered, now: Now) -> Server {
+    let exports = Exports::new(vec![export(1, &["export"], files, access())]).expect("one export fits itself");
+    Server::new(config(boot, limits), exports, Arc::new(Numbers), Arc::new(NoObserver), recovered, [boot as u8; 32], now)
+}
+
+/// Users are who they say, and have no names.
+#[derive(Debug)]
+pub struct Numbers;
+
+impl Identity for Numbers {
+    fn caller(&self, principal: &Principal, _: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, WouldWait> {
+        Ok(match principal {
+            Principal::Sys { uid, gid, gids } => Some(Arc::new(Caller::new(*uid, *gid, gids.iter().copied()))),
+            _ => None,
+        })
+    }
+
+    fn user_name(&self, _: u32, _: Patience) -> Result<Option<Arc<str>>, WouldWait> {
+        Ok(None)
+    }
+
+    fn group_name(&self, _: u32, _: Patience) -> Result<Option<Arc<str>>, WouldWait> {
+        Ok(None)
+    }
+
+    fn uid(&self, _: &str, _: Patience) -> Result<Option<u32>, WouldWait> {
+        Ok(None)
+    }
+
+    fn gid(&self, _: &str, _: Patience) -> Result<Option<u32>, WouldWait> {
+        Ok(None)
+    }
+}
+
+/// Every client has this access.
+#[derive(Debug)]
+pub struct Everybody(pub Arc<ClientAccess>);
+
+impl ClientMatcher for Everybody {
+    fn access_for(&self, _: SocketAddr) -> Option<Arc<ClientAccess>> {
+        Some(self.0.clone())
+    }
+}
