@@ -53,11 +53,11 @@ pub(super) struct Driver {
 impl Driver {
     /// Runs a call that would have to wait where it may, and sends its reply from there.
     pub(super) fn run_waiting(self: &Arc<Self>, connection: Arc<Connection>, mut compound: Compound, envelope: Option<Envelope>) {
-        let kept = self.carry_now(compound.take_effects());
+        let records = self.carry_now(compound.take_effects());
         connection.begin_waiting();
         self.traffic.blocked.add(1);
         let export = compound.waits_for_sync();
-        let mut waiting = Waiting { connection, compound, kept, envelope };
+        let mut waiting = Waiting { connection, compound, records, envelope };
         if let Some(export) = export {
             match self.gather(export, waiting) {
                 None => return,
@@ -75,18 +75,18 @@ impl Driver {
         });
     }
 
-    /// Runs a call to its end, waiting as it must. `kept`: effects of what was done of it before.
+    /// Runs a call to its end, waiting as it must.
     pub(super) fn finish(self: &Arc<Self>, waiting: Waiting) -> Option<Outgoing> {
-        let Waiting { connection, mut compound, kept: mut effects, envelope } = waiting;
+        let Waiting { connection, mut compound, mut records, envelope } = waiting;
         let reply = loop {
             if let Progress::Done(reply) = compound.run(&self.engine, Patience::Any) {
                 break reply;
             }
             // It waits for the answer to a question that has to be asked first.
-            effects.extend(self.carry_now(compound.take_effects()));
+            records |= self.carry_now(compound.take_effects());
         };
-        effects.extend(compound.take_effects());
-        self.carry(effects, &connection, reply, compound.waits_for_records(), envelope)
+        let effects = compound.take_effects();
+        self.carry(effects, &connection, reply, records || compound.waits_for_records(), envelope)
     }
 
     /// Carries out the effects of a finished call. The reply is given back if it may leave now; else it leaves when what it depends on is durable. `waits`: it depends
@@ -125,11 +125,15 @@ impl Driver {
         }
     }
 
-    /// Carries out what need not wait for the end of a call; what its reply depends on is given back.
-    fn carry_now(self: &Arc<Self>, effects: Vec<Effect>) -> Vec<Effect> {
-        let (kept, now): (Vec<_>, Vec<_>) = effects.into_iter().partition(|effect| matches!(effect, Effect::Persist { .. }));
-        self.carry_alone(now);
-        kept
+    /// Carries out the effects of a call that is not at its end. Whether its reply has to wait for records by that: they are on their way from here on, so that the
+    /// replies of others wait for them, too, and not only once a disk has let this call go on.
+    fn carry_now(self: &Arc<Self>, effects: Vec<Effect>) -> bool {
+        let changes = self.carry_but_changes(effects);
+        let records = changes.iter().any(|change| matches!(change, Change::Put { .. }));
+        if !changes.is_empty() {
+            self.recovery.change(changes, None);
+        }
+        records
     }
 
     fn carry_but_changes(self: &Arc<Self>, effects: Vec<Effect>) -> Vec<Change> {

@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use vouch_nfs4_server::{Compound, Effect, ExportId};
+use vouch_nfs4_server::{Compound, ExportId};
 use vouch_rpcsec_gss::Envelope;
 
 use super::connection::Connection;
@@ -25,8 +25,8 @@ pub(super) struct Gathered {
 pub(super) struct Waiting {
     pub(super) connection: Arc<Connection>,
     pub(super) compound: Compound,
-    /// Effects that its reply depends on.
-    pub(super) kept: Vec<Effect>,
+    /// Whether its reply depends on records that are on their way.
+    pub(super) records: bool,
     /// What is to be around its results.
     pub(super) envelope: Option<Envelope>,
 }
