@@ -54,6 +54,7 @@ pub fn export(id: u32, path: &[&str], files: &Arc<MemoryFs>, access: ClientAcces
         fsid: None,
         source: format!("memory {id}").into(),
         file_system: files.clone(),
+        sync: true,
         clients: Arc::new(Everybody(Arc::new(access))),
     }
 }

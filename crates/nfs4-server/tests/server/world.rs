@@ -12,8 +12,8 @@ use vouch_nfs4::{
 };
 use vouch_nfs4_server::testing::{self, at};
 use vouch_nfs4_server::{
-    Compound, Connection, Effect, Export, Exports, Flavour, Identity, Limits, NoObserver, Now, Principal, Progress, Recovered, Request, Server,
-    Squash, SquashWho, WouldWait,
+    Compound, Connection, Effect, Export, Exports, Flavour, Identity, Limits, NoObserver, Now, Principal, Progress, Recovered, Request,
+    Server, Squash, SquashWho, WouldWait,
 };
 use vouch_vfs::{Caller, Patience};
 use vouch_xdr::{Reader, Writer};

@@ -240,7 +240,7 @@ macro_rules! conformance_tests {
                 modes_decide_for_owner_group_and_others supplementary_groups_count the_superuser_passes
                 the_sticky_bit_keeps_others_from_removing set_gid_directories_hand_their_group_on
                 only_owners_set_attributes a_write_takes_set_id_bits_away owners_may_go_on_where_that_is_asked
-                search_is_needed_on_the_way files_belong_to_who_makes_them an_opening_keeps_its_rights
+                who_may_execute_reads_where_that_is_asked search_is_needed_on_the_way files_belong_to_who_makes_them an_opening_keeps_its_rights
                 acls_are_kept_and_decide default_acls_are_inherited minimal_acls_are_modes
             );
         }
