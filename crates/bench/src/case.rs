@@ -26,6 +26,8 @@ pub enum Case {
         /// Longest time.
         seconds: f64,
     },
+    /// Reads of files that are there.
+    Read(Read),
     /// Work on files under the kernel's audit.
     Audit {
         /// Which.
@@ -55,6 +57,21 @@ pub struct Copy {
     pub streams: u32,
     /// Blocks of a large file in flight.
     pub depth: u32,
+}
+
+/// Files that are read whole, or a large one by the block.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Read {
+    /// How many.
+    pub files: u64,
+    /// Bytes of each.
+    pub len: u64,
+    /// Bytes of a read.
+    pub block: u32,
+    /// What is in them.
+    pub content: Content,
+    /// Whether one block after another or anywhere, as many in all.
+    pub order: Order,
 }
 
 /// What is in a file.
@@ -152,6 +169,7 @@ impl Case {
         match self {
             Self::Put(copy) | Self::Get(copy) if copy.files == 1 => Metric::BytesPerSecond,
             Self::Put(_) | Self::Get(_) | Self::Audit { .. } => Metric::Seconds,
+            Self::Read(_) => Metric::BytesPerSecond,
             Self::Load(load) if load.block >= LARGE_BLOCK => Metric::BytesPerSecond,
             Self::Load(_) | Self::Metadata { .. } | Self::Getattr { .. } | Self::Connect { .. } => Metric::OperationsPerSecond,
         }
@@ -161,6 +179,7 @@ impl Case {
     pub fn about_s(&self) -> f64 {
         match self {
             Self::Put(copy) | Self::Get(copy) => 0.05 + copy.files as f64 * 4e-4 + (copy.files * copy.len) as f64 / 500e6,
+            Self::Read(read) => 0.3 + read.files as f64 * 2e-4 + (read.files * read.len) as f64 / 300e6,
             Self::Audit { files, .. } => 0.05 + *files as f64 * 5e-5,
             Self::Load(Load { seconds, .. })
             | Self::Metadata { seconds, .. }
@@ -181,7 +200,7 @@ impl Case {
             }
             Self::Load(load) => load.depth,
             Self::Metadata { depth, .. } | Self::Getattr { depth, .. } => *depth,
-            Self::Connect { .. } | Self::Audit { .. } => 1,
+            Self::Connect { .. } | Self::Audit { .. } | Self::Read(_) => 1,
         }
     }
 }

@@ -1,12 +1,16 @@
 //! What cases are measured on.
 
+mod connect;
 mod fio;
 mod meter;
 mod mount;
+mod reading;
 mod scp;
 
+pub use connect::{Asked, ConnectSubject};
 pub use meter::Meter;
 pub use mount::{MountOptions, MountSubject};
+pub use reading::{Forget, ReadingSubject, prepare};
 pub use scp::ScpSubject;
 
 use serde::{Deserialize, Serialize};

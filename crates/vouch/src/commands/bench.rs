@@ -10,6 +10,7 @@ mod measure;
 mod null;
 mod outputs;
 mod subjects;
+mod tree;
 mod workloads;
 
 /// Measure what each layer costs, on any NFSv4.1 server, mounted directory or host.
@@ -37,6 +38,7 @@ enum What {
     Transfer(workloads::Transfer),
     Iops(workloads::Iops),
     Concurrency(workloads::Concurrency),
+    Tree(tree::Tree),
     Seal(local::Seal),
     Audit(local::Audit),
     All(workloads::All),
@@ -52,6 +54,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         What::Transfer(args) => args.run(global),
         What::Iops(args) => args.run(global),
         What::Concurrency(args) => args.run(global),
+        What::Tree(args) => args.run(global),
         What::Seal(args) => args.run(global),
         What::Audit(args) => args.run(global),
         What::All(args) => args.run(global),

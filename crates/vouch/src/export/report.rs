@@ -145,6 +145,9 @@ impl PageSource for Report {
             line(&mut out, metric, help, "gauge");
             let _ = writeln!(out, "{metric} {value}");
         }
+        let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        line(&mut out, "process_cpu_seconds_total", "CPU time of this process, user and system.", "counter");
+        let _ = writeln!(out, "process_cpu_seconds_total {}.{:06}", cpu.tv_sec, cpu.tv_nsec / 1000);
         let traffic = &self.driver.traffic;
         let live: u64 = self.driver.connections.lock().values().map(|connection| connection.sent_len()).sum();
         let counters: [(&str, &str, u64); 14] = [

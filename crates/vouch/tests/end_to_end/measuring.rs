@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::world::{World, eventually, free_port};
+use crate::world::{World, eventually, free_port, have_fuse};
 
 /// A server of an empty directory, in a world without a tree.
 struct Served {
@@ -309,6 +309,18 @@ fn agents_measure_together_for_who_knows_the_token() {
         let _ = child.kill();
         let _ = child.wait();
     }
+}
+
+#[test]
+fn a_published_tree_is_read_beside_its_directory() {
+    if !have_fuse() {
+        return;
+    }
+    let world = World::new();
+    std::fs::create_dir(world.path("place")).expect("a directory");
+    let table = world.ok(["bench", "tree", "--dir", "place", "--quick", "--rounds", "1"]);
+    assert!(table.contains("tree cold") && table.contains("local directory") && table.contains("a name of three"), "{table}");
+    assert_eq!(std::fs::read_dir(world.path("place")).expect("a directory").count(), 0);
 }
 
 #[test]

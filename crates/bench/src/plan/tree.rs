@@ -1,0 +1,35 @@
+//! The SFS read-only paper: small and large reads of a published tree, and connections a second.
+
+use crate::Case;
+use crate::case::{Content, Metric, Order, Read};
+use crate::pairs::Planned;
+
+/// The reads: 1,000 × 1 KB, then 40 MB in sequence and at random, of noise and of zeros.
+pub fn tree_reads(quick: bool) -> Vec<(&'static str, &'static str, Read)> {
+    let (files, large) = if quick { (200, 8 << 20) } else { (1000, 40 << 20) };
+    let read = |files, len, content, order| Read { files, len, block: 8192, content, order };
+    vec![
+        ("Small files", "1 KB files", read(files, 1024, Content::Random, Order::Sequential)),
+        ("A large file", "sequential", read(1, large, Content::Random, Order::Sequential)),
+        ("A large file", "random", read(1, large, Content::Random, Order::Random)),
+        ("A large file", "sequential, zeros", read(1, large, Content::Zeros, Order::Sequential)),
+        ("A large file", "random, zeros", read(1, large, Content::Zeros, Order::Random)),
+    ]
+}
+
+/// The reads as cases.
+pub fn tree(quick: bool) -> Vec<Planned> {
+    let planned = |(panel, name, read): (&str, &str, Read)| {
+        let name = if read.files > 1 { format!("{} × {name}", read.files) } else { format!("{} MiB {name}", read.len >> 20) };
+        let metric = if read.files > 1 { Metric::Seconds } else { Metric::BytesPerSecond };
+        Planned { metric, ..Planned::new("tree", panel, name, Case::Read(read)) }
+    };
+    tree_reads(quick).into_iter().map(planned).collect()
+}
+
+/// Connections a second, for names of one component and of three.
+pub fn connections(quick: bool) -> Vec<Planned> {
+    let seconds = if quick { 1.0 } else { 5.0 };
+    let case = |depth, name: &str| Planned::new("tree", "Connections", name, Case::Connect { depth, seconds });
+    vec![case(1, "a name of one component"), case(3, "a name of three")]
+}

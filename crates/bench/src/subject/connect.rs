@@ -1,0 +1,188 @@
+//! Connections a second: connect, ask for one small thing, take the whole answer, close. The answer must be the first one's, byte by
+//! byte. TLS by OpenSSL's own load generator.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use super::{About, Meter};
+use crate::cpu::ServerCpu;
+use crate::{Case, Error, Latency, Sample, Stop, Subject};
+
+/// What is asked on each connection.
+#[derive(Debug, Clone)]
+pub enum Asked {
+    /// These bytes; the answer is one RPC record.
+    Record(Vec<u8>),
+    /// A page by HTTP, of the name with one component and of the name with three; the answer ends with the connection.
+    Http([String; 2]),
+    /// Likewise by TLS 1.3, with a full handshake each time.
+    Https([String; 2]),
+}
+
+/// A server that many ask a little.
+pub struct ConnectSubject {
+    label: String,
+    address: SocketAddr,
+    asked: Asked,
+    server_cpu: Option<ServerCpu>,
+    stop: Stop,
+    /// The first answer to each of the two names.
+    first: [Mutex<Option<Vec<u8>>>; 2],
+}
+
+impl ConnectSubject {
+    /// At this address.
+    pub fn new(label: String, address: SocketAddr, asked: Asked, server_cpu: Option<ServerCpu>, stop: &Stop) -> Self {
+        let server_cpu = server_cpu.or_else(|| ServerCpu::listening_at(address));
+        Self { label, address, asked, server_cpu, stop: stop.clone(), first: Default::default() }
+    }
+
+    fn sockets(&self, name: usize, time: Duration) -> Result<(Latency, f64), Error> {
+        let request = match &self.asked {
+            Asked::Record(bytes) => bytes.clone(),
+            Asked::Http(paths) | Asked::Https(paths) => {
+                format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", paths[name], self.address).into_bytes()
+            }
+        };
+        let (start, sum) = (Instant::now(), Mutex::new((Latency::new(), None)));
+        std::thread::scope(|scope| {
+            for _ in 0..CLIENTS {
+                scope.spawn(|| {
+                    let mut latency = Latency::new();
+                    let mut fault = None;
+                    while start.elapsed() < time && !self.stop.asked() && fault.is_none() {
+                        let begun = Instant::now();
+                        fault = self.once(name, &request).err();
+                        latency.record(begun.elapsed().as_nanos() as u64);
+                    }
+                    let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    sum.0.merge(&latency);
+                    sum.1 = sum.1.take().or(fault);
+                });
+            }
+        });
+        let (latency, fault) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        fault.map_or_else(|| Ok((latency, start.elapsed().as_secs_f64())), Err)
+    }
+
+    fn once(&self, name: usize, request: &[u8]) -> Result<(), Error> {
+        let lost = |error: std::io::Error| Error::Unreachable(format!("{}: {error}", self.address));
+        let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE).map_err(lost)?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(lost)?;
+        stream.write_all(request).map_err(lost)?;
+        let mut answer = vec![0; 4];
+        if matches!(self.asked, Asked::Record(_)) {
+            stream.read_exact(&mut answer).map_err(lost)?;
+            let len = (u32::from_be_bytes([answer[0], answer[1], answer[2], answer[3]]) & 0x7fff_ffff).min(ANSWER_LEN_MAX);
+            answer.resize(4 + len as usize, 0);
+            stream.read_exact(&mut answer[4..]).map_err(lost)?;
+        } else {
+            answer.clear();
+            stream.take(ANSWER_LEN_MAX.into()).read_to_end(&mut answer).map_err(lost)?;
+            // The head tells the time.
+            let body = answer.windows(4).position(|end| end == b"\r\n\r\n").map_or(0, |at| at + 4);
+            if !answer.starts_with(b"HTTP/1.") || answer.get(9..12) != Some(b"200") {
+                return Err(Error::NotFound(format!(
+                    "{}: {}",
+                    self.address,
+                    String::from_utf8_lossy(&answer[..answer.len().min(40)]).trim()
+                )));
+            }
+            answer.drain(..body);
+        }
+        let mut first = self.first[name].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match first.as_ref() {
+            None => *first = Some(answer),
+            Some(first) if *first == answer => {}
+            Some(_) => return Err(Error::Corrupt(self.label.clone())),
+        }
+        Ok(())
+    }
+
+    /// Full handshakes and one GET each; OpenSSL counts whole seconds.
+    fn handshakes(&self, path: &str, time: Duration) -> Result<(u64, f64), Error> {
+        let seconds = time.as_secs().max(1);
+        let started: Vec<_> = (0..CLIENTS)
+            .map(|_| {
+                let mut command = Command::new("openssl");
+                command.args([
+                    "s_time",
+                    "-new",
+                    "-tls1_3",
+                    "-www",
+                    path,
+                    "-time",
+                    &seconds.to_string(),
+                    "-connect",
+                    &self.address.to_string(),
+                ]);
+                command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
+            })
+            .collect();
+        let mut count = 0;
+        let start = Instant::now();
+        for child in started {
+            let output = child
+                .and_then(std::process::Child::wait_with_output)
+                .map_err(|error| Error::Program(format!("openssl s_time: {error}")))?;
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            // `123 connections in 0.12s; …` of user time, then `123 connections in 2 real seconds, …`.
+            let line = text.lines().find(|line| line.contains("real seconds"));
+            count += line.and_then(|line| line.split(' ').next()?.parse::<u64>().ok()).unwrap_or(0);
+        }
+        match count {
+            0 => Err(Error::Unreachable(format!("{}: no handshake", self.address))),
+            count => Ok((count, start.elapsed().as_secs_f64())),
+        }
+    }
+}
+
+impl Subject for ConnectSubject {
+    fn about(&self) -> About {
+        let how = match self.asked {
+            Asked::Record(_) => "a connection, one call",
+            Asked::Http(_) => "a connection, GET",
+            Asked::Https(_) => "a connection, TLS 1.3 with a full handshake, GET, by openssl s_time",
+        };
+        About { label: self.label.clone(), target: self.address.to_string(), sec: None, details: vec![how.into()] }
+    }
+
+    fn lacks(&self, case: &Case) -> Option<String> {
+        (!matches!(case, Case::Connect { .. })).then(|| "it is asked for small things alone".into())
+    }
+
+    fn prepare(&mut self, _case: &Case) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
+        let Case::Connect { depth, seconds } = case else { return Err(Error::Input("it is asked for small things alone".into())) };
+        let (name, time) = (usize::from(*depth > 1), Duration::from_secs_f64(*seconds));
+        let meter = Meter::begin(self.server_cpu.as_ref(), self.server_cpu.is_some())?;
+        let mut sample = Sample::default();
+        if let Asked::Https(paths) = &self.asked {
+            (sample.operations, sample.seconds) = self.handshakes(&paths[name], time)?;
+        } else {
+            (sample.latency, sample.seconds) = self.sockets(name, time)?;
+            sample.operations = sample.latency.count();
+        }
+        meter.end(&mut sample)?;
+        if self.stop.asked() { Err(Error::Interrupted) } else { Ok(sample) }
+    }
+
+    fn tidy(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn clean(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Connections at a time.
+const CLIENTS: usize = 4;
+const PATIENCE: Duration = Duration::from_secs(15);
+const ANSWER_LEN_MAX: u32 = 16 << 20;

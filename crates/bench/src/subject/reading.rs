@@ -1,0 +1,126 @@
+//! A directory with prepared files that is only read: a published tree where it is mounted, or what it was made from.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use super::{About, Meter};
+use crate::case::{Content, Order, Read};
+use crate::content::{Pages, mix};
+use crate::cpu::ServerCpu;
+use crate::{Case, Error, Sample, Stop, Subject};
+
+/// What a subject does so that nothing is known from before; not part of what is measured.
+pub type Forget = Box<dyn FnMut() -> Result<(), Error> + Send>;
+
+/// A directory that is read.
+pub struct ReadingSubject {
+    about: About,
+    directory: PathBuf,
+    forget: Forget,
+    server_cpu: Option<ServerCpu>,
+    pages: Pages,
+    stop: Stop,
+}
+
+/// Prepares the files of these reads in a directory.
+pub fn prepare(directory: &Path, reads: &[Read]) -> Result<(), Error> {
+    let pages = Pages::new();
+    for read in reads {
+        let own = directory.join(name(read));
+        if own.exists() {
+            continue;
+        }
+        fs::create_dir(&own).map_err(Error::file(&own))?;
+        let mut data = vec![0; read.len as usize];
+        for number in 0..read.files {
+            pages.fill(read.content, number, 0, &mut data);
+            let path = own.join(format!("file{number:06}"));
+            fs::write(&path, &data).map_err(Error::file(&path))?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads in another order are of the same files.
+fn name(read: &Read) -> String {
+    let what = if read.content == Content::Zeros { "zeros" } else { "random" };
+    format!("{}-{}-{what}", read.files, read.len)
+}
+
+impl ReadingSubject {
+    /// A directory that [`prepare`] has filled, or what shows it.
+    pub fn new(about: About, directory: PathBuf, forget: Forget, server_cpu: Option<ServerCpu>, stop: &Stop) -> Self {
+        Self { about, directory, forget, server_cpu, pages: Pages::new(), stop: stop.clone() }
+    }
+
+    fn read(&self, read: &Read, sample: &mut Sample) -> io::Result<bool> {
+        let directory = self.directory.join(name(read));
+        let mut block = vec![0; (read.block as usize).min(read.len as usize)];
+        for number in 0..read.files {
+            let path = directory.join(format!("file{number:06}"));
+            let mut file = File::open(&path)?;
+            let blocks = read.len.div_ceil(block.len() as u64);
+            for at in 0..blocks {
+                let begun = Instant::now();
+                let at = if read.order == Order::Random { mix(at) % blocks } else { at };
+                let offset = at * block.len() as u64;
+                let len = (block.len() as u64).min(read.len - offset) as usize;
+                match read.order {
+                    Order::Random => file.read_exact_at(&mut block[..len], offset)?,
+                    Order::Sequential => file.read_exact(&mut block[..len])?,
+                }
+                sample.latency.record(begun.elapsed().as_nanos() as u64);
+                if !self.pages.are(read.content, number, offset, &block[..len]) {
+                    return Ok(false);
+                }
+                sample.bytes += len as u64;
+                sample.operations += 1;
+            }
+            if self.stop.asked() {
+                break;
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Subject for ReadingSubject {
+    fn about(&self) -> About {
+        self.about.clone()
+    }
+
+    fn lacks(&self, case: &Case) -> Option<String> {
+        (!matches!(case, Case::Read(_))).then(|| "it is read alone".into())
+    }
+
+    fn prepare(&mut self, _case: &Case) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
+        let Case::Read(read) = case else { return Err(Error::Input("it is read alone".into())) };
+        (self.forget)()?;
+        let meter = Meter::begin(self.server_cpu.as_ref(), self.server_cpu.is_some())?;
+        let mut sample = Sample::default();
+        let start = Instant::now();
+        let right = self.read(read, &mut sample).map_err(Error::file(&self.directory))?;
+        sample.seconds = start.elapsed().as_secs_f64();
+        meter.end(&mut sample)?;
+        match right {
+            _ if self.stop.asked() => Err(Error::Interrupted),
+            true => Ok(sample),
+            false => Err(Error::Corrupt(self.about.label.clone())),
+        }
+    }
+
+    fn tidy(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn clean(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
