@@ -1,12 +1,16 @@
 //! The rules for all file systems, on local directories: as the superuser, for callers of several users; as an ordinary user; and by names where handles can't be opened.
+//! And that nothing leads out of an export, whatever is moved behind the server's back.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use tempfile::TempDir;
 use vouch_vfs::conformance::{Fixture, check_all, check_read_only};
-use vouch_vfs::{Caller, FileSystem as _, Name, Patience};
+use vouch_vfs::{Caller, CreateHow, FileSystem as _, FileType, Name, OpenAccess, Patience, SetAttributes};
 use vouch_vfs_posix::{FileCache, IdStore, Options, PosixFs, can_serve_others, leave_callers};
 
 /// Removed as whom it was made.
@@ -146,4 +150,112 @@ fn exports_share_the_bound_of_descriptors_and_leave_none_behind() {
     leave_callers().expect("the superuser may be the superuser");
     drop(exports);
     assert_eq!(files.count(), 0);
+}
+
+/// What is found of a name that is a directory now and a link that leads out of the export then.
+#[derive(Default)]
+struct Seen {
+    directory: bool,
+    link: bool,
+    home: bool,
+    away: bool,
+}
+
+/// Uses what is there while it is swapped; nothing outside may be reached.
+fn look(fs: &PosixFs, outside: &Path, seen: &mut Seen) {
+    let name = |name: &'static str| Name::new(name.as_bytes()).expect("a name");
+    let (me, root) = (me(), fs.root());
+    if let Ok((id, attributes)) = fs.lookup(&me, &root, name("swapped"), Patience::Any) {
+        *(if attributes.file_type == FileType::Directory { &mut seen.directory } else { &mut seen.link }) = true;
+        assert!(fs.lookup(&me, &id, name("secret"), Patience::Any).is_err(), "a link was followed");
+        let access = OpenAccess { read: true, write: true };
+        let made = fs.create(&me, &id, name("made"), CreateHow::Unchecked, &SetAttributes::default(), access);
+        assert!(!outside.join("made").exists(), "something was made outside");
+        if made.is_ok() {
+            assert_eq!(attributes.file_type, FileType::Directory, "nothing is made in a link");
+            // Where files are found by names, the directory may have none just now.
+            let _ = fs.remove(&me, &id, name("made"));
+        }
+        if let Ok(parent) = fs.parent(&me, &id, Patience::Any) {
+            assert_eq!(parent, root);
+        }
+    }
+    match fs.lookup(&me, &root, name("roaming"), Patience::Any) {
+        Ok((id, _)) => {
+            seen.home = true;
+            // Whether it is here or there by now: above it is the root, or nothing.
+            if let Ok(parent) = fs.parent(&me, &id, Patience::Any) {
+                assert_eq!(parent, root, "a way up led out of the export");
+            }
+            if let Ok((below, _)) = fs.lookup(&me, &id, name("deep"), Patience::Any)
+                && let Ok(parent) = fs.parent(&me, &below, Patience::Any)
+            {
+                assert_eq!(parent, id);
+            }
+        }
+        Err(_) => seen.away = true,
+    }
+}
+
+fn swapped_behind_its_back(options: fn(&Path) -> Options) {
+    const ROUNDS_MIN: usize = 1_000;
+    // Where names can be exchanged everywhere.
+    let above = TempDir::new_in(MEMORY).expect("a directory can be made");
+    let [inside, outside] = ["inside", "outside"].map(|name| above.path().join(name));
+    for directory in [&inside.join("swapped"), &inside.join("roaming/deep"), &outside] {
+        std::fs::create_dir_all(directory).expect("directories can be made");
+    }
+    std::fs::write(outside.join("secret"), "secret").expect("a file can be made");
+    std::os::unix::fs::symlink(&outside, inside.join("link")).expect("a link can be made");
+    let fs = PosixFs::open(&inside, options(&above.path().join("ids"))).expect("it can be exported");
+    let (mut seen, stop) = (Seen::default(), AtomicBool::new(false));
+    let deadline = Instant::now() + Duration::from_secs(300);
+    let swap = || {
+        let exchange = || renameat_with(CWD, inside.join("swapped"), CWD, inside.join("link"), RenameFlags::EXCHANGE);
+        while !stop.load(Ordering::Relaxed) {
+            exchange().expect("both are there");
+            std::fs::rename(inside.join("roaming"), outside.join("roaming")).expect("it is at home");
+            exchange().expect("both are there");
+            std::fs::rename(outside.join("roaming"), inside.join("roaming")).expect("it is away");
+        }
+    };
+    std::thread::scope(|scope| {
+        /// Also where an assertion fails, or the other would go on for ever.
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let _stop = Stop(&stop);
+        scope.spawn(swap);
+        let mut rounds = 0;
+        while rounds < ROUNDS_MIN || !(seen.directory && seen.link && seen.home && seen.away) {
+            look(&fs, &outside, &mut seen);
+            rounds += 1;
+            assert!(Instant::now() < deadline, "after {rounds} rounds not every state was met");
+        }
+    });
+    leave_callers().expect("the superuser may be the superuser");
+    let left: Vec<_> = std::fs::read_dir(&outside).expect("it is there").map(|entry| entry.expect("an entry").file_name()).collect();
+    assert_eq!(left, ["secret"]);
+}
+
+#[test]
+fn what_is_swapped_behind_its_back_leads_nowhere_outside() {
+    swapped_behind_its_back(usual);
+}
+
+#[test]
+fn nor_where_files_are_found_by_names() {
+    swapped_behind_its_back(by_names);
+}
+
+#[test]
+fn nor_with_hardly_any_descriptors() {
+    if !can_serve_others() {
+        eprintln!("passed over: this user can't open files by handle");
+        return;
+    }
+    swapped_behind_its_back(forgetful);
 }
