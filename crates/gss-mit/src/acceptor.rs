@@ -78,7 +78,11 @@ impl Acceptor for MitAcceptor {
             },
             (Ok(Exchange::Continue), Some(context)) => return Accept::Continue { partial: Partial(context), token: answer },
             (Ok(_), None) => Fault::refused("the Kerberos library gave no context".into(), "report it"),
-            (Err(status), _) => Fault::of(self.gss, &told(token), status, Side::Server),
+            (Err(status), _) => {
+                let fault = Fault::of(self.gss, &told(token), status, Side::Server);
+                let old = Ticket::of_token(token).is_some_and(|ticket| Enctype::try_from(ticket.enctype).is_err());
+                if old { fault.of_old_enctype() } else { fault }
+            }
         };
         Accept::Failed { major: fault.major, minor: fault.minor, token: answer, reason: fault.to_string() }
     }

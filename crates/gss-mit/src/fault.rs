@@ -23,6 +23,11 @@ impl Fault {
         Self { what, cure: cure(status, side), major: status.major, minor: status.minor }
     }
 
+    /// The same, of a key that is too old, whatever the library stumbled over.
+    pub(crate) fn of_old_enctype(self) -> Self {
+        Self { cure: Some(OLD_ENCTYPE), ..self }
+    }
+
     /// The library isn't there.
     pub(crate) fn no_library(reason: &str) -> Self {
         let cure = Some("install MIT Kerberos (Debian: libgssapi-krb5-2)");
@@ -34,6 +39,9 @@ impl Fault {
         Self { what, cure: Some(cure), major: FAILURE, minor: 0 }
     }
 }
+
+/// What helps where keys are of the time before AES.
+const OLD_ENCTYPE: &str = "old enctypes are not taken: give the principal AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), or allow AES in permitted_enctypes of krb5.conf";
 
 /// Whose side failed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -61,11 +69,9 @@ fn cure(status: Status, side: Side) -> Option<&'static str> {
         ),
         // The key that the ticket is for is not in the keytab, in this version or at all.
         31 | 35 | 41 | 44 | 45 | 181 | 230 => Some(
-            "the keytab lacks this key: write the present keys of the service to it (kadmin: ktadd -norandkey -k KEYTAB nfs/HOST), then let clients get new tickets (kdestroy, kinit)",
+            "the keytab lacks this key: write the present keys of the service to it (kadmin: ktadd -norandkey -k KEYTAB nfs/HOST), then let clients get new tickets (kdestroy, kinit); if it is there, allow its enctype in permitted_enctypes of krb5.conf",
         ),
-        14 | 150 | 188 | 236 => Some(
-            "old enctypes are not taken: give the principal AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), or allow AES in permitted_enctypes of krb5.conf",
-        ),
+        14 | 150 | 188 | 236 => Some(OLD_ENCTYPE),
         6 | 7 => Some(
             "the KDC doesn't know that name: create the principal (kadmin: addprinc -randkey nfs/HOST), or mount by the name that the keytab has",
         ),

@@ -149,7 +149,7 @@ fn stitch(kernels: &Kernels, lanes: &mut [Lane<'_, '_, Sha1>]) {
 fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>) {
     let mut lanes = Stack::<Lane<'a, 'b, Sha1>, LANES_MAX>::new();
     loop {
-        while lanes.len() < kernels.lanes
+        while lanes.len() < kernels.stitched_lanes()
             && let Some(job) = jobs.next()
         {
             let mut lane = Lane::new(job, 0);
