@@ -1,6 +1,6 @@
 //! Audit: what was done, by whom, from where, with which result, and evidence that nobody has edited the answer.
 //!
-//! Sans-IO: [`record`] (one record and its bytes), [`rules`] (which are kept), [`frame`], [`chain`], [`merkle`], [`seal`] and [`keys`] (their evidence), [`text`] and
+//! Sans-IO: [`record`] (one record and its bytes), [`rules`] (which are kept), [`frame`], [`chain`], [`merkle`], [`seal`], [`keys`] and [`proof`] (their evidence), [`text`] and
 //! [`json`] (what others read). Files, threads and the clock are [`trail`]'s alone.
 //! The format is drawn in docs/formats/audit.md. Knows nothing of NFS but the numbers of its operations.
 
@@ -10,6 +10,7 @@ pub mod json;
 pub mod keys;
 pub mod merkle;
 pub mod operations;
+pub mod proof;
 pub mod record;
 pub mod rules;
 pub mod seal;

@@ -53,6 +53,7 @@ pub fn prune(disk: &dyn Disk, directory: &Path, retention: &Retention, now_ns: u
         }
         keep_seals(disk, directory, file.number, &seals)?;
         disk.remove(&file.path)?;
+        super::index::remove_index(file);
         disk.sync_dir(directory)?;
         len -= file_len;
         count += 1;

@@ -46,6 +46,14 @@ impl Segment {
         Ok(Segment { file, len, blocks, recent: parking_lot::Mutex::new(None) })
     }
 
+    /// Bytes of the segment, uncompressed.
+    pub fn plain_len(&self) -> u64 {
+        match &self.blocks {
+            None => self.len,
+            Some(blocks) => blocks.last().map_or(0, |block| block.plain_at + block.plain_len as u64),
+        }
+    }
+
     /// All bytes of the segment, magic and frames. Memory: its length.
     pub fn load(&self) -> io::Result<Vec<u8>> {
         match &self.blocks {
@@ -58,6 +66,11 @@ impl Segment {
                 Ok(out)
             }
         }
+    }
+
+    /// So many bytes at a place of a segment that isn't compressed.
+    pub(super) fn bytes_at(&self, at: u64, len: usize) -> io::Result<Vec<u8>> {
+        read(&self.file, at, len)
     }
 
     /// Kind and body of the frame that begins at `offset` of the uncompressed segment. Reads that frame, or its block of about 128 KiB.

@@ -1,7 +1,9 @@
 //! Trails that are written, tampered with, and left by a power cut.
 
+mod ask;
 mod keeping;
 mod power;
+mod proof;
 mod tamper;
 
 use std::path::Path;

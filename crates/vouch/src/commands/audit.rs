@@ -1,6 +1,13 @@
 //! `vouch audit`: the trail of what was done. Each question is a file of its own.
 
+mod check_proof;
+mod filter;
+mod follow;
 mod keygen;
+mod prove;
+mod report;
+mod search;
+mod show;
 mod verify;
 
 use crate::cli::Global;
@@ -21,13 +28,23 @@ pub(crate) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     Keygen(keygen::Args),
+    Search(search::Args),
+    Report(report::Args),
+    Follow(follow::Args),
     Verify(verify::Args),
+    Prove(prove::Args),
+    CheckProof(check_proof::Args),
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     match args.command {
         Command::Keygen(args) => keygen::run(args, global),
+        Command::Search(args) => search::run(args, global),
+        Command::Report(args) => report::run(args, global),
+        Command::Follow(args) => follow::run(args, global),
         Command::Verify(args) => verify::run(args, global),
+        Command::Prove(args) => prove::run(args, global),
+        Command::CheckProof(args) => check_proof::run(args, global),
     }
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
 }
 
 /// A public key as it was given: itself, or the file that holds it.
-fn public(given: &str) -> Outcome<[u8; 32]> {
+pub(super) fn public(given: &str) -> Outcome<[u8; 32]> {
     let decode = |text: &str| data_encoding::HEXLOWER_PERMISSIVE.decode(text.trim().as_bytes()).ok()?.try_into().ok();
     if let Some(key) = decode(given) {
         return Ok(key);

@@ -1,0 +1,132 @@
+//! A proof that one record is in a trail, for somebody who has neither the trail nor trust in who keeps it: the record's frame, its path in the segment's Merkle tree, the
+//! seal over that tree, and the seals that lead to it from a key that is trusted. Sans-IO. Drawn in docs/formats/audit.md.
+
+use crate::Record;
+use crate::chain::{Hash, TAG_LEN, leaf};
+use crate::frame::{BODY_LEN_MAX, Fields, HEAD_LEN, Kind, parse};
+use crate::merkle::climb;
+use crate::record::seq_and_time;
+use crate::seal::{SEAL_LEN, Seal};
+
+/// A proof.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Proof {
+    /// From the first one that what is trusted vouches for to the one over the record, without a gap.
+    pub seals: Vec<Seal>,
+    /// Place of the record among the leaves of its segment.
+    pub index: u64,
+    /// From the leaf to the root.
+    pub path: Vec<Hash>,
+    /// Head and body of the record's frame.
+    pub frame: Vec<u8>,
+}
+
+/// What is trusted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Anchor {
+    /// The trail's first public key.
+    Key([u8; 32]),
+    /// A checkpoint that was kept elsewhere.
+    Checkpoint(Box<Seal>),
+}
+
+/// Why a proof proves nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProofError {
+    /// The bytes are none.
+    #[error("this is no proof of an audit record, or it is damaged")]
+    Malformed,
+    /// The first seal is not by a key that what is trusted vouches for.
+    #[error("what is trusted does not vouch for the proof's first seal")]
+    Anchor,
+    /// A seal's signature is wrong, or the one before names another key.
+    #[error("seal {0} is not signed by the key that is due")]
+    Seal(u64),
+    /// The record does not lead to the root that was sealed.
+    #[error("the record is not the one that was sealed")]
+    Record,
+}
+
+const PROOF_MAGIC: &[u8; 8] = b"VOUCHPF1";
+/// A tree of 2^64 leaves has no longer path.
+const PATH_LEN_MAX: usize = 64;
+/// Seals in a proof: a year of one each ten seconds.
+const SEALS_MAX: usize = 3_200_000;
+
+impl Proof {
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = PROOF_MAGIC.to_vec();
+        out.extend_from_slice(&(self.seals.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(self.path.len() as u32).to_le_bytes());
+        out.extend_from_slice(&self.index.to_le_bytes());
+        self.seals.iter().for_each(|seal| out.extend_from_slice(&seal.encode()));
+        self.path.iter().for_each(|hash| out.extend_from_slice(hash));
+        out.extend_from_slice(&self.frame);
+        out
+    }
+
+    /// The proof with these bytes; nothing is checked but their form.
+    pub fn decode(bytes: &[u8]) -> Result<Proof, ProofError> {
+        let (head, rest) = bytes.strip_prefix(PROOF_MAGIC).and_then(|rest| rest.split_at_checked(16)).ok_or(ProofError::Malformed)?;
+        let mut r = Fields(head);
+        let seal_count = u32::from_le_bytes(r.take()) as usize;
+        let path_len = u32::from_le_bytes(r.take()) as usize;
+        let index = r.u64();
+        if seal_count == 0 || seal_count > SEALS_MAX || path_len > PATH_LEN_MAX {
+            return Err(ProofError::Malformed);
+        }
+        let (seals, rest) = rest.split_at_checked(seal_count * SEAL_LEN).ok_or(ProofError::Malformed)?;
+        let (path, frame) = rest.split_at_checked(path_len * size_of::<Hash>()).ok_or(ProofError::Malformed)?;
+        let seals: Option<Vec<Seal>> = seals.chunks_exact(SEAL_LEN).map(Seal::decode).collect();
+        let path: &[Hash] = path.as_chunks().0;
+        if frame.len() > HEAD_LEN + BODY_LEN_MAX {
+            return Err(ProofError::Malformed);
+        }
+        Ok(Proof { seals: seals.ok_or(ProofError::Malformed)?, index, path: path.to_vec(), frame: frame.to_vec() })
+    }
+
+    /// The record's bytes, if the proof holds by what is trusted. O(seals) signatures.
+    pub fn check(&self, anchor: &Anchor) -> Result<&[u8], ProofError> {
+        let first = self.seals.first().ok_or(ProofError::Malformed)?;
+        let last = self.seals.last().ok_or(ProofError::Malformed)?;
+        let is_anchored = match anchor {
+            Anchor::Key(public) => first.epoch == 0 && first.public == *public,
+            Anchor::Checkpoint(seal) => {
+                seal.is_signed()
+                    && (first == &**seal
+                        || (Some(first.epoch) == seal.epoch.checked_add(1) && first.public == seal.next && first.trail == seal.trail))
+            }
+        };
+        if !is_anchored {
+            return Err(ProofError::Anchor);
+        }
+        for pair in self.seals.windows(2) {
+            let [before, seal] = pair else { continue };
+            if Some(seal.epoch) != before.epoch.checked_add(1) || seal.public != before.next || seal.trail != before.trail {
+                return Err(ProofError::Seal(seal.epoch));
+            }
+        }
+        if let Some(seal) = self.seals.iter().find(|seal| !seal.is_signed()) {
+            return Err(ProofError::Seal(seal.epoch));
+        }
+        if climb(leaf(&self.frame), self.index, last.leaves, &self.path) != Some(last.root) {
+            return Err(ProofError::Record);
+        }
+        let body = self.body().ok_or(ProofError::Record)?;
+        // The header is the first leaf, and records follow without a gap.
+        let (seq, _) = seq_and_time(body).ok_or(ProofError::Record)?;
+        let is_placed = self.index > 0 && last.next_seq.checked_sub(last.leaves - self.index) == Some(seq);
+        if is_placed { Ok(body) } else { Err(ProofError::Record) }
+    }
+
+    /// The record's bytes as the proof has them.
+    fn body(&self) -> Option<&[u8]> {
+        // A frame ends with a tag, which no leaf covers.
+        let mut whole = self.frame.clone();
+        whole.extend_from_slice(&[0; TAG_LEN]);
+        let frame = parse(&whole).ok().filter(|frame| frame.kind == Kind::Record && frame.len() == whole.len())?;
+        Record::decode(frame.body, &mut Vec::new()).ok()?;
+        self.frame.get(HEAD_LEN..)
+    }
+}

@@ -1,0 +1,313 @@
+//! The index of a closed segment: where the records of one user, path, file and so on begin. Derived and never trusted: it is built anew where it is missing or of another
+//! segment, and whoever uses it decodes each record from the trail itself and looks whether it is what was asked for. Drawn in docs/formats/audit.md.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::net::IpAddr;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use super::{Segment, SegmentFile};
+use crate::Record;
+use crate::frame::{FrameError, Kind, MAGIC, parse};
+use crate::operations::number::{LINK, REMOVE, RENAME};
+use crate::record::Class;
+
+/// What follows a segment's number in the name of its index.
+pub const INDEX: &str = "index";
+const INDEX_MAGIC: &[u8; 8] = b"VOUCHIX1";
+const HEAD_LEN: usize = 64;
+const TERM_LEN: usize = 24;
+/// So many terms are read at once when the search for one has come near.
+const NEAR: u64 = 128;
+
+/// What records can be found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Term {
+    /// The principal.
+    Principal = 1,
+    /// The uid, 4 bytes.
+    Uid = 2,
+    /// A path, or the new path of a rename or link.
+    Path = 3,
+    /// A file's identity.
+    File = 4,
+    /// The client's address (4 or 16 bytes) or name.
+    Client = 5,
+    /// A rule's key.
+    Key = 6,
+    /// A path that a rename, link or removal names, on either side.
+    Moved = 7,
+    /// A result other than 0, 4 bytes.
+    Result = 8,
+}
+
+/// Calls `each` with all that a record can be found by.
+pub(super) fn terms(record: &Record<'_>, mut each: impl FnMut(Term, &[u8])) {
+    let mut text = |term, bytes: &[u8]| {
+        if !bytes.is_empty() {
+            each(term, bytes);
+        }
+    };
+    text(Term::Principal, record.principal);
+    text(Term::Path, record.path);
+    if record.path2 != record.path {
+        text(Term::Path, record.path2);
+    }
+    if record.class == Class::Operation && [RENAME, LINK, REMOVE].contains(&record.operation) {
+        text(Term::Moved, record.path);
+        if record.path2 != record.path {
+            text(Term::Moved, record.path2);
+        }
+    }
+    text(Term::File, record.file);
+    text(Term::Client, record.client);
+    // A record that more rules select has the key of each.
+    record.key.split(|byte| *byte == 1).for_each(|key| text(Term::Key, key));
+    match record.address {
+        Some(IpAddr::V4(address)) => text(Term::Client, &address.octets()),
+        Some(IpAddr::V6(address)) => text(Term::Client, &address.octets()),
+        None => {}
+    }
+    if let Some(uid) = record.uid {
+        text(Term::Uid, &uid.to_le_bytes());
+    }
+    if record.result != 0 {
+        text(Term::Result, &record.result.to_le_bytes());
+    }
+}
+
+/// What stands in the table for a term. Collisions cost a look at a record that isn't meant.
+fn hash(term: Term, bytes: &[u8]) -> u64 {
+    let hash: [u8; 32] = Sha256::new().chain_update([term as u8]).chain_update(bytes).finalize().into();
+    u64::from_le_bytes(*hash.first_chunk().expect("a hash has 32 bytes"))
+}
+
+/// An index, opened.
+#[derive(Debug)]
+pub struct Index {
+    file: File,
+    /// Times of the earliest and the latest record.
+    pub times: (u64, u64),
+    /// Sequence number of the first record, and how many there are.
+    pub span: (u64, u64),
+    terms: u64,
+    len: u64,
+}
+
+impl Index {
+    /// Opens a segment's index. None if there is none, or not this segment's.
+    pub fn open(file: &SegmentFile, segment: &Segment) -> Option<Index> {
+        let file_of_index = File::open(path_of(file)).ok()?;
+        let len = file_of_index.metadata().ok()?.len();
+        let mut head = [0; HEAD_LEN];
+        file_of_index.read_exact_at(&mut head, 0).ok()?;
+        let mut r = crate::frame::Fields(head.strip_prefix(INDEX_MAGIC)?);
+        let [number, plain_len, first, count, from, until, terms] = [0; 7].map(|_: u64| r.u64());
+        let fits = number == file.number
+            && plain_len == segment.plain_len()
+            && terms.checked_mul(TERM_LEN as u64).and_then(|table| table.checked_add(HEAD_LEN as u64)).is_some_and(|end| end <= len);
+        fits.then_some(Index { file: file_of_index, times: (from, until), span: (first, count), terms, len })
+    }
+
+    /// Where the records begin that have this term, in order. O(log n) reads.
+    pub fn postings(&self, term: Term, bytes: &[u8]) -> io::Result<Vec<u64>> {
+        let wanted = hash(term, bytes);
+        let (mut low, mut high) = (0, self.terms);
+        while high - low > NEAR {
+            let middle = low + (high - low) / 2;
+            if self.table(middle, 1)?[0].0 <= wanted { low = middle } else { high = middle }
+        }
+        let near = self.table(low, high - low + u64::from(high < self.terms))?;
+        let Some(at) = near.iter().position(|(hash, _, _)| *hash == wanted) else { return Ok(Vec::new()) };
+        let (_, start, count) = near[at];
+        let end = near.get(at + 1).map_or(self.len, |(_, next, _)| *next);
+        let len = end.checked_sub(start).filter(|_| end <= self.len).ok_or(io::ErrorKind::InvalidData)?;
+        let mut bytes = vec![0; len as usize];
+        self.file.read_exact_at(&mut bytes, start)?;
+        unpack(&bytes, count).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Hash, beginning and count of the postings of some terms.
+    fn table(&self, first: u64, count: u64) -> io::Result<Vec<(u64, u64, u64)>> {
+        let mut bytes = vec![0; count as usize * TERM_LEN];
+        self.file.read_exact_at(&mut bytes, HEAD_LEN as u64 + first * TERM_LEN as u64)?;
+        Ok(bytes
+            .chunks_exact(TERM_LEN)
+            .map(|entry| {
+                let mut r = crate::frame::Fields(entry);
+                (r.u64(), r.u64(), r.u64())
+            })
+            .collect())
+    }
+}
+
+fn unpack(bytes: &[u8], count: u64) -> Option<Vec<u64>> {
+    let (mut out, mut at, mut number, mut shift) = (Vec::new(), 0u64, 0u64, 0u32);
+    for byte in bytes {
+        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        if byte & 0x80 != 0 {
+            shift += 7;
+            continue;
+        }
+        at = at.checked_add(number)?;
+        out.push(at);
+        (number, shift) = (0, 0);
+    }
+    (out.len() as u64 == count).then_some(out)
+}
+
+fn pack(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// Removes the index of a segment that is gone. It says nothing by itself: one that stays is in nobody's way.
+pub(super) fn remove_index(file: &SegmentFile) {
+    if let Err(error) = fs::remove_file(path_of(file))
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::debug!(segment = file.number, %error, "the index of a removed segment stays");
+    }
+}
+
+/// Where the index of a segment lies.
+fn path_of(file: &SegmentFile) -> PathBuf {
+    file.path.with_file_name(format!("{:012}.{INDEX}", file.number))
+}
+
+#[derive(Default)]
+struct Postings {
+    last: u64,
+    count: u64,
+    bytes: Vec<u8>,
+}
+
+/// Builds the index of a closed segment beside it, over one that is there. Memory: the segment, and about as much again. What can't be decoded isn't in it.
+pub fn build_index(file: &SegmentFile) -> io::Result<()> {
+    let plain = Segment::open(file)?.load()?;
+    let mut table: HashMap<(Term, Vec<u8>), Postings, foldhash::fast::RandomState> = HashMap::default();
+    let (mut first, mut count, mut from, mut until) = (0, 0u64, u64::MAX, 0);
+    let mut scratch = Vec::new();
+    // Looked up without a copy of the key, which most records share with others.
+    let mut key = (Term::Path, Vec::new());
+    each_record(&plain, &mut scratch, |at, record| {
+        if count == 0 {
+            first = record.seq;
+        }
+        count += 1;
+        from = from.min(record.time_ns);
+        until = until.max(record.time_ns);
+        terms(record, |term, bytes| {
+            key.0 = term;
+            key.1.clear();
+            key.1.extend_from_slice(bytes);
+            let postings = match table.get_mut(&key) {
+                Some(postings) => postings,
+                None => table.entry(key.clone()).or_default(),
+            };
+            pack(&mut postings.bytes, at - postings.last);
+            postings.last = at;
+            postings.count += 1;
+        });
+        true
+    });
+    let mut sorted: Vec<(u64, Postings)> = table.into_iter().map(|((term, bytes), postings)| (hash(term, &bytes), postings)).collect();
+    sorted.sort_unstable_by_key(|(hash, _)| *hash);
+    merge_collisions(&mut sorted);
+    let mut out = INDEX_MAGIC.to_vec();
+    for number in [file.number, plain.len() as u64, first, count, from, until, sorted.len() as u64] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    let mut at = (HEAD_LEN + sorted.len() * TERM_LEN) as u64;
+    for (hash, postings) in &sorted {
+        for number in [*hash, at, postings.count] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        at += postings.bytes.len() as u64;
+    }
+    sorted.iter().for_each(|(_, postings)| out.extend_from_slice(&postings.bytes));
+    write(&path_of(file), &out)
+}
+
+/// Two terms of one hash share their postings.
+fn merge_collisions(sorted: &mut Vec<(u64, Postings)>) {
+    for at in (1..sorted.len()).rev() {
+        if sorted[at].0 == sorted[at - 1].0 {
+            let (_, second) = sorted.remove(at);
+            let first = &mut sorted[at - 1].1;
+            let mut all = unpack(&first.bytes, first.count).unwrap_or_default();
+            all.extend(unpack(&second.bytes, second.count).unwrap_or_default());
+            all.sort_unstable();
+            all.dedup();
+            *first = Postings { last: 0, count: all.len() as u64, bytes: Vec::new() };
+            for at in all {
+                pack(&mut first.bytes, at - first.last);
+                first.last = at;
+            }
+        }
+    }
+}
+
+/// As a whole or not at all: readers may be at it.
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let new = PathBuf::from(name);
+    let written = OpenOptions::new().write(true).create(true).truncate(true).mode(0o640).open(&new).and_then(|mut file| {
+        file.write_all(bytes)?;
+        fs::rename(&new, path)
+    });
+    if written.is_err() {
+        // Nothing is lost if it stays; what went wrong before says more.
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+/// Calls `each` with the records of a segment's bytes that can be decoded, until it says no, and where they begin. Stops at what is no frame.
+pub(super) fn each_record(plain: &[u8], scratch: &mut Vec<u8>, mut each: impl FnMut(u64, &Record<'_>) -> bool) -> Option<FrameError> {
+    let mut at = MAGIC.len();
+    while at < plain.len() {
+        let frame = match parse(&plain[at..]) {
+            Ok(frame) => frame,
+            Err(error) => return Some(error),
+        };
+        if frame.kind == Kind::Record
+            && let Ok(record) = Record::decode(frame.body, scratch)
+            && !each(at as u64, &record)
+        {
+            return None;
+        }
+        at += frame.len();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_of_one_hash_share_their_records() {
+        let of = |places: &[u64]| {
+            let mut postings = Postings::default();
+            for at in places {
+                pack(&mut postings.bytes, at - postings.last);
+                (postings.last, postings.count) = (*at, postings.count + 1);
+            }
+            postings
+        };
+        let mut sorted = vec![(1, of(&[8, 300])), (1, of(&[8, 40, 500_000])), (2, of(&[9]))];
+        merge_collisions(&mut sorted);
+        let all: Vec<_> = sorted.iter().map(|(hash, p)| (*hash, unpack(&p.bytes, p.count).unwrap())).collect();
+        assert_eq!(all, [(1, vec![8, 40, 300, 500_000]), (2, vec![9])]);
+    }
+}

@@ -1,0 +1,291 @@
+//! What happened to a file under all its names: from a path or a file's identity, through the records of renames, links and removals, of the file and of the directories
+//! above it. Names have spans of sequence numbers, since a name that is free is given to other files.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
+use std::path::Path;
+
+use super::index::Term;
+use super::search::{Query, Reading, search};
+use crate::Record;
+use crate::operations::number::{LINK, REMOVE, RENAME};
+use crate::record::Class;
+
+/// A name of a file, and when it was its name: from the first to the last of these sequence numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// The name.
+    pub path: Vec<u8>,
+    /// Since this record.
+    pub from: u64,
+    /// Until this record.
+    pub until: u64,
+}
+
+/// A file's names and identities.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names {
+    /// Names, in the order in which they were found.
+    pub spans: Vec<Span>,
+    /// Identities, with the export that they belong to, as far as it is known.
+    pub files: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+/// A file that was renamed more often is followed no further.
+const SPANS_MAX: usize = 4096;
+
+impl Names {
+    /// Whether a record is of the file.
+    pub fn holds(&self, record: &Record<'_>) -> bool {
+        let is_file = !record.file.is_empty()
+            && self.files.iter().any(|(export, file)| file == record.file && (export.is_empty() || export == record.export));
+        if is_file && !is_move(record) {
+            return true;
+        }
+        let is_named = self
+            .spans
+            .iter()
+            .any(|span| (span.from..=span.until).contains(&record.seq) && (span.path == record.path || span.path == record.path2));
+        is_named && (is_file || record.file.is_empty() || is_move(record))
+    }
+
+    pub(super) fn terms(&self) -> Vec<(Term, Vec<u8>)> {
+        let names: HashSet<&[u8]> = self.spans.iter().map(|span| &span.path[..]).collect();
+        let files: HashSet<&[u8]> = self.files.iter().map(|(_, file)| &file[..]).collect();
+        let names = names.into_iter().map(|name| (Term::Path, name.to_vec()));
+        names.chain(files.into_iter().map(|file| (Term::File, file.to_vec()))).collect()
+    }
+}
+
+/// Whether a record is of an operation that changes what a name means, and that was done.
+pub(super) fn is_move(record: &Record<'_>) -> bool {
+    record.class == Class::Operation && [RENAME, LINK, REMOVE].contains(&record.operation)
+}
+
+/// A file, by one of its names or by its identity.
+#[derive(Clone, Copy, Debug)]
+pub enum Seed<'a> {
+    /// What was ever called so.
+    Path(&'a [u8]),
+    /// This file.
+    File(&'a [u8]),
+}
+
+/// The names and identities of a file.
+pub fn names_of(directory: &Path, reading: Reading, seed: Seed<'_>) -> io::Result<Names> {
+    let mut walk = Walk { directory, reading, moves: HashMap::new(), due: VecDeque::new(), seen: HashSet::new(), spans: Vec::new() };
+    match seed {
+        Seed::Path(path) => {
+            walk.span(path, 0, u64::MAX);
+            for step in walk.steps(path)? {
+                match step.what {
+                    What::Becomes(name) => walk.push(name, step.seq, Way::On),
+                    What::Was(name) => walk.push(name, step.seq, Way::Back),
+                    What::Also(name) => {
+                        walk.push(name.clone(), step.seq, Way::On);
+                        walk.push(name, step.seq, Way::Back);
+                    }
+                    What::Ends => {}
+                }
+            }
+            walk.run()?;
+            let mut names = Names { spans: walk.spans, files: Vec::new() };
+            names.files = files_of(directory, reading, &names.spans)?;
+            Ok(names)
+        }
+        Seed::File(file) => {
+            let query = Query { file: file.to_vec(), ..Query::default() };
+            let mut spans: HashMap<Vec<u8>, (u64, u64)> = HashMap::new();
+            each(directory, &query, reading, |record| {
+                if !is_move(record) && !record.path.is_empty() {
+                    spans.entry(record.path.to_vec()).or_insert((record.seq, record.seq)).1 = record.seq;
+                }
+            })?;
+            let mut spans: Vec<_> = spans.into_iter().collect();
+            spans.sort_by_key(|(_, (from, _))| *from);
+            for (path, (from, until)) in spans {
+                walk.span(&path, from, until);
+                walk.push(path.clone(), from, Way::Back);
+                walk.push(path, until, Way::On);
+            }
+            walk.run()?;
+            Ok(Names { spans: walk.spans, files: vec![(Vec::new(), file.to_vec())] })
+        }
+    }
+}
+
+/// Identities of what bore these names.
+fn files_of(directory: &Path, reading: Reading, spans: &[Span]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut files = Vec::new();
+    let paths: HashSet<&[u8]> = spans.iter().map(|span| &span.path[..]).collect();
+    for path in paths {
+        let query = Query { path: path.to_vec(), ..Query::default() };
+        each(directory, &query, reading, |record| {
+            let is_named = spans.iter().any(|span| span.path == record.path && (span.from..=span.until).contains(&record.seq));
+            if is_named && !record.file.is_empty() && !is_move(record) {
+                let file = (record.export.to_vec(), record.file.to_vec());
+                if !files.contains(&file) {
+                    files.push(file);
+                }
+            }
+        })?;
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn each(directory: &Path, query: &Query, reading: Reading, mut each: impl FnMut(&Record<'_>)) -> io::Result<()> {
+    let mut scratch = Vec::new();
+    search(directory, query, false, reading, |hit| {
+        if let Ok(record) = hit.record(&mut scratch) {
+            each(&record);
+        }
+        true
+    })?;
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Way {
+    On,
+    Back,
+}
+
+/// A change of what a name means.
+struct Step {
+    seq: u64,
+    what: What,
+}
+
+enum What {
+    /// What was called so is called this from here on.
+    Becomes(Vec<u8>),
+    /// What is called so from here on was called this.
+    Was(Vec<u8>),
+    /// What is called so has this name too.
+    Also(Vec<u8>),
+    /// What was called so has the name no more.
+    Ends,
+}
+
+/// A rename, link or removal that was done.
+#[derive(Clone)]
+struct Move {
+    seq: u64,
+    operation: u16,
+    from: Vec<u8>,
+    to: Vec<u8>,
+}
+
+struct Walk<'a> {
+    directory: &'a Path,
+    reading: Reading,
+    moves: HashMap<Vec<u8>, Vec<Move>>,
+    due: VecDeque<(Vec<u8>, u64, Way)>,
+    seen: HashSet<(Vec<u8>, u64, Way)>,
+    spans: Vec<Span>,
+}
+
+impl Walk<'_> {
+    fn push(&mut self, name: Vec<u8>, seq: u64, way: Way) {
+        if self.seen.len() < SPANS_MAX && self.seen.insert((name.clone(), seq, way)) {
+            self.due.push_back((name, seq, way));
+        }
+    }
+
+    fn span(&mut self, path: &[u8], from: u64, until: u64) {
+        let span = Span { path: path.to_vec(), from, until };
+        if !self.spans.contains(&span) {
+            self.spans.push(span);
+        }
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        while let Some((name, start, way)) = self.due.pop_front() {
+            let steps = self.steps(&name)?;
+            match way {
+                Way::On => {
+                    let mut until = u64::MAX;
+                    for step in steps.into_iter().filter(|step| step.seq > start) {
+                        match step.what {
+                            What::Also(other) => self.push(other, step.seq, Way::On),
+                            What::Becomes(other) => {
+                                until = step.seq;
+                                self.push(other, step.seq, Way::On);
+                                break;
+                            }
+                            // Another file took the name.
+                            What::Was(_) | What::Ends => {
+                                until = step.seq;
+                                break;
+                            }
+                        }
+                    }
+                    self.span(&name, start, until);
+                }
+                Way::Back => {
+                    let mut from = 0;
+                    for step in steps.into_iter().rev().filter(|step| step.seq < start) {
+                        match step.what {
+                            What::Also(other) => {
+                                self.push(other.clone(), step.seq, Way::Back);
+                                self.push(other, step.seq, Way::On);
+                            }
+                            What::Was(other) => {
+                                from = step.seq;
+                                self.push(other, step.seq, Way::Back);
+                                break;
+                            }
+                            // That was another file's.
+                            What::Becomes(_) | What::Ends => {
+                                from = step.seq + 1;
+                                break;
+                            }
+                        }
+                    }
+                    self.span(&name, from, start);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All changes of what a name means, in order: of itself, and of the directories that it is made of.
+    fn steps(&mut self, name: &[u8]) -> io::Result<Vec<Step>> {
+        let mut steps = Vec::new();
+        let ends = (1..name.len()).filter(|at| name[*at] == b'/').chain([name.len()]);
+        for end in ends.collect::<Vec<_>>() {
+            let (part, rest) = name.split_at(end);
+            let with_rest = |path: &[u8]| [path, rest].concat();
+            let is_whole = rest.is_empty();
+            for one in self.moves(part)? {
+                let what = match one.operation {
+                    RENAME if one.from == one.to => continue,
+                    RENAME if one.from == part => What::Becomes(with_rest(&one.to)),
+                    RENAME => What::Was(with_rest(&one.from)),
+                    LINK if is_whole => What::Also(if one.from == part { one.to } else { one.from }),
+                    REMOVE if is_whole => What::Ends,
+                    _ => continue,
+                };
+                steps.push(Step { seq: one.seq, what });
+            }
+        }
+        steps.sort_by_key(|step| step.seq);
+        Ok(steps)
+    }
+
+    fn moves(&mut self, path: &[u8]) -> io::Result<Vec<Move>> {
+        if let Some(moves) = self.moves.get(path) {
+            return Ok(moves.clone());
+        }
+        let query = Query { moved: path.to_vec(), ..Query::default() };
+        let mut moves = Vec::new();
+        each(self.directory, &query, self.reading, |record| {
+            if record.result == 0 {
+                moves.push(Move { seq: record.seq, operation: record.operation, from: record.path.to_vec(), to: record.path2.to_vec() });
+            }
+        })?;
+        self.moves.insert(path.to_vec(), moves.clone());
+        Ok(moves)
+    }
+}

@@ -1,0 +1,67 @@
+//! Making of proofs: the seals of a trail up to the one over a record, and the record's path in its segment's tree. Reads all segments up to there from end to end.
+
+use std::io;
+use std::path::Path;
+
+use super::{Segment, segments, segments_removed};
+use crate::frame::{Frame, Kind, MAGIC, parse};
+use crate::merkle;
+use crate::proof::Proof;
+use crate::record::seq_and_time;
+use crate::seal::Seal;
+
+/// The proof of the record with this sequence number, by seals from the first one or, where a kept checkpoint is given, from that one. None if there is no such
+/// record, no seal over it yet, or only one from before the checkpoint.
+pub fn prove(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<Option<Proof>> {
+    let mut seals: Vec<Seal> = Vec::new();
+    let mut keep = |seal: Seal| {
+        if since.is_none_or(|since| seal.epoch >= since.epoch) {
+            seals.push(seal);
+        }
+    };
+    let removed = segments_removed(directory)?;
+    each_frame(&removed, 0, |frame| {
+        if let Some(seal) = Seal::decode(frame.body) {
+            keep(seal);
+        }
+        true
+    });
+    for file in segments(directory)? {
+        let plain = Segment::open(&file)?.load()?;
+        let mut leaves = Vec::new();
+        let mut found: Option<(u64, Vec<u8>)> = None;
+        let mut is_sealed = false;
+        each_frame(&plain, MAGIC.len(), |frame| {
+            match frame.kind {
+                Kind::Header | Kind::Record => {
+                    if frame.kind == Kind::Record && seq_and_time(frame.body).is_some_and(|(at, _)| at == seq) {
+                        found = Some((leaves.len() as u64, frame.hashed.to_vec()));
+                    }
+                    leaves.push(frame.leaf());
+                }
+                Kind::Checkpoint | Kind::Close => {
+                    if let Some(seal) = Seal::decode(frame.body) {
+                        keep(seal);
+                    }
+                    is_sealed = found.is_some();
+                }
+            }
+            !is_sealed
+        });
+        if let Some((index, frame)) = found {
+            let path = merkle::path(&leaves, index).unwrap_or_default();
+            return Ok(is_sealed.then_some(Proof { seals, index, path, frame }).filter(|proof| !proof.seals.is_empty()));
+        }
+    }
+    Ok(None)
+}
+
+fn each_frame(bytes: &[u8], from: usize, mut each: impl FnMut(&Frame<'_>) -> bool) {
+    let mut at = from;
+    while let Some(Ok(frame)) = bytes.get(at..).map(parse) {
+        if !each(&frame) {
+            return;
+        }
+        at += frame.len();
+    }
+}

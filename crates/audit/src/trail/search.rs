@@ -1,0 +1,310 @@
+//! Search: the records of a trail that fit a question. Closed segments are asked by their index, the open one is read through. Each record that is answered with was
+//! decoded from the trail and fits: an index can leave out, never add. `Reading::Scan` believes no index.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use super::index::{Index, Term, build_index, each_record};
+use super::{Names, Segment, SegmentFile, segments};
+use crate::Record;
+use crate::frame::{FrameError, Kind, parse};
+use crate::operations::{self, Set};
+use crate::record::{Class, RecordError};
+
+/// Whether it was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was.
+    Success,
+    /// It was not; refusals are failures.
+    Failure,
+    /// This status.
+    Is(u32),
+}
+
+/// A question. What is `None` or empty is not asked for; all else must fit.
+#[derive(Clone, Debug, Default)]
+pub struct Query {
+    /// Not before, nanoseconds since 1970.
+    pub from_ns: Option<u64>,
+    /// Before, nanoseconds since 1970.
+    pub until_ns: Option<u64>,
+    /// Who, as Kerberos proved it.
+    pub principal: Vec<u8>,
+    /// With whose rights.
+    pub uid: Option<u32>,
+    /// This path, on either side of a rename or link.
+    pub path: Vec<u8>,
+    /// This directory and all below it. No index helps.
+    pub below: Vec<u8>,
+    /// The file's identity.
+    pub file: Vec<u8>,
+    /// The export's path.
+    pub export: Vec<u8>,
+    /// The client's address or name.
+    pub client: Vec<u8>,
+    /// These operations.
+    pub operations: Option<Set>,
+    /// What records are of.
+    pub class: Option<Class>,
+    /// Whether it was done.
+    pub outcome: Option<Outcome>,
+    /// Key of the rule.
+    pub key: Vec<u8>,
+    /// A file under all its names.
+    pub names: Option<Names>,
+    /// Renames, links and removals that name this path.
+    pub moved: Vec<u8>,
+}
+
+impl Query {
+    /// Whether a record is asked for.
+    pub fn fits(&self, record: &Record<'_>) -> bool {
+        let text = |wanted: &[u8], found: &[u8]| wanted.is_empty() || wanted == found;
+        let either = |wanted: &[u8]| wanted.is_empty() || wanted == record.path || wanted == record.path2;
+        self.from_ns.is_none_or(|from| record.time_ns >= from)
+            && self.until_ns.is_none_or(|until| record.time_ns < until)
+            && text(&self.principal, record.principal)
+            && self.uid.is_none_or(|uid| record.uid == Some(uid))
+            && text(&self.file, record.file)
+            && text(&self.export, record.export)
+            && (self.key.is_empty() || record.key.split(|byte| *byte == 1).any(|key| key == self.key))
+            && either(&self.path)
+            && self.class.is_none_or(|class| record.class == class)
+            && self.operations.is_none_or(|set| record.class == Class::Operation && set & operations::one(record.operation) != 0)
+            && self.outcome.is_none_or(|outcome| outcome.fits(record))
+            && (self.client.is_empty()
+                || self.client == record.client
+                || (record.address.is_some() && address_of(&self.client) == record.address))
+            && (self.below.is_empty() || is_below(&self.below, record.path) || is_below(&self.below, record.path2))
+            && (self.moved.is_empty() || (either(&self.moved) && super::names::is_move(record)))
+            && self.names.as_ref().is_none_or(|names| names.holds(record))
+    }
+
+    /// What an index can be asked for: all of the first, and one of the second if there are any.
+    fn terms(&self) -> (Vec<(Term, Vec<u8>)>, Vec<(Term, Vec<u8>)>) {
+        let mut all = Vec::new();
+        for (term, text) in [
+            (Term::Principal, &self.principal),
+            (Term::Path, &self.path),
+            (Term::File, &self.file),
+            (Term::Key, &self.key),
+            (Term::Moved, &self.moved),
+        ] {
+            if !text.is_empty() {
+                all.push((term, text.clone()));
+            }
+        }
+        if let Some(uid) = self.uid {
+            all.push((Term::Uid, uid.to_le_bytes().to_vec()));
+        }
+        if let Some(Outcome::Is(result)) = self.outcome.filter(|outcome| *outcome != Outcome::Is(0)) {
+            all.push((Term::Result, result.to_le_bytes().to_vec()));
+        }
+        match address_of(&self.client) {
+            Some(IpAddr::V4(address)) => all.push((Term::Client, address.octets().to_vec())),
+            Some(IpAddr::V6(address)) => all.push((Term::Client, address.octets().to_vec())),
+            None if !self.client.is_empty() => all.push((Term::Client, self.client.clone())),
+            None => {}
+        }
+        (all, self.names.as_ref().map(Names::terms).unwrap_or_default())
+    }
+}
+
+impl Outcome {
+    fn fits(self, record: &Record<'_>) -> bool {
+        let failed = record.result != 0 || record.class == Class::Refusal;
+        match self {
+            Outcome::Success => !failed,
+            Outcome::Failure => failed,
+            Outcome::Is(result) => record.result == result,
+        }
+    }
+}
+
+fn address_of(text: &[u8]) -> Option<IpAddr> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Whether a path is this directory or lies below it.
+pub(super) fn is_below(directory: &[u8], path: &[u8]) -> bool {
+    let directory = directory.strip_suffix(b"/").unwrap_or(directory);
+    path.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+}
+
+/// How segments are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// By their index, which is built where it is missing; where that can't be, from end to end.
+    Index,
+    /// From end to end.
+    Scan,
+}
+
+/// A record that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// The segment that it lies in.
+    pub segment: u64,
+    /// Where its frame begins there, uncompressed.
+    pub offset: u64,
+    /// The record's bytes.
+    pub body: Vec<u8>,
+}
+
+impl Hit {
+    /// The record.
+    pub fn record<'a>(&'a self, scratch: &'a mut Vec<u8>) -> Result<Record<'a>, RecordError> {
+        Record::decode(&self.body, scratch)
+    }
+}
+
+/// What a search cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Searched {
+    /// Segments of the trail.
+    pub segments: u64,
+    /// Segments that were read from end to end.
+    pub scanned: u64,
+    /// Indexes that were built.
+    pub built: u64,
+    /// Records that an index pointed to and were decoded.
+    pub decoded: u64,
+}
+
+/// Calls `each` with the records that fit, in the trail's order or the newest first, until it says no. Memory: one segment where one is read from end to end, and what
+/// fits of one segment.
+pub fn search(
+    directory: &Path,
+    query: &Query,
+    newest_first: bool,
+    reading: Reading,
+    mut each: impl FnMut(&Hit) -> bool,
+) -> io::Result<Searched> {
+    let mut files = segments(directory)?;
+    let last = files.last().map(|file| file.number);
+    let mut searched = Searched { segments: files.len() as u64, ..Searched::default() };
+    if newest_first {
+        files.reverse();
+    }
+    for file in &files {
+        let segment = match Segment::open(file) {
+            Ok(segment) => segment,
+            // Retention, or compression, came in between.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(at(file, error)),
+        };
+        let index = match reading {
+            Reading::Index if Some(file.number) != last => index_of(file, &segment, &mut searched),
+            _ => None,
+        };
+        let answer = match index {
+            Some(index) => by_index(&index, file.number, &segment, query, &mut searched),
+            None => Ok(None),
+        };
+        let is_wanted = match answer {
+            Ok(Some(mut hits)) => {
+                if newest_first {
+                    hits.reverse();
+                }
+                hits.iter().all(&mut each)
+            }
+            // No index, none that helps, or one that is damaged.
+            Ok(None) | Err(_) => {
+                searched.scanned += 1;
+                scan(file, &segment, query, newest_first, &mut each)?
+            }
+        };
+        if !is_wanted {
+            break;
+        }
+    }
+    Ok(searched)
+}
+
+fn at(file: &SegmentFile, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", file.path.display()))
+}
+
+fn index_of(file: &SegmentFile, segment: &Segment, searched: &mut Searched) -> Option<Index> {
+    if let Some(index) = Index::open(file, segment) {
+        return Some(index);
+    }
+    if let Err(error) = build_index(file) {
+        tracing::debug!(segment = file.number, %error, "no index could be built");
+        return None;
+    }
+    searched.built += 1;
+    Index::open(file, segment)
+}
+
+/// The records that an index finds. None if it doesn't help.
+fn by_index(index: &Index, number: u64, segment: &Segment, query: &Query, searched: &mut Searched) -> io::Result<Option<Vec<Hit>>> {
+    let (from, until) = index.times;
+    if query.from_ns.is_some_and(|wanted| until < wanted) || query.until_ns.is_some_and(|wanted| from >= wanted) {
+        return Ok(Some(Vec::new()));
+    }
+    let (all, any) = query.terms();
+    if all.is_empty() && any.is_empty() {
+        return Ok(None);
+    }
+    let mut places: Option<Vec<u64>> = None;
+    if !any.is_empty() {
+        let mut union = Vec::new();
+        for (term, bytes) in &any {
+            union.extend(index.postings(*term, bytes)?);
+        }
+        union.sort_unstable();
+        union.dedup();
+        places = Some(union);
+    }
+    for (term, bytes) in &all {
+        if places.as_ref().is_some_and(Vec::is_empty) {
+            break;
+        }
+        let with = index.postings(*term, bytes)?;
+        places = Some(match places {
+            Some(places) => places.into_iter().filter(|place| with.binary_search(place).is_ok()).collect(),
+            None => with,
+        });
+    }
+    let mut hits = Vec::new();
+    let mut scratch = Vec::new();
+    for offset in places.unwrap_or_default() {
+        searched.decoded += 1;
+        let (kind, body) = segment.frame_at(offset)?;
+        let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
+        if kind != Kind::Record {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        if query.fits(&Record::decode(&body, &mut scratch).map_err(invalid)?) {
+            hits.push(Hit { segment: number, offset, body });
+        }
+    }
+    Ok(Some(hits))
+}
+
+fn scan(file: &SegmentFile, segment: &Segment, query: &Query, newest_first: bool, each: &mut impl FnMut(&Hit) -> bool) -> io::Result<bool> {
+    let plain = segment.load().map_err(|error| at(file, error))?;
+    let hit = |offset: u64| {
+        let body = parse(&plain[offset as usize..]).map(|frame| frame.body.to_vec()).unwrap_or_default();
+        Hit { segment: file.number, offset, body }
+    };
+    let mut places = Vec::new();
+    let mut is_wanted = true;
+    let error = each_record(&plain, &mut Vec::new(), |offset, record| {
+        if query.fits(record) {
+            if newest_first {
+                places.push(offset);
+            } else {
+                is_wanted = each(&hit(offset));
+            }
+        }
+        is_wanted
+    });
+    if error == Some(FrameError::Malformed) {
+        tracing::warn!(segment = file.number, "holds what is no frame; `vouch audit verify` says more");
+    }
+    Ok(is_wanted && places.into_iter().rev().all(|offset| each(&hit(offset))))
+}

@@ -1,0 +1,277 @@
+//! Questions to a trail: answers by index are those of reading it through, a file is followed through its names, and a reader goes along with the writer.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
+
+use super::*;
+use crate::operations::number::{CREATE, GETATTR, LINK, OPEN, READ, REMOVE, RENAME, WRITE};
+
+fn random(directory: &Path, count: u64) {
+    begin(directory);
+    let mut rng = ChaCha8Rng::seed_from_u64(11);
+    let mut pick = |below: u32| rng.next_u32() % below;
+    let mut log = open(directory, SECOND);
+    for number in 1..=count {
+        let now = number * SECOND;
+        let user = pick(5);
+        let path = format!("/srv/data/dir-{}/file-{}", pick(3), pick(10));
+        let path2 = format!("{path}.new");
+        let principal = format!("user{user}@EXAMPLE.ORG");
+        let file = [pick(20) as u8, 1, 2];
+        let operation = [GETATTR, OPEN, READ, WRITE, RENAME][pick(5) as usize];
+        log.append_record(&Record {
+            time_ns: now,
+            operation,
+            result: if pick(6) == 0 { 13 } else { 0 },
+            principal: if user == 0 { b"" } else { principal.as_bytes() },
+            uid: Some(1000 + user),
+            address: Some(std::net::IpAddr::from([10, 0, 0, pick(4) as u8])),
+            client: if pick(2) == 0 { b"node.example.org" } else { b"" },
+            export: b"/srv/data",
+            path: path.as_bytes(),
+            path2: if operation == RENAME { path2.as_bytes() } else { b"" },
+            file: &file,
+            key: [&b"watched"[..], b"", b"secret\x01watched"][pick(3) as usize],
+            ..Record::default()
+        });
+        log.maintain(now).unwrap();
+    }
+    log.sync().unwrap();
+}
+
+fn seqs(directory: &Path, query: &Query, newest_first: bool, reading: Reading) -> (Vec<u64>, Searched) {
+    let mut seqs = Vec::new();
+    let searched = search(directory, query, newest_first, reading, |hit| {
+        let mut scratch = Vec::new();
+        let record = hit.record(&mut scratch).unwrap();
+        assert!(query.fits(&record));
+        seqs.push(record.seq);
+        true
+    })
+    .unwrap();
+    (seqs, searched)
+}
+
+fn questions() -> Vec<Query> {
+    let all = Query::default;
+    let text = |text: &str| text.as_bytes().to_vec();
+    vec![
+        all(),
+        Query { principal: text("user3@EXAMPLE.ORG"), ..all() },
+        Query { uid: Some(1000), ..all() },
+        Query { path: text("/srv/data/dir-1/file-4"), ..all() },
+        Query { path: text("/srv/data/dir-1/file-4.new"), ..all() },
+        Query { below: text("/srv/data/dir-2"), ..all() },
+        Query { below: text("/srv/data/dir-2/"), uid: Some(1001), ..all() },
+        Query { file: vec![7, 1, 2], ..all() },
+        Query { client: text("10.0.0.2"), ..all() },
+        Query { client: text("node.example.org"), key: text("watched"), ..all() },
+        Query { outcome: Some(Outcome::Is(13)), principal: text("user1@EXAMPLE.ORG"), ..all() },
+        Query { outcome: Some(Outcome::Failure), ..all() },
+        Query { outcome: Some(Outcome::Success), uid: Some(1002), ..all() },
+        Query { operations: Some(crate::operations::one(RENAME)), uid: Some(1004), ..all() },
+        Query { from_ns: Some(100 * SECOND), until_ns: Some(200 * SECOND), uid: Some(1004), ..all() },
+        Query { moved: text("/srv/data/dir-0/file-0"), ..all() },
+        Query { principal: text("nobody@EXAMPLE.ORG"), ..all() },
+        Query { export: text("/elsewhere"), uid: Some(1000), ..all() },
+        Query { class: Some(Class::Refusal), key: text("watched"), ..all() },
+    ]
+}
+
+#[test]
+fn answers_by_index_are_those_of_reading_through() {
+    let directory = tempfile::tempdir().unwrap();
+    random(directory.path(), 600);
+    let files = segments(directory.path()).unwrap();
+    for file in files.iter().take(files.len() / 2) {
+        compress(&SystemDisk, file).unwrap();
+    }
+    for query in questions() {
+        let (wanted, scanned) = seqs(directory.path(), &query, false, Reading::Scan);
+        assert_eq!((scanned.scanned, scanned.built), (files.len() as u64, 0));
+        let (found, _) = seqs(directory.path(), &query, false, Reading::Index);
+        assert_eq!(found, wanted, "{query:?}");
+        let (mut newest, searched) = seqs(directory.path(), &query, true, Reading::Index);
+        newest.reverse();
+        assert_eq!((newest, searched.built), (wanted, 0), "{query:?}");
+    }
+    // Only the open segment is read through where an index helps, and only what fits is decoded.
+    let (found, searched) = seqs(directory.path(), &questions()[7], false, Reading::Index);
+    assert!(!found.is_empty() && searched.scanned == 1 && searched.decoded <= found.len() as u64, "{searched:?}");
+}
+
+#[test]
+fn an_index_that_is_damaged_or_of_another_segment_changes_no_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    random(directory.path(), 300);
+    let query = Query { uid: Some(1003), ..Query::default() };
+    let (wanted, _) = seqs(directory.path(), &query, false, Reading::Scan);
+    seqs(directory.path(), &query, false, Reading::Index);
+    let index = directory.path().join("000000000002.index");
+    let good = std::fs::read(&index).unwrap();
+    // Another segment's, none at all, cut: it is built anew.
+    std::fs::copy(directory.path().join("000000000001.index"), &index).unwrap();
+    assert_eq!(
+        seqs(directory.path(), &query, false, Reading::Index),
+        (wanted.clone(), Searched { built: 1, ..seqs(directory.path(), &query, false, Reading::Index).1 })
+    );
+    for damaged in [&b""[..], &good[..40], &good[..80]] {
+        std::fs::write(&index, damaged).unwrap();
+        assert_eq!(seqs(directory.path(), &query, false, Reading::Index).0, wanted);
+    }
+    assert_eq!(std::fs::read(&index).unwrap(), good);
+    // Any byte of the table or the postings: never an answer that isn't one, and never a panic.
+    for at in (64..good.len()).step_by(3) {
+        let mut bad = good.clone();
+        bad[at] ^= 0x41;
+        std::fs::write(&index, bad).unwrap();
+        let (found, _) = seqs(directory.path(), &query, false, Reading::Index);
+        assert!(found.iter().all(|seq| wanted.contains(seq)));
+    }
+}
+
+#[test]
+fn a_search_ends_when_enough_was_found() {
+    let directory = tempfile::tempdir().unwrap();
+    random(directory.path(), 300);
+    for (newest_first, wanted) in [(false, vec![1, 2, 3]), (true, vec![300, 299, 298])] {
+        let mut found = Vec::new();
+        search(directory.path(), &Query::default(), newest_first, Reading::Index, |hit| {
+            found.push(hit.record(&mut Vec::new()).unwrap().seq);
+            found.len() < 3
+        })
+        .unwrap();
+        assert_eq!(found, wanted);
+    }
+}
+
+/// Appends `(operation, path, path2, file)` and returns the sequence number.
+fn act(log: &mut Log, operation: u16, path: &str, path2: &str, file: &[u8]) -> u64 {
+    let now_ns = log.next_seq() * SECOND;
+    let record = Record { time_ns: now_ns, operation, path: path.as_bytes(), path2: path2.as_bytes(), file, ..Record::default() };
+    let seq = log.append_record(&record);
+    log.maintain(now_ns).unwrap();
+    seq
+}
+
+#[test]
+fn a_file_is_followed_through_renames_of_itself_and_of_its_directories() {
+    let directory = tempfile::tempdir().unwrap();
+    begin(directory.path());
+    let mut log = open(directory.path(), SECOND);
+    let mut wanted = Vec::new();
+    // Another file had the first name before, and is gone.
+    act(&mut log, OPEN, "/e/a/plan", "", b"old");
+    act(&mut log, REMOVE, "/e/a/plan", "", b"");
+    wanted.push(act(&mut log, OPEN, "/e/a/plan", "", b"one"));
+    wanted.push(act(&mut log, WRITE, "/e/a/plan", "", b"one"));
+    wanted.push(act(&mut log, RENAME, "/e/a/plan", "/e/a/final", b""));
+    act(&mut log, OPEN, "/e/a/plan", "", b"two");
+    act(&mut log, CREATE, "/e/b", "", b"dir");
+    act(&mut log, RENAME, "/e/a", "/e/c", b"");
+    wanted.push(act(&mut log, READ, "/e/c/final", "", b"one"));
+    // Without a file id, as a refusal has it.
+    wanted.push(act(&mut log, OPEN, "/e/c/final", "", b""));
+    wanted.push(act(&mut log, LINK, "/e/c/final", "/e/b/link", b""));
+    wanted.push(act(&mut log, READ, "/e/b/link", "", b"one"));
+    wanted.push(act(&mut log, RENAME, "/e/c/final", "/e/c/last", b""));
+    act(&mut log, OPEN, "/e/c/final", "", b"three");
+    wanted.push(act(&mut log, REMOVE, "/e/c/last", "", b""));
+    act(&mut log, OPEN, "/e/c/last", "", b"four");
+    log.sync().unwrap();
+    drop(log);
+    for reading in [Reading::Index, Reading::Scan] {
+        for seed in [Seed::File(b"one"), Seed::Path(b"/e/c/last"), Seed::Path(b"/e/a/final")] {
+            let names = names_of(directory.path(), reading, seed).unwrap();
+            let query = Query { names: Some(names), ..Query::default() };
+            let (mut found, _) = seqs(directory.path(), &query, false, reading);
+            if let Seed::Path(b"/e/c/last") = seed {
+                // A name without a time is whatever bore it.
+                assert_eq!(found.pop(), Some(16));
+            }
+            assert_eq!(found, wanted, "{seed:?}");
+        }
+    }
+}
+
+#[test]
+fn a_reader_goes_along_over_rotation_and_compression_and_goes_on_where_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    begin(directory.path());
+    let mut log = open(directory.path(), SECOND);
+    let mut follower = Follower::at(directory.path(), Place::default());
+    let (mut seen, mut place) = (Vec::new(), Place::default());
+    for number in 1..=200u64 {
+        put(&mut log, number, number * SECOND);
+        log.maintain(number * SECOND).unwrap();
+        log.write().unwrap();
+        if number % 7 == 0 {
+            if number % 3 == 0 {
+                follower = Follower::at(directory.path(), place);
+            }
+            follower
+                .read(|body, after| {
+                    seen.push(crate::record::seq_and_time(body).unwrap().0);
+                    place = after;
+                    seen.len() % 5 != 0
+                })
+                .unwrap();
+            if number % 21 == 0 {
+                log.sync().unwrap();
+                for file in log.take_closed() {
+                    compress(&SystemDisk, &file).unwrap();
+                }
+            }
+        }
+    }
+    log.close(201 * SECOND).unwrap();
+    while follower
+        .read(|body, _| {
+            seen.push(crate::record::seq_and_time(body).unwrap().0);
+            true
+        })
+        .unwrap()
+    {}
+    assert_eq!(seen, (1..=200).collect::<Vec<_>>());
+    assert_eq!(follower.lost(), 0);
+    assert!(!Follower::at_end(directory.path()).unwrap().read(|_, _| true).unwrap());
+    // What retention took is told of.
+    let mut late = Follower::at(directory.path(), Place { segment: 1, offset: 0, next_seq: 1 });
+    for file in segments(directory.path()).unwrap().iter().take(3) {
+        std::fs::remove_file(&file.path).unwrap();
+    }
+    late.read(|_, _| false).unwrap();
+    assert_eq!(late.lost(), 3);
+}
+
+#[test]
+fn what_a_crash_took_and_replaced_is_read_again() {
+    let directory = tempfile::tempdir().unwrap();
+    begin(directory.path());
+    let wide = Options { rotation: Rotation::default(), ..options() };
+    let mut log = Log::open(Arc::new(SystemDisk), directory.path(), wide.clone(), SECOND).unwrap().0;
+    (1..=4).for_each(|number| drop(put(&mut log, number, SECOND)));
+    log.sync().unwrap();
+    let file = segments(directory.path()).unwrap().remove(0).path;
+    let durable = std::fs::metadata(&file).unwrap().len();
+    (5..=6).for_each(|number| drop(put(&mut log, number * 100_000, SECOND)));
+    log.write().unwrap();
+    drop(log);
+    let mut follower = Follower::at(directory.path(), Place::default());
+    follower.read(|_, _| true).unwrap();
+    let place = follower.place();
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(durable).unwrap();
+    let mut log = Log::open(Arc::new(SystemDisk), directory.path(), wide, 2 * SECOND).unwrap().0;
+    (6..=40).for_each(|number| drop(put(&mut log, number, 2 * SECOND)));
+    log.sync().unwrap();
+    let mut seen = Vec::new();
+    let mut follower = Follower::at(directory.path(), place);
+    follower
+        .read(|body, _| {
+            seen.push(crate::record::seq_and_time(body).unwrap().0);
+            true
+        })
+        .unwrap();
+    // None that is there is missing; some come twice.
+    assert!((5..=40).all(|seq| seen.contains(&seq)), "{seen:?}");
+}

@@ -1,0 +1,70 @@
+//! Proofs of single records, checked without the trail.
+
+use super::*;
+use crate::proof::{Anchor, Proof, ProofError};
+
+#[test]
+fn each_record_is_proven_to_who_has_only_the_first_key() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 60);
+    let anchor = Anchor::Key(key().public());
+    for seq in 1..=60 {
+        let proof = prove(directory.path(), seq, None).unwrap().unwrap();
+        let proof = Proof::decode(&proof.encode()).unwrap();
+        let body = proof.check(&anchor).unwrap();
+        assert_eq!(Record::decode(body, &mut Vec::new()).unwrap().path, format!("/srv/data/file-{seq}").as_bytes());
+        assert_eq!(proof.check(&Anchor::Key([5; 32])), Err(ProofError::Anchor));
+    }
+    assert!(prove(directory.path(), 61, None).unwrap().is_none());
+}
+
+#[test]
+fn no_byte_of_a_proof_can_be_another() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 8);
+    let bytes = prove(directory.path(), 6, None).unwrap().unwrap().encode();
+    let anchor = Anchor::Key(key().public());
+    for at in 0..bytes.len() {
+        let mut bad = bytes.clone();
+        bad[at] ^= 1;
+        let checked = Proof::decode(&bad).and_then(|proof| proof.check(&anchor).map(<[u8]>::to_vec));
+        assert!(checked.is_err(), "byte {at}");
+    }
+    for len in 0..bytes.len() {
+        assert!(Proof::decode(&bytes[..len]).and_then(|proof| proof.check(&anchor).map(<[u8]>::to_vec)).is_err());
+    }
+}
+
+#[test]
+fn a_kept_checkpoint_shortens_a_proof() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 40);
+    let long = prove(directory.path(), 39, None).unwrap().unwrap();
+    let kept = long.seals[long.seals.len() / 2].clone();
+    let short = prove(directory.path(), 39, Some(&kept)).unwrap().unwrap();
+    assert!(short.seals.len() < long.seals.len());
+    let anchor = Anchor::Checkpoint(Box::new(kept.clone()));
+    assert_eq!(short.check(&anchor), long.check(&Anchor::Key(key().public())));
+    assert_eq!(short.check(&Anchor::Key(key().public())), Err(ProofError::Anchor));
+    // What was sealed before the checkpoint can't be proven from it, and another trail's checkpoint vouches for nothing.
+    assert!(prove(directory.path(), 1, Some(&kept)).unwrap().is_none());
+    let other = tempfile::tempdir().unwrap();
+    create(&SystemDisk, &other.path().join(KEY), &Ratchet::new([1; 16], &[2; 32])).unwrap();
+    let mut log = open(other.path(), SECOND);
+    put(&mut log, 1, SECOND);
+    log.close(SECOND).unwrap();
+    let theirs = read_checkpoint(&other.path().join(CHECKPOINT)).unwrap();
+    assert_eq!(short.check(&Anchor::Checkpoint(Box::new(theirs))), Err(ProofError::Anchor));
+}
+
+#[test]
+fn a_seal_left_out_of_a_proof_is_missed() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 40);
+    let whole = prove(directory.path(), 39, None).unwrap().unwrap();
+    for at in 1..whole.seals.len() - 1 {
+        let mut proof = whole.clone();
+        proof.seals.remove(at);
+        assert_eq!(proof.check(&Anchor::Key(key().public())), Err(ProofError::Seal(at as u64 + 1)));
+    }
+}

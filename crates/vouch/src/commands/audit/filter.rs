@@ -1,0 +1,143 @@
+//! Which records are meant: the options that search, report and follow share.
+
+use std::path::Path;
+
+use vouch_audit::operations;
+use vouch_audit::record::Class;
+use vouch_audit::trail::{Outcome as Done, Query, Reading, Seed, names_of};
+
+use crate::exit::{At as _, Failure, Outcome};
+use crate::when;
+
+/// Each narrows what is found; a record must fit all.
+#[derive(Debug, Default, clap::Args)]
+pub(super) struct Filter {
+    /// Not before this date (`2027-11-21`) or instant (`2027-11-21T10:00:00Z`), or this long ago (`2h`).
+    #[arg(long, value_name = "WHEN", value_parser = instant)]
+    from: Option<u64>,
+    /// Before this date or instant, or this long ago.
+    #[arg(long, value_name = "WHEN", value_parser = instant)]
+    until: Option<u64>,
+    /// Who, as Kerberos proved it.
+    #[arg(long, value_name = "PRINCIPAL")]
+    principal: Option<String>,
+    /// The user whose rights were used, by number or name.
+    #[arg(long, value_name = "USER")]
+    uid: Option<String>,
+    /// This path on the server, on either side of a rename or link.
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
+    /// This directory and all below it.
+    #[arg(long, value_name = "DIR")]
+    below: Option<String>,
+    /// The file with this identity, as records show it in hexadecimal.
+    #[arg(long, value_name = "HEX")]
+    file: Option<String>,
+    /// The export's path.
+    #[arg(long, value_name = "PATH")]
+    export: Option<String>,
+    /// The client's address or name.
+    #[arg(long, value_name = "HOST")]
+    client: Option<String>,
+    /// This operation of NFS or system call; may be given more than once.
+    #[arg(long, short = 'S', value_name = "OPERATION")]
+    operation: Vec<String>,
+    /// `success`, `failure`, or a status by number.
+    #[arg(long, value_name = "RESULT", value_parser = result)]
+    result: Option<Done>,
+    /// Key of the rule that selected it.
+    #[arg(long, short, value_name = "KEY")]
+    key: Option<String>,
+    /// What records are of: operation, refusal, administrative, gap or host.
+    #[arg(long, value_name = "CLASS", value_parser = class)]
+    class: Option<Class>,
+}
+
+impl Filter {
+    /// The question to the trail. With `follows_names`, path and file identity stand for the file under all its names.
+    pub(super) fn query(&self, directory: &Path, follows_names: bool, reading: Reading) -> Outcome<Query> {
+        let bytes = |text: &Option<String>| text.clone().unwrap_or_default().into_bytes();
+        let file = match &self.file {
+            Some(text) => data_encoding::HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|error| Failure::input(text, error))?,
+            None => Vec::new(),
+        };
+        let mut operations = None;
+        for word in &self.operation {
+            let set = operations::set_of(word)
+                .ok_or_else(|| Failure::input(word, "is no operation of NFS, and no system call that one answers to"))?;
+            *operations.get_or_insert(0) |= set;
+        }
+        let mut query = Query {
+            from_ns: self.from,
+            until_ns: self.until,
+            principal: bytes(&self.principal),
+            uid: self.uid.as_deref().map(user).transpose()?,
+            path: bytes(&self.path),
+            below: bytes(&self.below),
+            file,
+            export: bytes(&self.export),
+            client: bytes(&self.client),
+            operations,
+            class: self.class,
+            outcome: self.result,
+            key: bytes(&self.key),
+            ..Query::default()
+        };
+        if follows_names {
+            let seed = match (&query.path[..], &query.file[..]) {
+                (_, file) if !file.is_empty() => Seed::File(file),
+                (path, _) if !path.is_empty() => Seed::Path(path),
+                _ => return Err(Failure::usage("--renames", "give the file by --path or --file")),
+            };
+            query.names = Some(names_of(directory, reading, seed).at(directory.display())?);
+            query.path.clear();
+            query.file.clear();
+        }
+        Ok(query)
+    }
+}
+
+fn instant(text: &str) -> Result<u64, String> {
+    let seconds = match when::parse_duration(text) {
+        Ok(ago) if text.ends_with(|c: char| c.is_ascii_alphabetic()) && !text.contains('T') => when::now_s().saturating_sub(ago.as_secs()),
+        _ => when::parse_date(text)?,
+    };
+    seconds.checked_mul(1_000_000_000).ok_or_else(|| "lies too far ahead".into())
+}
+
+fn result(text: &str) -> Result<Done, String> {
+    match text {
+        "success" => Ok(Done::Success),
+        "failure" => Ok(Done::Failure),
+        _ => text.parse().map(Done::Is).map_err(|_| "say success, failure or a status's number".into()),
+    }
+}
+
+fn class(text: &str) -> Result<Class, String> {
+    Class::ALL
+        .iter()
+        .copied()
+        .find(|class| class.name() == text)
+        .ok_or_else(|| "say operation, refusal, administrative, gap or host".into())
+}
+
+fn user(text: &str) -> Outcome<u32> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let found = nix::unistd::User::from_name(text).map_err(std::io::Error::from).at(text)?;
+    found.map(|user| user.uid.as_raw()).ok_or_else(|| Failure::not_found(text, "no user has this name here; give the number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_dates_instants_or_ages() {
+        assert_eq!(instant("1970-01-02"), Ok(86_400_000_000_000));
+        assert_eq!(instant("1970-01-01T00:00:01Z"), Ok(1_000_000_000));
+        assert!(instant("2h").is_ok_and(|ns| ns > instant("2020-01-01").unwrap()));
+        assert!(instant("yesterday").is_err());
+    }
+}

@@ -1,0 +1,59 @@
+//! `vouch audit follow`: records as they come.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use vouch_audit::Record;
+use vouch_audit::trail::{Follower, Place, Reading};
+
+use super::filter::Filter;
+use super::show;
+use crate::cli::Global;
+use crate::exit::{At as _, Outcome, forgive_closed_pipe};
+
+/// Show records as they are written, over the ends of segments, until interrupted.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  vouch audit follow /var/lib/vouch/audit\n  vouch audit follow --result failure --json /var/lib/vouch/audit"
+)]
+pub(crate) struct Args {
+    /// The trail's directory.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    #[command(flatten)]
+    filter: Filter,
+    /// Begin with what is there, not with what comes.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    form: show::Form,
+}
+
+/// How long nothing new is looked for.
+const PAUSE: Duration = Duration::from_millis(200);
+
+pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    let query = args.filter.query(&args.directory, false, Reading::Index)?;
+    let mut follower = match args.all {
+        true => Follower::at(&args.directory, Place::default()),
+        false => Follower::at_end(&args.directory).at(args.directory.display())?,
+    };
+    let mut out = std::io::BufWriter::with_capacity(64 * 1024, std::io::stdout().lock());
+    let mut scratch = Vec::new();
+    loop {
+        let mut written = Ok(());
+        let any = follower.read(|body, _| {
+            let Ok(record) = Record::decode(body, &mut scratch) else { return true };
+            if query.fits(&record) {
+                written = out.write_all(args.form.of(&record).as_bytes());
+            }
+            written.is_ok()
+        });
+        any.at(args.directory.display())?;
+        if let Err(error) = written.and_then(|()| out.flush()) {
+            return forgive_closed_pipe(Err(error).at("standard output"));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

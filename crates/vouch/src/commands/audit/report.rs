@@ -1,0 +1,200 @@
+//! `vouch audit report`: what a trail holds, by user, file, export, client, operation and failure.
+
+mod html;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use serde::Serialize;
+use vouch_audit::Record;
+use vouch_audit::record::Class;
+use vouch_audit::trail::{Reading, search};
+
+use super::filter::Filter;
+use super::show;
+use crate::cli::Global;
+use crate::exit::{At as _, Outcome};
+use crate::output;
+
+/// Count what a trail holds: by user, file, export, client, operation and failure.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  vouch audit report --from 24h /var/lib/vouch/audit\n  \
+                  vouch audit report --from 7d --html /var/lib/vouch/audit > week.html   one page, with a timeline, that needs nothing else")]
+pub(crate) struct Args {
+    /// The trail's directory.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    #[command(flatten)]
+    filter: Filter,
+    /// Rows of each table.
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    top: usize,
+    /// Print the report as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Print the report as an HTML page with a timeline.
+    #[arg(long, conflicts_with = "json")]
+    html: bool,
+}
+
+pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    let query = args.filter.query(&args.directory, false, Reading::Index)?;
+    let mut counter = Counter::default();
+    let mut scratch = Vec::new();
+    search(&args.directory, &query, false, Reading::Index, |hit| {
+        if let Ok(record) = hit.record(&mut scratch) {
+            counter.count(&record);
+        }
+        true
+    })
+    .at(args.directory.display())?;
+    let report = counter.report(args.top);
+    if args.json {
+        output::json(&report)
+    } else if args.html {
+        output::text(&html::page(&report))
+    } else {
+        output::text(&report.text())
+    }
+}
+
+/// Rows of a table while it grows; beyond it all further ones are counted as one.
+const KEYS_MAX: usize = 1 << 20;
+const OTHERS: &str = "(others)";
+/// Columns of the timeline.
+const BARS: u64 = 60;
+const MINUTE_NS: u64 = 60_000_000_000;
+
+#[derive(Default)]
+struct Counter {
+    total: Count,
+    span: Option<(u64, u64)>,
+    lost: u64,
+    minutes: BTreeMap<u64, Count>,
+    tables: [HashMap<String, Count>; 6],
+}
+
+/// What was counted of one thing.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct Count {
+    records: u64,
+    failures: u64,
+    bytes_read: u64,
+    bytes_written: u64,
+}
+
+impl Count {
+    fn add(&mut self, other: Count) {
+        self.records += other.records;
+        self.failures += other.failures;
+        self.bytes_read = self.bytes_read.saturating_add(other.bytes_read);
+        self.bytes_written = self.bytes_written.saturating_add(other.bytes_written);
+    }
+}
+
+const TABLES: [&str; 6] = ["user", "file", "export", "client", "operation", "failure"];
+
+impl Counter {
+    fn count(&mut self, record: &Record<'_>) {
+        let failed = record.result != 0 || record.class == Class::Refusal;
+        let one = Count {
+            records: 1,
+            failures: u64::from(failed),
+            bytes_read: record.read.unwrap_or(0),
+            bytes_written: record.written.unwrap_or(0),
+        };
+        self.total.add(one);
+        self.lost += record.gap.unwrap_or(0);
+        let (from, until) = self.span.unwrap_or((record.time_ns, record.time_ns));
+        self.span = Some((from.min(record.time_ns), until.max(record.time_ns)));
+        self.minutes.entry(record.time_ns / MINUTE_NS).or_default().add(one);
+        let operation = show::operation(record);
+        let failure = if failed { format!("{operation} {} by {}", record.result, show::who(record)) } else { String::new() };
+        let keys =
+            [show::who(record), output::printable(record.path), output::printable(record.export), show::client(record), operation, failure];
+        for (table, key) in self.tables.iter_mut().zip(keys) {
+            if key.is_empty() || key == "-" {
+                continue;
+            }
+            let key = if table.len() >= KEYS_MAX && !table.contains_key(&key) { OTHERS.to_owned() } else { key };
+            table.entry(key).or_default().add(one);
+        }
+    }
+
+    fn report(self, top: usize) -> Report {
+        let tables = TABLES.iter().zip(self.tables).map(|(by, table)| {
+            let distinct = table.len();
+            let mut rows: Vec<Row> = table.into_iter().map(|(name, count)| Row { name, count }).collect();
+            rows.sort_by(|a, b| b.count.records.cmp(&a.count.records).then_with(|| a.name.cmp(&b.name)));
+            rows.truncate(top);
+            Table { by, distinct, rows }
+        });
+        let (from, until) = self.span.unwrap_or((0, 0));
+        let width = ((until - from) / BARS + 1).max(1_000_000_000);
+        let mut timeline: Vec<Bar> =
+            (0..=(until - from) / width).map(|at| Bar { from: show::time(from + at * width), count: Count::default() }).collect();
+        for (minute, count) in self.minutes {
+            // A minute counts where it begins, and the first one where the trail does.
+            let at = (minute * MINUTE_NS).max(from) - from;
+            if let Some(bar) = timeline.get_mut((at / width) as usize) {
+                bar.count.add(count);
+            }
+        }
+        Report { from: show::time(from), until: show::time(until), total: self.total, lost: self.lost, tables: tables.collect(), timeline }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    from: String,
+    until: String,
+    #[serde(flatten)]
+    total: Count,
+    /// Records that were not kept, as the trail itself says.
+    lost: u64,
+    tables: Vec<Table>,
+    timeline: Vec<Bar>,
+}
+
+#[derive(Serialize)]
+struct Table {
+    by: &'static str,
+    distinct: usize,
+    rows: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: String,
+    #[serde(flatten)]
+    count: Count,
+}
+
+/// A column of the timeline.
+#[derive(Serialize)]
+struct Bar {
+    from: String,
+    #[serde(flatten)]
+    count: Count,
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let Count { records, failures, .. } = self.total;
+        if records == 0 {
+            return "no records\n".into();
+        }
+        let mut text = format!("{records} records, {failures} failures, {} lost; {} to {}\n", self.lost, self.from, self.until);
+        for table in self.tables.iter().filter(|table| !table.rows.is_empty()) {
+            text.push_str(&format!("\nby {} ({} of {})\n", table.by, table.rows.len(), table.distinct));
+            let head = ["records", "failures", "read", "written", table.by].map(String::from).to_vec();
+            let rows = table.rows.iter().map(|Row { name, count }| {
+                let Count { records, failures, bytes_read, bytes_written } = count;
+                vec![records.to_string(), failures.to_string(), output::bytes(*bytes_read), output::bytes(*bytes_written), name.clone()]
+            });
+            let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).collect();
+            text.push_str(&output::table(&rows, &[0, 1, 2, 3]));
+        }
+        text
+    }
+}

@@ -1,0 +1,70 @@
+//! `vouch audit search`: the records that fit a question.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use vouch_audit::trail::{Reading, search};
+
+use super::filter::Filter;
+use super::show;
+use crate::cli::Global;
+use crate::exit::{At as _, Outcome, forgive_closed_pipe};
+
+/// Find records in a trail.
+///
+/// Closed segments have an index by user, path, file, client, key and result, built beside them at the first search. It is only a help: each record that is shown was
+/// read from the trail itself. Who doubts that the index leaves none out reads through with --scan, and who doubts the trail asks `vouch audit verify`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  vouch audit search --principal alice@EXAMPLE.ORG --from 7d /var/lib/vouch/audit\n  \
+                  vouch audit search --path /srv/data/plan --renames /var/lib/vouch/audit     under all its names\n  \
+                  vouch audit search --result failure --newest --limit 20 /var/lib/vouch/audit\n  \
+                  vouch audit search -S rename -S remove --below /srv/data/secret --json /var/lib/vouch/audit")]
+pub(crate) struct Args {
+    /// The trail's directory.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    #[command(flatten)]
+    filter: Filter,
+    /// Follow the file that --path or --file names: all its names, before and after renames of it and of its directories.
+    #[arg(long)]
+    renames: bool,
+    /// The newest first.
+    #[arg(long)]
+    newest: bool,
+    /// At most so many.
+    #[arg(long, short = 'n', value_name = "COUNT")]
+    limit: Option<u64>,
+    /// Print only how many there are.
+    #[arg(long, conflicts_with = "limit")]
+    count: bool,
+    /// Believe no index: read all segments from end to end.
+    #[arg(long)]
+    scan: bool,
+    #[command(flatten)]
+    form: show::Form,
+}
+
+pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    let reading = if args.scan { Reading::Scan } else { Reading::Index };
+    let query = args.filter.query(&args.directory, args.renames, reading)?;
+    let mut out = std::io::BufWriter::with_capacity(64 * 1024, std::io::stdout().lock());
+    let (mut count, mut written) = (0u64, Ok(()));
+    let mut scratch = Vec::new();
+    if args.limit != Some(0) {
+        let searched = search(&args.directory, &query, args.newest, reading, |hit| {
+            count += 1;
+            if args.count {
+                return true;
+            }
+            let Ok(record) = hit.record(&mut scratch) else { return true };
+            written = out.write_all(args.form.of(&record).as_bytes());
+            written.is_ok() && args.limit.is_none_or(|limit| count < limit)
+        });
+        let searched = searched.at(args.directory.display())?;
+        tracing::debug!(?searched, "searched");
+    }
+    if args.count && written.is_ok() {
+        written = writeln!(out, "{count}");
+    }
+    forgive_closed_pipe(written.and_then(|()| out.flush()).at("standard output"))
+}
