@@ -34,8 +34,8 @@ impl FileSystem for PosixFs {
         self.inner.root.id
     }
 
-    fn attributes(&self, id: &FileId, _patience: Patience) -> Result<Attributes> {
-        let node = self.inner.node(id)?;
+    fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes> {
+        let node = self.inner.node_by(id, patience)?;
         let attributes = node.attributes()?;
         if attributes.links == 0 && !self.inner.nodes.is_open(id) {
             self.inner.nodes.forget(id);
@@ -44,8 +44,8 @@ impl FileSystem for PosixFs {
         Ok(attributes)
     }
 
-    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, _patience: Patience) -> Result<Access> {
-        let node = self.inner.node(id)?;
+    fn access(&self, caller: &Caller, id: &FileId, wanted: Access, patience: Patience) -> Result<Access> {
+        let node = self.inner.node_by(id, patience)?;
         identity::assume(caller)?;
         let granted = access::granted(&node, wanted)?;
         let changes = Access::MODIFY | Access::EXTEND | Access::DELETE | Access::XATTR_WRITE;
@@ -53,7 +53,7 @@ impl FileSystem for PosixFs {
     }
 
     fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, patience: Patience) -> Result<(FileId, Attributes)> {
-        let directory = self.inner.node(directory)?;
+        let directory = self.inner.node_by(directory, patience)?;
         let name = CName::new(name);
         identity::assume(caller)?;
         if patience == Patience::None && !directory.mount.in_memory {
@@ -64,7 +64,7 @@ impl FileSystem for PosixFs {
     }
 
     fn parent(&self, caller: &Caller, directory: &FileId, patience: Patience) -> Result<FileId> {
-        let node = self.inner.node(directory)?;
+        let node = self.inner.node_by(directory, patience)?;
         // Goes down from the root by names.
         node.at_hand(patience)?;
         if node.file_type != FileType::Directory {
@@ -76,8 +76,8 @@ impl FileSystem for PosixFs {
         self.inner.parent(&node)
     }
 
-    fn read_link(&self, _caller: &Caller, id: &FileId, _patience: Patience) -> Result<Vec<u8>> {
-        let node = self.inner.node(id)?;
+    fn read_link(&self, _caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<u8>> {
+        let node = self.inner.node_by(id, patience)?;
         if node.file_type != FileType::Symlink {
             return Err(Error::Invalid);
         }
@@ -93,12 +93,12 @@ impl FileSystem for PosixFs {
         patience: Patience,
         each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<bool> {
-        self.inner.node(directory)?.at_hand(patience)?;
+        self.inner.node_by(directory, patience)?.at_hand(patience)?;
         self.inner.list(caller, directory, cookie, with_files, each)
     }
 
-    fn open(&self, caller: &Caller, id: &FileId, access: OpenAccess, leniency: Leniency, _patience: Patience) -> Result<Arc<dyn OpenFile>> {
-        let node = self.inner.node(id)?;
+    fn open(&self, caller: &Caller, id: &FileId, access: OpenAccess, leniency: Leniency, patience: Patience) -> Result<Arc<dyn OpenFile>> {
+        let node = self.inner.node_by(id, patience)?;
         self.inner.open_node(caller, &node, access, leniency, false)
     }
 
@@ -144,14 +144,14 @@ impl FileSystem for PosixFs {
         self.inner.set(caller, &node, open, set)
     }
 
-    fn space(&self, caller: &Caller, id: &FileId, _patience: Patience) -> Result<Space> {
-        let node = self.inner.node(id)?;
+    fn space(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Space> {
+        let node = self.inner.node_by(id, patience)?;
         identity::assume(caller)?;
         space::space(caller, &node)
     }
 
-    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, _patience: Patience) -> Result<PosixAcl> {
-        self.inner.node(id)?.acl(kind)
+    fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, patience: Patience) -> Result<PosixAcl> {
+        self.inner.node_by(id, patience)?.acl(kind)
     }
 
     fn set_acl(&self, caller: &Caller, id: &FileId, kind: PosixAclKind, acl: &PosixAcl) -> Result<()> {
@@ -162,7 +162,7 @@ impl FileSystem for PosixFs {
     }
 
     fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], patience: Patience) -> Result<Vec<u8>> {
-        let node = self.inner.node(id)?;
+        let node = self.inner.node_by(id, patience)?;
         node.at_hand(patience)?;
         identity::assume(caller)?;
         node.xattr(name)
@@ -183,7 +183,7 @@ impl FileSystem for PosixFs {
     }
 
     fn xattrs(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<Vec<u8>>> {
-        let node = self.inner.node(id)?;
+        let node = self.inner.node_by(id, patience)?;
         node.at_hand(patience)?;
         identity::assume(caller)?;
         // Listing names asks for no right by itself.
@@ -230,7 +230,7 @@ impl FileSystem for PosixFs {
     }
 
     fn syncs_together(&self, ids: &[FileId]) -> bool {
-        ids.iter().all(|id| self.inner.node(id).is_ok_and(|node| node.mount.journal.is_some()))
+        ids.iter().all(|id| self.inner.node_by(id, Patience::None).is_ok_and(|node| node.mount.journal.is_some()))
     }
 
     fn path(&self, id: &FileId) -> Option<Vec<u8>> {

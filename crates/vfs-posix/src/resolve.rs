@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::fs::{self, Mode, OFlags, ResolveFlags, SeekFrom, Statx};
 use rustix::io::Errno;
-use vouch_vfs::{Error, FileId, Name, Result};
+use vouch_vfs::{Error, FileId, Name, Patience, Result};
 
 use crate::attributes::{file_type, stat};
 use crate::c_name::CName;
@@ -29,12 +29,30 @@ const WITHIN: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_MAGICL
 impl Inner {
     /// The file with this identity. May leave the thread with the superuser's identity.
     pub(crate) fn node(&self, id: &FileId) -> Result<Arc<Node>> {
+        self.node_by(id, Patience::Any)
+    }
+
+    /// The same, for who may not wait: the inode of a file that was not used lately may have to be read from a disk.
+    pub(crate) fn node_by(&self, id: &FileId, patience: Patience) -> Result<Arc<Node>> {
         if *id == self.root.id {
             return Ok(Arc::clone(&self.root));
         }
         match self.nodes.get(id) {
             Some(node) => Ok(node),
+            None if patience == Patience::None && !self.is_in_memory(id)? => Err(Error::WouldBlock),
             None => self.resolve(id),
+        }
+    }
+
+    /// Whether a file lies in a file system without a disk, by its identity alone. What goes by names does not: their store has one.
+    #[cold]
+    fn is_in_memory(&self, id: &FileId) -> Result<bool> {
+        match handle::parse(id).ok_or(Error::BadId)? {
+            Identity::Handle(fsid, _) => {
+                let mount = self.mount(fsid)?;
+                Ok(mount.in_memory && self.opens_by_handle(&mount))
+            }
+            Identity::Number => Ok(false),
         }
     }
 

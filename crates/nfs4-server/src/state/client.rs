@@ -65,6 +65,8 @@ pub(super) struct Client {
     pub(super) flags: SequenceFlags,
     pub(super) open_owners: Map<Arc<[u8]>, OwnerKey>,
     pub(super) lock_owners: Map<Arc<[u8]>, OwnerKey>,
+    /// New owners for which there was no room, since there last was.
+    pub(super) owners_refused: u32,
     pub(super) delegations: Set<StateKey>,
     /// Delegations that were revoked and not yet freed.
     pub(super) revoked: Set<StateKey>,
@@ -260,6 +262,7 @@ impl<F: Clone> State<F> {
             flags: SequenceFlags(0),
             open_owners: Map::with_hasher(hasher),
             lock_owners: Map::with_hasher(hasher),
+            owners_refused: 0,
             delegations: Set::with_hasher(hasher),
             revoked: Set::with_hasher(hasher),
             copies: Vec::new(),

@@ -2,6 +2,8 @@
 
 /// Open owners and lock owners of a client, together. Linux makes one open owner a user and a lock owner a process that locks.
 pub(super) const OWNERS_PER_CLIENT_MAX: usize = 200_000;
+/// Of so many new owners of a client that has as many as it may, one has its idle ones looked for: that takes milliseconds, in which nobody else is served.
+pub(super) const OWNERS_LOOK_ROUND: u32 = 1024;
 /// Blocking locks of a client that wait. More than a machine has processes that do.
 pub(super) const WAITERS_PER_CLIENT_MAX: usize = 4096;
 /// Blocking locks that wait for one file: each release looks at all of them.

@@ -7,7 +7,7 @@ use super::client::Family;
 use super::entry::{Kind, Owner, OwnerKind, OwnerReply, Sequencer};
 use super::hash::Map;
 use super::id::{ClientKey, OwnerKey, StateKey};
-use super::limits::{OWNER_REPLY_LEN_MAX, OWNERS_PER_CLIENT_MAX};
+use super::limits::{OWNER_REPLY_LEN_MAX, OWNERS_LOOK_ROUND, OWNERS_PER_CLIENT_MAX};
 use super::slab::Ended;
 
 /// What an owner's call is, in 4.0.
@@ -34,13 +34,10 @@ impl<F: Clone> State<F> {
         if let Some(&owner) = record.owners(kind).get(name) {
             return Ok(owner);
         }
-        if record.open_owners.len() + record.lock_owners.len() >= OWNERS_PER_CLIENT_MAX {
-            self.drop_idle_owners(client);
-        }
-        let record = self.client(client)?;
-        if record.open_owners.len() + record.lock_owners.len() >= OWNERS_PER_CLIENT_MAX {
+        if record.open_owners.len() + record.lock_owners.len() >= OWNERS_PER_CLIENT_MAX && !self.make_room_for_owner(client) {
             return Err(Status::RESOURCE);
         }
+        let record = self.client(client)?;
         let sequencer = (record.family() == Family::V40).then(Box::default);
         let name: std::sync::Arc<[u8]> = name.into();
         let owner = self.owners.insert(Owner { client, kind, name: name.clone(), states: Map::with_hasher(hasher), sequencer });
@@ -72,15 +69,30 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// RFC 7530, section 9.1.10: owners of 4.0 that hold nothing may be forgotten. O(n) in owners of the client, when it has as many as it may have.
-    fn drop_idle_owners(&mut self, client: ClientKey) {
+    /// RFC 7530, section 9.1.10: owners of 4.0 that hold nothing may be forgotten. Whether there is room then. O(n) in owners of the client, but not for each call that is refused:
+    /// a client whose owners all hold something must not have the others wait for looks that are in vain.
+    fn make_room_for_owner(&mut self, client: ClientKey) -> bool {
+        let record = &mut self.clients[client];
+        // Owners of 4.1 are gone as soon as they hold nothing.
+        if record.family() != Family::V40 {
+            return false;
+        }
+        record.owners_refused = record.owners_refused.wrapping_add(1);
+        if record.owners_refused % OWNERS_LOOK_ROUND != 1 {
+            return false;
+        }
         let record = &self.clients[client];
         let idle = |&owner: &OwnerKey| {
             let owner = &self.owners[owner];
             owner.states.is_empty() && owner.sequencer.as_deref().is_none_or(|sequencer| !sequencer.busy)
         };
         let owners: Vec<OwnerKey> = record.open_owners.values().chain(record.lock_owners.values()).copied().filter(idle).collect();
+        let any = !owners.is_empty();
         owners.into_iter().for_each(|owner| self.drop_owner(owner));
+        if any {
+            self.clients[client].owners_refused = 0;
+        }
+        any
     }
 
     /// A call of an owner of 4.0 that is named: OPEN. Section 9.1.7: one more than the last is new, the same is a retry, anything else is BAD_SEQID; what a new owner

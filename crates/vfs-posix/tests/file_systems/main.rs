@@ -3,6 +3,7 @@
 
 mod change;
 mod clones;
+mod cold;
 mod crossing;
 mod names;
 mod quota;

@@ -222,6 +222,25 @@ fn owners_that_hold_nothing_make_room() {
 }
 
 #[test]
+fn idle_owners_are_not_looked_for_at_each_call_that_finds_no_room() {
+    let mut world = World::new();
+    let peer = client(&mut world, "a");
+    let mut turns = Vec::new();
+    for number in 0..limits::OWNERS_PER_CLIENT_MAX as u32 {
+        turns.push(world.state.owner_turn(peer.client, OwnerKind::Open, &number.to_be_bytes(), OwnerSeq(1)).unwrap());
+    }
+    // All are under way: none may be forgotten.
+    assert_eq!(world.state.owner_turn(peer.client, OwnerKind::Open, b"one more", OwnerSeq(1)), Err(Status::RESOURCE));
+    done(&mut world, turns.pop().expect("there are many"), Status::NOENT, 18);
+    // It was just looked for in vain; it is again before long.
+    let mut refused = 0;
+    while world.state.owner_turn(peer.client, OwnerKind::Open, b"one more", OwnerSeq(1)).is_err() {
+        refused += 1;
+    }
+    assert_eq!(refused, limits::OWNERS_LOOK_ROUND - 1);
+}
+
+#[test]
 fn callbacks_have_the_flavour_that_the_client_introduced_itself_under() {
     // Section 3.3.3; Linux denies CB_COMPOUND under AUTH_NONE.
     let mut world = World::new();

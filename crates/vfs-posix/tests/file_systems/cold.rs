@@ -1,0 +1,50 @@
+//! Files that were not used lately: their inodes may have to be read from a disk, which nobody does who may not wait.
+
+use std::path::Path;
+
+use vouch_vfs::{Access, Caller, FileId, FileSystem as _, Leniency, Patience};
+use vouch_vfs_posix::{Options, PosixFs};
+
+use crate::world::{BOTH, Short as _, alone, export, image, memory, named, refused};
+
+/// A directory and a file in it, and an export that has used neither.
+fn unused(root: &Path) -> (PosixFs, FileId, FileId) {
+    let before = export(root, Options::default());
+    let directory = before.new_directory(&Caller::root(), &before.root(), "directory", 0o755).expect("a directory can be made");
+    let file = before.new_file(&Caller::root(), &directory, "file", 0o644).expect("a file can be made").id;
+    (export(root, Options::default()), directory, file)
+}
+
+#[test]
+fn what_may_be_on_a_disk_alone_is_waited_for_and_then_known() {
+    alone("cold::what_may_be_on_a_disk_alone_is_waited_for_and_then_known", &["mkfs.ext4"], |above| {
+        let root = above.join("root");
+        if image("ext4", &[], &root).is_none() {
+            return;
+        }
+        let (fs, directory, file) = unused(&root);
+        let who = Caller::root();
+        refused!(fs.attributes(&file, Patience::None), WouldBlock);
+        refused!(fs.access(&who, &file, Access::READ, Patience::None), WouldBlock);
+        refused!(fs.open(&who, &file, BOTH, Leniency::None, Patience::None), WouldBlock);
+        refused!(fs.lookup(&who, &directory, named("file"), Patience::None), WouldBlock);
+        assert!(!fs.syncs_together(&[file]), "nobody knows what it is");
+        fs.attributes(&fs.root(), Patience::None).expect("the root is always known");
+        fs.look(&file).expect("it is there");
+        fs.attributes(&file, Patience::None).expect("it was just used");
+        fs.open(&who, &file, BOTH, Leniency::None, Patience::None).expect("it was just used");
+        assert!(fs.syncs_together(&[file]), "ext4 has a journal");
+    });
+}
+
+#[test]
+fn what_lies_in_memory_is_not_waited_for() {
+    alone("cold::what_lies_in_memory_is_not_waited_for", &[], |above| {
+        let root = above.join("root");
+        if memory(&root).is_some() {
+            let (fs, directory, file) = unused(&root);
+            fs.attributes(&file, Patience::None).expect("it is in memory");
+            fs.lookup(&Caller::root(), &directory, named("file"), Patience::None).expect("it is in memory");
+        }
+    });
+}
