@@ -21,6 +21,9 @@ pub struct Limits {
     pub tag_len_max: usize,
     /// Opens of a client.
     pub opens_per_client_max: usize,
+    /// Opens in all: each costs the file system descriptors. One client gets at most four fifths of them, and fewer the more others have, so that there is always room for
+    /// one that has few.
+    pub opens_max: usize,
     /// Byte-range locks of a client.
     pub locks_per_client_max: usize,
     /// Delegations outstanding in all.
@@ -47,6 +50,7 @@ impl Default for Limits {
             operations_max: 128,
             tag_len_max: 1024,
             opens_per_client_max: 100_000,
+            opens_max: 1_000_000,
             locks_per_client_max: 100_000,
             delegations_max: 100_000,
             copies_per_client_max: 16,

@@ -119,7 +119,7 @@ impl FileCache {
         FileCache(Arc::new(Cache::new(count_max.max(1))))
     }
 
-    /// The one of this process: half of the descriptors that it may have (the rest is for open files and connections), at most 65,536, since as many inodes are pinned in
+    /// The one of this process: a quarter of the descriptors that it may have (the rest is for open files and connections), at most 65,536, since as many inodes are pinned in
     /// the kernel.
     pub fn of_process() -> Self {
         static OF_PROCESS: OnceLock<FileCache> = OnceLock::new();
@@ -139,7 +139,7 @@ fn count_default() -> usize {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
     }
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(131_072);
-    usize::try_from(limit / 2).unwrap_or(usize::MAX).min(65_536)
+    usize::try_from(limit / 4).unwrap_or(usize::MAX).min(65_536)
 }
 
 /// All files of one file system that were lately used, and all that are open.

@@ -16,6 +16,8 @@ pub(super) const SESSIONS_PER_CONNECTION_MAX: usize = 1024;
 pub(super) const SESSIONS_MAX: usize = 131_072;
 /// Opens of one file: an OPEN that conflicts looks at all of them. More than a cluster's nodes have of one library.
 pub(super) const OPENS_PER_FILE_MAX: usize = 32_768;
+/// A client may have so many times the opens that are left for all: a lone one has four fifths then, and leaves the last fifth to others.
+pub(super) const OPENS_SHARE: usize = 4;
 /// Lock owners with locks of one file: each LOCK looks at all of them.
 pub(super) const LOCK_OWNERS_PER_FILE_MAX: usize = 4096;
 /// Slots of a back channel that are used: each costs nothing until it is. Linux offers 16.

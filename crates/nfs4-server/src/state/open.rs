@@ -9,7 +9,7 @@ use super::delegation::{Granted, Want};
 use super::effect::StateEffect;
 use super::entry::{Entry, Kind, Open, OwnerKind};
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
-use super::limits::OPENS_PER_FILE_MAX;
+use super::limits::{OPENS_PER_FILE_MAX, OPENS_SHARE};
 use super::share::{Share, reachable};
 use super::slab::Ended;
 
@@ -150,7 +150,7 @@ impl<F: Clone> State<F> {
         }
         let family = self.client(call.client)?.family();
         let of_file = self.files.find(&call.file).map_or(0, |file| self.files[file].opens.len());
-        if self.clients[call.client].opens >= self.config.limits.opens_per_client_max || of_file >= OPENS_PER_FILE_MAX {
+        if plan.existing.is_none() && (self.clients[call.client].opens >= self.opens_for_one() || of_file >= OPENS_PER_FILE_MAX) {
             return Err(if family == Family::V40 { Status::RESOURCE } else { Status::NOSPC });
         }
         let owner = self.owner(call.client, OwnerKind::Open, call.owner)?;
@@ -200,6 +200,12 @@ impl<F: Clone> State<F> {
         }
         let stateid = if for_open { Stateid::ANONYMOUS } else { stateid };
         Ok(Opened { stateid, confirm, delegation, extra: Extra { times: granted && call.extra.times, for_open } })
+    }
+
+    /// How many opens one client may have now.
+    fn opens_for_one(&self) -> usize {
+        let limits = &self.config.limits;
+        limits.opens_per_client_max.min(limits.opens_max.saturating_sub(self.open_count).saturating_mul(OPENS_SHARE))
     }
 
     /// RFC 7530, section 16.18.5: an owner that is new must confirm; not if it reclaims or holds a delegation.

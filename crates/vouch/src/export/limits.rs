@@ -117,7 +117,22 @@ pub(super) const KEEPALIVE_PROBES: u32 = 5;
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Descriptors kept back from connections: open files of clients come out of the same limit.
-pub(super) const DESCRIPTORS_RESERVED: usize = 4096;
+const DESCRIPTORS_RESERVED: usize = 4096;
+
+/// Connections at once of a process that may have so many descriptors.
+pub(super) fn connections_max(descriptors: usize) -> usize {
+    (descriptors - DESCRIPTORS_RESERVED.min(descriptors / 2)).max(1)
+}
+
+/// The engine's limits in such a process. An open file takes two descriptors, and so does one under a delegation; a quarter of all is kept for files lately used.
+pub(super) fn of_engine(descriptors: usize) -> vouch_nfs4_server::Limits {
+    let limits = vouch_nfs4_server::Limits::default();
+    vouch_nfs4_server::Limits {
+        opens_max: limits.opens_max.min(descriptors / 4).max(1),
+        delegations_max: limits.delegations_max.min(descriptors / 20),
+        ..limits
+    }
+}
 
 /// Clients and other labels that metrics tell apart; what is beyond is counted together.
 pub(super) const METRIC_CLIENTS_MAX: usize = 1024;

@@ -61,7 +61,7 @@ use driver::Driver;
 use hosts::Hosts;
 use identity::{Idmap, Names};
 use inbox::Inbox;
-use limits::{DESCRIPTORS_RESERVED, WAITING_MAX};
+use limits::WAITING_MAX;
 use metrics::Metrics;
 use pool::Pool;
 use recovery::Recovery;
@@ -200,8 +200,8 @@ impl Server {
         let system = |doing| move |source: io::Error| ExportError::System { doing, source };
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = config.threads.unwrap_or(cores).max(1);
-        config.limits.connections_max =
-            config.limits.connections_max.min(descriptors_for_connections().map_err(system("limit on open files"))?).max(1);
+        let descriptors = descriptors().map_err(system("limit on open files"))?;
+        config.limits.connections_max = config.limits.connections_max.min(limits::connections_max(descriptors));
         let state = StateDirectory::open(&config.state)?;
         let (recovery, boot, recovered) = Recovery::open(&state.recovery_path(), wall_nanos())?;
 
@@ -247,7 +247,7 @@ impl Server {
         getrandom::fill(&mut seed)
             .map_err(|error| ExportError::System { doing: "randomness", source: io::Error::other(error.to_string()) })?;
         let lease_ms = u64::try_from(config.lease.as_millis()).unwrap_or(u64::MAX);
-        let limits = vouch_nfs4_server::Limits::default();
+        let limits = limits::of_engine(descriptors);
         let record_len_max = usize::try_from(limits.message_len_max).unwrap_or(usize::MAX) + RPC_HEADER_LEN_MAX;
         let engine_config = vouch_nfs4_server::Config {
             lease_ms,
@@ -474,12 +474,11 @@ fn wall_nanos() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Raises the limit on descriptors as far as it goes; how many of them connections may take.
-fn descriptors_for_connections() -> io::Result<usize> {
+/// Raises the limit on descriptors as far as it goes.
+fn descriptors() -> io::Result<usize> {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })?;
-    let all = usize::try_from(maximum.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
-    Ok(all - DESCRIPTORS_RESERVED.min(all / 2))
+    Ok(usize::try_from(maximum.unwrap_or(u64::MAX)).unwrap_or(usize::MAX))
 }
 
 /// Header of a call with the longest credential and verifier (RFC 5531, section 9).

@@ -101,6 +101,22 @@ fn a_client_that_opens_too_much_is_stopped() {
 }
 
 #[test]
+fn a_client_that_opens_all_it_can_leaves_room_for_others() {
+    let mut config = config();
+    config.limits.opens_max = 100;
+    let mut world = World::with(config, &[]);
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    let greedy = |world: &mut World, peer: &Peer| (1..=100).take_while(|&number| world.open(peer, number, 1, 0).is_ok()).count();
+    assert_eq!(greedy(&mut world, &a), 80);
+    // What is open can be opened once more.
+    assert!(world.open(&a, 1, 2, 0).is_ok());
+    assert_eq!(greedy(&mut world, &b), 16);
+    let c = world.peer("c");
+    assert!(world.open(&c, 1, 1, 0).is_ok());
+    assert_eq!(world.open(&a, 90, 1, 0), Err(Status::NOSPC));
+}
+
+#[test]
 fn claims_are_judged() {
     // Section 18.16.3.
     let mut world = World::new();
