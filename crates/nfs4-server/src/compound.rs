@@ -10,11 +10,12 @@ use vouch_nfs4::{Bitmap, CompoundHead, ReplyWriter, Status};
 use vouch_vfs::{FileId, FileSystem, Patience};
 use vouch_xdr::{Reader, Writer};
 
+use crate::observer::{Asked, Told};
 use crate::op::dispatch;
 use crate::rest::Rest;
 use crate::session::{self, Opening};
 use crate::stop::Stop;
-use crate::walk::{Core, Object, Walk};
+use crate::walk::{Core, FileRef, Object, Walk};
 use crate::{Effect, ExportId, Now, Observation, Reply, Request, Server};
 
 /// How far a compound is.
@@ -261,6 +262,7 @@ impl Compound {
         let last = place.done + 1 == place.count;
         let rest = Rest { minor: core.minor, body: r.rest(), count: place.count - place.done - 1 };
         let (object, bytes) = (core.current.clone(), (core.bytes_read, core.bytes_written));
+        let asked = args.as_ref().ok().filter(|_| server.observer().wants(core.op)).map(crate::asked::of);
         let judged = match &args {
             Ok(args) => judge(core, args, place, server),
             Err(_) => Err(Status::BADXDR),
@@ -317,7 +319,7 @@ impl Compound {
         };
         place.position = body.len() - r.remaining();
         place.done += 1;
-        observe(server, &self.core, object.as_ref(), status, bytes);
+        observe(server, &self.core, object.as_ref(), status, bytes, asked);
         if status.is_ok() { Next::Go } else { Next::End(status) }
     }
 
@@ -410,6 +412,12 @@ fn judge(core: &Core, args: &Args<'_>, place: &Place, server: &Server) -> Result
             return Err(Status::NOTSUPP);
         }
     }
+    // What can't be recorded must not be done, where the administrator wants it so.
+    if let Some(Object::File(file)) = &core.current
+        && !server.observer().admits(core.op, file.grant.site.export.id)
+    {
+        return Err(Status::SERVERFAULT);
+    }
     // What changes something must not be done if its result could not be told.
     if crate::op::changes(op) && core.result_at + core.spans_len + CHANGE_LEN_MAX > core.end_max {
         return Err(core.end_status);
@@ -417,11 +425,26 @@ fn judge(core: &Core, args: &Args<'_>, place: &Place, server: &Server) -> Result
     Ok(())
 }
 
-fn observe(server: &Server, core: &Core, object: Option<&Object>, status: Status, before: (u64, u64)) {
-    let file = match object {
-        Some(Object::File(file)) => Some(file),
-        _ => None,
-    };
+fn observe(server: &Server, core: &Core, object: Option<&Object>, status: Status, before: (u64, u64), asked: Option<Asked<'_>>) {
+    fn file_of(object: Option<&Object>) -> Option<&FileRef> {
+        match object {
+            Some(Object::File(file)) => Some(file),
+            _ => None,
+        }
+    }
+    let file = file_of(object);
+    let told = asked.map(|asked| {
+        let after = file_of(core.current.as_ref());
+        // Where the filehandle was put by this operation, it is the one that it was done on.
+        let grant = file.or(after).map(|file| &file.grant);
+        Told {
+            export: grant.map(|grant| &grant.site.export),
+            caller: grant.map(|grant| &*grant.caller),
+            saved: file_of(core.saved.as_ref()).map(|file| &file.id),
+            after: after.map(|file| &file.id),
+            asked,
+        }
+    });
     server.observer().operation(&Observation {
         connection: &core.connection,
         principal: &core.principal,
@@ -431,7 +454,7 @@ fn observe(server: &Server, core: &Core, object: Option<&Object>, status: Status
         status: status.0,
         export: file.map(|file| file.grant.site.export.id),
         file: file.map(|file| &file.id),
-        name: None,
+        told,
         bytes_read: core.bytes_read - before.0,
         bytes_written: core.bytes_written - before.1,
     });

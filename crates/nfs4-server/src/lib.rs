@@ -8,6 +8,7 @@
 //! a disk stops before the operation that would, and goes on where sleeping does no harm.
 
 mod acl;
+mod asked;
 mod attribute;
 mod callback;
 mod compound;
@@ -49,7 +50,7 @@ pub use export::{ClientAccess, ClientMatcher, Export, ExportId, Exports, Exports
 pub use identity::{Identity, WouldWait};
 pub use job::{Job, JobProgress};
 pub use limits::Limits;
-pub use observer::{NoObserver, Observation, Observer};
+pub use observer::{Asked, NoObserver, Observation, Observer, Told, asked as asked_bits};
 pub use principal::{Flavour, Principal};
 pub use request::{Reply, Request};
 pub use server::{Server, Tick};

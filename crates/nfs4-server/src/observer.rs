@@ -1,8 +1,8 @@
 //! The one point at which each operation's call, object and result are visible together. Metrics hang there, and records of what was done.
 
-use vouch_vfs::FileId;
+use vouch_vfs::{Caller, FileId};
 
-use crate::{Connection, ExportId, Flavour, Principal};
+use crate::{Connection, Export, ExportId, Flavour, Principal};
 
 /// One operation, done.
 pub struct Observation<'a> {
@@ -22,16 +22,64 @@ pub struct Observation<'a> {
     pub export: Option<ExportId>,
     /// The file of the current filehandle before the operation.
     pub file: Option<&'a FileId>,
-    /// The name that the operation was about, if any.
-    pub name: Option<&'a [u8]>,
+    /// What else a record of it tells; none unless it was wanted.
+    pub told: Option<Told<'a>>,
     /// Bytes read from files.
     pub bytes_read: u64,
     /// Bytes written to files.
     pub bytes_written: u64,
 }
 
+/// What a record tells beyond what is counted.
+#[derive(Clone, Copy)]
+pub struct Told<'a> {
+    /// The export of the current filehandle before the operation.
+    pub export: Option<&'a Export>,
+    /// With whose rights it was done.
+    pub caller: Option<&'a Caller>,
+    /// The file of the saved filehandle.
+    pub saved: Option<&'a FileId>,
+    /// The file of the current filehandle after the operation.
+    pub after: Option<&'a FileId>,
+    /// What was asked.
+    pub asked: Asked<'a>,
+}
+
+/// What an operation's arguments say of names, access and place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Asked<'a> {
+    /// The name that it is about: in the current directory; of RENAME in the saved one.
+    pub name: Option<&'a [u8]>,
+    /// The new name in the current directory, of RENAME and LINK.
+    pub new_name: Option<&'a [u8]>,
+    /// Access: the bits of ACCESS (RFC 8881, section 18.1), and those of [`asked`].
+    pub access: Option<u32>,
+    /// Where data begins.
+    pub offset: Option<u64>,
+}
+
+/// Bits of [`Asked::access`] beside those of ACCESS.
+pub mod asked {
+    /// OPEN may make the file.
+    pub const CREATE: u32 = 0x1000;
+    /// The file gets another size.
+    pub const TRUNCATE: u32 = 0x2000;
+    /// The file wasn't opened: a special stateid.
+    pub const UNOPENED: u32 = 0x4000;
+}
+
 /// Sees every operation. Called on the hot path.
 pub trait Observer: Send + Sync {
+    /// Whether [`Observation::told`] is wanted of this operation.
+    fn wants(&self, _op: u32) -> bool {
+        false
+    }
+
+    /// Whether an operation on this export may be done now: asked before, and answered SERVERFAULT if not.
+    fn admits(&self, _op: u32, _export: ExportId) -> bool {
+        true
+    }
+
     /// An operation is done, its result encoded, the reply not yet sent.
     fn operation(&self, observation: &Observation<'_>);
 }

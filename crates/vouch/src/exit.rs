@@ -202,7 +202,7 @@ fn code_of_export(error: &ExportError) -> Code {
             io::ErrorKind::NotFound => Code::NotFound,
             _ => Code::LocalIo,
         },
-        ExportError::PrincipalMap { .. } | ExportError::Kerberos(_) => Code::BadInput,
+        ExportError::PrincipalMap { .. } | ExportError::Kerberos(_) | ExportError::Audit { .. } => Code::BadInput,
         ExportError::Sources(_) | ExportError::State(StateError::Open(_) | StateError::Malformed(..)) => Code::BadInput,
         ExportError::State(StateError::Busy(_)) => Code::Busy,
         ExportError::Idmap { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,

@@ -110,6 +110,8 @@ struct Shared {
     written: AtomicU64,
     lost: AtomicU64,
     failures: AtomicU64,
+    /// Records that were taken and are not kept yet, as the policy has it.
+    behind: AtomicU64,
 }
 
 #[derive(Default)]
@@ -133,11 +135,19 @@ impl Trail {
             written: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             failures: AtomicU64::new(0),
+            behind: AtomicU64::new(0),
         });
         let (send, receive) = mpsc::channel();
         let directory = log.directory().to_owned();
-        let writer =
-            Writer { shared: shared.clone(), log, closed: send, halt: Some(Box::new(halt)), unsynced: 0, synced_at: Instant::now() };
+        let writer = Writer {
+            shared: shared.clone(),
+            log,
+            closed: send,
+            halt: Some(Box::new(halt)),
+            unsynced: 0,
+            synced_at: Instant::now(),
+            unkept: 0,
+        };
         let keeper = shared.clone();
         let threads = vec![
             thread::Builder::new().name("audit".into()).spawn(move || writer.run())?,
@@ -160,6 +170,11 @@ impl Trail {
     /// Whether replies must wait for their records.
     pub fn blocks(&self) -> bool {
         self.shared.keeping.policy == Policy::Block
+    }
+
+    /// Whether anything that was recorded is not kept yet.
+    pub fn is_behind(&self) -> bool {
+        self.shared.behind.load(Ordering::SeqCst) > 0
     }
 
     /// Whether the disk took the last group, and there is room: what is recorded now will most likely be kept.
@@ -201,9 +216,17 @@ impl Drop for Trail {
 impl Shared {
     fn record(&self, record: &Record<'_>) -> bool {
         let ring = &self.rings[ring::mine() % RING_COUNT];
+        // Before it can be taken, so that it never counts as kept too early. Only where replies wait for it: all threads share it.
+        let counts = self.keeping.policy == Policy::Block;
+        if counts {
+            self.behind.fetch_add(1, Ordering::SeqCst);
+        }
         while !ring.push(record, self.keeping.ring_len) {
             let waits = self.keeping.policy == Policy::Block && !self.stopped.load(Ordering::Acquire);
             if !waits {
+                if counts {
+                    self.behind.fetch_sub(1, Ordering::SeqCst);
+                }
                 ring.lose(record.time_ns);
                 self.healthy.store(false, Ordering::Release);
                 self.wake();
@@ -270,6 +293,8 @@ struct Writer {
     halt: Option<Box<dyn Fn() + Send>>,
     unsynced: u64,
     synced_at: Instant,
+    /// Of those that count as behind, how many were taken from the rings.
+    unkept: u64,
 }
 
 impl Writer {
@@ -283,9 +308,12 @@ impl Writer {
             let taken = self.take(&mut batch);
             match self.write(!kept.is_empty(), stopped) {
                 // Nothing was taken from the rings, so what they hold is not kept yet: again, now that there is room.
-                Ok(()) if taken.is_none() => {}
-                Ok(()) => {
+                Ok(_) if taken.is_none() => {}
+                Ok(is_kept) => {
                     self.shared.healthy.store(true, Ordering::Release);
+                    if is_kept && self.unkept > 0 {
+                        self.shared.behind.fetch_sub(std::mem::take(&mut self.unkept), Ordering::SeqCst);
+                    }
                     kept.drain(..).for_each(|after| after());
                     if stopped {
                         break;
@@ -331,6 +359,9 @@ impl Writer {
         });
         self.shared.written.fetch_add(taken, Ordering::Relaxed);
         self.unsynced += taken;
+        if self.shared.keeping.policy == Policy::Block {
+            self.unkept += taken;
+        }
         if gap.count > 0 {
             self.shared.lost.fetch_add(gap.count, Ordering::Relaxed);
             let now = now_ns();
@@ -347,7 +378,8 @@ impl Writer {
         Some(taken)
     }
 
-    fn write(&mut self, awaited: bool, stopped: bool) -> Result<(), LogError> {
+    /// Whether all that was taken is kept.
+    fn write(&mut self, awaited: bool, stopped: bool) -> Result<bool, LogError> {
         let since = self.synced_at.elapsed();
         let durable = match self.shared.keeping.durable {
             Durable::System => false,
@@ -366,7 +398,7 @@ impl Writer {
             // Without the other thread, it stays as it is.
             let _ = self.closed.send(segment);
         }
-        Ok(())
+        Ok(self.unsynced == 0 || self.shared.keeping.durable == Durable::System)
     }
 
     fn refused(&mut self, error: &LogError) {

@@ -10,6 +10,7 @@ use crate::exit::{At as _, Failure, Outcome};
 use crate::export::{ExportConfig, Groups, Limits, Origin, Server, Unknown};
 use crate::{interrupt, output, service, when};
 
+mod audit;
 mod reload;
 mod status;
 
@@ -106,6 +107,8 @@ pub(crate) struct Args {
     /// Address of the metrics and health page.
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
+    #[command(flatten)]
+    audit: audit::AuditArgs,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -159,6 +162,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
             waiting_threads_max: args.waiting_threads.into(),
             ..Limits::default()
         },
+        audit: args.audit.config(),
     };
     let server = Server::open(config)?;
     interrupt::watch_and_reload(server.reload()).at("signals")?;

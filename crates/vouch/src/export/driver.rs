@@ -10,6 +10,7 @@ use vouch_oncrpc::record_mark;
 use vouch_rpcsec_gss::Envelope;
 use vouch_vfs::Patience;
 
+use super::audit::Audit;
 use super::clock;
 use super::connection::Connection;
 use super::dial::Diallers;
@@ -42,6 +43,8 @@ pub(super) struct Driver {
     pub(super) traffic: Traffic,
     /// Kerberos, if there is a keytab.
     pub(super) gss: Option<Arc<Gss>>,
+    /// The audit trail, if there is one.
+    pub(super) audit: Option<Arc<Audit>>,
     /// What is exported, for those who ask.
     pub(super) exports: Mutex<Vec<ExportStatus>>,
     pub(super) hosts: Arc<Hosts>,
@@ -102,19 +105,33 @@ impl Driver {
         let outgoing = reply.map(|reply| Outgoing::reply(reply, envelope));
         let waits = waits && self.recovery.is_behind();
         if effects.is_empty() && !waits {
-            return outgoing;
+            return self.audited(connection, outgoing);
         }
         let changes = self.carry_but_changes(effects);
         if waits || changes.iter().any(|change| matches!(change, Change::Put { .. })) {
-            let connection = connection.clone();
-            let after = outgoing.map(|outgoing| Box::new(move || connection.send_reply(outgoing)) as Box<dyn FnOnce() + Send>);
+            let (driver, connection) = (self.clone(), connection.clone());
+            let after = outgoing.map(|outgoing| {
+                Box::new(move || {
+                    if let Some(outgoing) = driver.audited(&connection, Some(outgoing)) {
+                        connection.send_reply(outgoing);
+                    }
+                }) as Box<dyn FnOnce() + Send>
+            });
             self.recovery.change(changes, after);
             return None;
         }
         if !changes.is_empty() {
             self.recovery.change(changes, None);
         }
-        outgoing
+        self.audited(connection, outgoing)
+    }
+
+    /// The reply, if it may leave now; else it leaves when what was recorded is kept, as the administrator wants it.
+    fn audited(&self, connection: &Arc<Connection>, outgoing: Option<Outgoing>) -> Option<Outgoing> {
+        let Some(audit) = self.audit.as_ref().filter(|audit| audit.holds_replies()) else { return outgoing };
+        let (connection, outgoing) = (connection.clone(), outgoing?);
+        audit.after(Box::new(move || connection.send_reply(outgoing)));
+        None
     }
 
     /// Carries out effects that no reply depends on.

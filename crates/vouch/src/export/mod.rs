@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 mod accept;
 mod access;
+mod audit;
 mod call;
 mod clock;
 mod connection;
@@ -51,6 +52,7 @@ mod traffic;
 mod trees;
 mod worker;
 
+pub use audit::AuditConfig;
 pub use identity::{Groups, Unknown};
 pub use limits::Limits;
 pub use recovery::RecoveryError;
@@ -111,6 +113,8 @@ pub struct ExportConfig {
     pub resolve_every: Duration,
     /// Bounds of connections and threads.
     pub limits: Limits,
+    /// What is recorded of what clients do; nothing if `None`.
+    pub audit: Option<AuditConfig>,
 }
 
 /// Why a server does not start or go on.
@@ -132,6 +136,14 @@ pub enum ExportError {
         address: SocketAddr,
         /// The system's reason.
         source: io::Error,
+    },
+    /// The audit trail, or its rules.
+    #[error("{path}: {why}")]
+    Audit {
+        /// The directory, or the file of rules.
+        path: PathBuf,
+        /// Why not.
+        why: String,
     },
     /// The keytab that was named.
     #[error("Kerberos: {0}")]
@@ -240,8 +252,10 @@ impl Server {
         let gss = open_gss(config.keytab.as_deref(), inboxes.clone())?;
         let (exports, comments) = loaded.into_parts(gss.is_some());
 
+        let audit = config.audit.take().map(audit::Audit::open).transpose()?.map(Arc::new);
         let metrics = Arc::new(Metrics::new());
         let listed = list(&exports);
+        audit.iter().for_each(|audit| audit.name_exports(exports.all().iter().map(|export| (export.id, &*export.source))));
         metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
         let mut seed = [0; 32];
         getrandom::fill(&mut seed)
@@ -262,13 +276,18 @@ impl Server {
             implementation: Some(("vouch".into(), concat!("vouch ", env!("CARGO_PKG_VERSION")).into())),
             limits,
         };
-        let engine = vouch_nfs4_server::Server::new(engine_config, exports, names.clone(), metrics.clone(), recovered, seed, clock::now());
+        let observer: Arc<dyn vouch_nfs4_server::Observer> = match &audit {
+            Some(audit) => Arc::new(audit::Audited { metrics: metrics.clone(), audit: audit.clone() }),
+            None => metrics.clone(),
+        };
+        let engine = vouch_nfs4_server::Server::new(engine_config, exports, names.clone(), observer, recovered, seed, clock::now());
 
         let to_wake = inboxes.clone();
         let relief = move || to_wake.iter().for_each(|inbox| inbox.post(inbox::Message::LookBehind));
         let driver = Arc::new(Driver {
             engine,
             gss,
+            audit,
             pool: Pool::new("waiting", config.limits.waiting_threads_max, WAITING_MAX, relief),
             gathered: gathered::Gathered::default(),
             diallers: dial::Diallers::new(),
@@ -378,13 +397,15 @@ impl Server {
             );
         }
         tracing::info!(addresses = ?self.addresses, "exporting");
+        let audit = driver.audit.clone();
+        audit.iter().for_each(|audit| audit.act(vouch_audit::record::Act::Start, concat!("vouch export ", env!("CARGO_PKG_VERSION"))));
 
         let (mut due_ms, mut flush_ms, mut expire_ms) = (0, 0, 0);
         let resolve_ms = u64::try_from(self.resolve_every.as_millis()).unwrap_or(u64::MAX).max(1);
         let mut resolve_due_ms = clock::now().mono_ms.saturating_add(resolve_ms);
         let resolving = Arc::new(AtomicBool::new(false));
         let mut ended = false;
-        while !stop() && !ended {
+        while !stop() && !ended && !audit.as_ref().is_some_and(|audit| audit.has_halted()) {
             let now = clock::now();
             if now.mono_ms >= due_ms {
                 let tick = driver.engine.tick(now);
@@ -421,6 +442,7 @@ impl Server {
         driver.pool.stop();
         driver.gss.iter().for_each(|gss| gss.stop());
         driver.recovery.stop();
+        audit.iter().for_each(|audit| audit.stop());
         self.opener.iter().for_each(|opener| opener.flush());
         tracing::info!("stopped");
         if ended { Err(ExportError::ThreadEnded) } else { Ok(()) }

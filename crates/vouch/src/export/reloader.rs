@@ -37,6 +37,8 @@ impl Reloader {
 
     fn load(&self) -> Result<Vec<String>, String> {
         let map = read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
+        let audit = self.driver.audit.as_ref();
+        let map = map.and_then(|map| audit.map_or(Ok(()), |audit| audit.reload()).map(|()| map));
         let loaded = map.and_then(|map| Ok((map, self.sources.load().map_err(|error| error.to_string())?)));
         match loaded {
             Ok((map, loaded)) => {
@@ -45,6 +47,10 @@ impl Reloader {
                 self.metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
                 self.names.replace_map(map);
                 let count = exports.all().len();
+                if let Some(audit) = audit {
+                    audit.name_exports(exports.all().iter().map(|export| (export.id, &*export.source)));
+                    audit.act(vouch_audit::record::Act::Reload, &format!("{count} exports"));
+                }
                 self.driver.engine.replace_exports(exports);
                 self.driver.traffic.reloads.add(1);
                 tracing::info!(count, "exports read anew");

@@ -178,6 +178,7 @@ impl PageSource for Report {
             gss.write(&mut out);
         }
         self.metrics.write(&mut out);
+        self.driver.audit.iter().for_each(|audit| audit.write(&mut out));
         out
     }
 

@@ -9,6 +9,7 @@ use vouch_xdr::Writer;
 
 use super::*;
 
+mod audit;
 mod load;
 
 /// An engine that exports nothing.
@@ -78,6 +79,7 @@ impl Running {
             keytab: None,
             resolve_every: Duration::from_secs(1),
             limits: Limits::default(),
+            audit: None,
         };
         change(&mut config);
         let state = config.state.clone();

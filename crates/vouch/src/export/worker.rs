@@ -386,6 +386,9 @@ impl Peer {
                 protected
             }
         };
+        if let (Some(protected), Some(audit)) = (&protected, &driver.audit) {
+            protected.record_refusal(audit, connection.peer());
+        }
         let incoming = match protected {
             Some(protected) => call::read_protected(&bytes, protected, connection.engine(), tools.reply(connection)),
             None => call::read(bytes, connection.engine(), &mut self.last_credential, tools.reply(connection)),

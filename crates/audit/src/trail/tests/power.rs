@@ -11,7 +11,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::*;
 
-/// A disk in memory over a directory that is only written when the power goes: each file's durable bytes, and what was written since.
+/// A disk in memory; the directory, which trails are read from, is written when the power has gone and come back. Of each file the durable bytes, and what was written since.
 #[derive(Default)]
 struct Inside {
     /// Bytes as the system sees them, and as they are on the platter. Names too.
@@ -35,7 +35,6 @@ struct PowerDisk {
 struct PowerFile {
     bytes: Arc<Mutex<Bytes>>,
     disk: PowerDisk,
-    path: PathBuf,
 }
 
 impl PowerDisk {
@@ -51,21 +50,22 @@ impl PowerDisk {
         }
     }
 
-    /// The reading side looks at the directory: it shows what the system sees.
-    fn show(&self, path: &Path, bytes: Option<&[u8]>) {
-        match bytes {
-            Some(bytes) => std::fs::write(path, bytes).unwrap(),
-            None => {
-                let _ = std::fs::remove_file(path);
-            }
+    /// The reading side looks at the directory.
+    fn show(&self) {
+        for (path, file) in &self.inside.lock().seen {
+            std::fs::write(path, &file.lock().seen).unwrap();
+        }
+    }
+
+    fn clear(&self) {
+        for entry in std::fs::read_dir(&self.directory).unwrap() {
+            std::fs::remove_file(entry.unwrap().path()).unwrap();
         }
     }
 
     /// What is found after the power came back: names and bytes that were synced, and of the others some.
     fn cut(&self, random: &mut ChaCha8Rng) {
-        for entry in std::fs::read_dir(&self.directory).unwrap() {
-            std::fs::remove_file(entry.unwrap().path()).unwrap();
-        }
+        self.clear();
         let mut inside = self.inside.lock();
         let mut names = inside.durable.clone();
         // Names that were not synced may have become durable all the same.
@@ -106,32 +106,25 @@ impl Disk for PowerDisk {
         }
         let bytes = Arc::new(Mutex::new(Bytes::default()));
         inside.seen.insert(path.to_owned(), bytes.clone());
-        drop(inside);
-        self.show(path, Some(b""));
-        Ok(Box::new(PowerFile { bytes, disk: self.clone(), path: path.to_owned() }))
+        Ok(Box::new(PowerFile { bytes, disk: self.clone() }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         let bytes = self.inside.lock().seen.get(path).cloned().ok_or(io::ErrorKind::NotFound)?;
-        Ok(Box::new(PowerFile { bytes, disk: self.clone(), path: path.to_owned() }))
+        Ok(Box::new(PowerFile { bytes, disk: self.clone() }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.step()?;
         let mut inside = self.inside.lock();
         let file = inside.seen.remove(from).ok_or(io::ErrorKind::NotFound)?;
-        inside.seen.insert(to.to_owned(), file.clone());
-        let seen = file.lock().seen.clone();
-        drop(inside);
-        self.show(from, None);
-        self.show(to, Some(&seen));
+        inside.seen.insert(to.to_owned(), file);
         Ok(())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.step()?;
         self.inside.lock().seen.remove(path).ok_or(io::ErrorKind::NotFound)?;
-        self.show(path, None);
         Ok(())
     }
 
@@ -155,7 +148,6 @@ impl DiskFile for PowerFile {
             file.seen.resize(end, 0);
         }
         file.seen[start..end].copy_from_slice(bytes);
-        self.disk.show(&self.path, Some(&file.seen));
         torn
     }
 
@@ -170,7 +162,6 @@ impl DiskFile for PowerFile {
         self.disk.step()?;
         let mut file = self.bytes.lock();
         file.seen.resize(len as usize, 0);
-        self.disk.show(&self.path, Some(&file.seen));
         Ok(())
     }
 }
@@ -182,7 +173,7 @@ fn what_was_kept_is_there_after_a_power_cut_at_any_of_1000_instants() {
         let directory = tempfile::tempdir().unwrap();
         let disk = PowerDisk { inside: Arc::default(), directory: directory.path().to_owned() };
         create(&disk, &directory.path().join(KEY), &key()).unwrap();
-        disk.sync_dir(directory.path()).unwrap();
+        disk.show();
         let mut acknowledged: Vec<(u64, u64)> = Vec::new();
         let mut number = 0;
         for life in 0..3u64 {
@@ -212,6 +203,8 @@ fn what_was_kept_is_there_after_a_power_cut_at_any_of_1000_instants() {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let (log, _) = Log::open(shared, directory.path(), options(), 9000 * SECOND).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         log.close(9000 * SECOND).unwrap();
+        disk.clear();
+        disk.show();
         let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
         assert_eq!(report.faults, [], "seed {seed}");
         let mut found = BTreeMap::new();

@@ -2,13 +2,17 @@
 //! where they lie.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
+use vouch_audit::Flavour;
+use vouch_audit::record::Refusal;
 use vouch_oncrpc::{AuthStat, Call, Flavor};
 use vouch_rpcsec_gss::{Arrival, Check, GssCall, InitCall, Verdict, arrive, check_many};
 
 use super::{Gss, Recent};
+use crate::export::audit::Audit;
 use crate::export::receive::Records;
 
 /// A call under RPCSEC_GSS, and what is known of it now.
@@ -28,6 +32,30 @@ pub(in crate::export) enum Protected {
     Garbage(u32),
     /// It is denied.
     Refused(u32, AuthStat),
+}
+
+impl Protected {
+    /// Records a call that is no genuine one.
+    pub(in crate::export) fn record_refusal(&self, audit: &Audit, peer: SocketAddr) {
+        let refuse = |why, principal: &str, detail: &str| audit.refuse(why, peer, Flavour::Krb5, principal, detail);
+        match self {
+            Protected::Call(call, verdict) => {
+                let principal = call.context().principal();
+                match verdict {
+                    Verdict::Genuine(_) => {}
+                    Verdict::Dropped => refuse(Refusal::Replay, principal, "came twice or too late"),
+                    Verdict::Refused(_) => refuse(Refusal::Altered, principal, "the header's checksum does not hold"),
+                    Verdict::Garbage => refuse(Refusal::Altered, principal, "the body's checksum does not hold"),
+                }
+            }
+            Protected::Init(_) => {}
+            Protected::Garbage(_) => refuse(Refusal::Authentication, "", "no arguments of a context"),
+            Protected::Refused(_, AuthStat::RPCSEC_GSS_CRED_PROBLEM | AuthStat::RPCSEC_GSS_CTX_PROBLEM) => {
+                refuse(Refusal::Expired, "", "no such context, or its ticket has expired");
+            }
+            Protected::Refused(..) => refuse(Refusal::Authentication, "", "bad credentials"),
+        }
+    }
 }
 
 /// Looks at whole records of one fragment in `bytes`. They come in the order in which they lie there.

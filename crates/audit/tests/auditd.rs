@@ -1,0 +1,83 @@
+//! The text form before auditd's own programs: `ausearch` and `aureport` find by file, user, key, host and failure what was written. Skipped, and says so, where they
+//! are not installed.
+
+use std::path::Path;
+use std::process::Command;
+
+use vouch_audit::operations::number;
+use vouch_audit::record::{Act, Refusal, access};
+use vouch_audit::{Class, Flavour, Record, text};
+
+fn records() -> Vec<Record<'static>> {
+    let base = Record {
+        time_ns: 1_700_000_000_250_000_000,
+        class: Class::Operation,
+        flavour: Flavour::Krb5p,
+        principal: b"alice@EXAMPLE.ORG",
+        uid: Some(4242),
+        gid: Some(100),
+        address: Some("192.0.2.7".parse().unwrap()),
+        port: Some(700),
+        client: b"c1.example.org",
+        export: b"/srv",
+        ..Record::default()
+    };
+    vec![
+        Record { seq: 1, operation: number::OPEN, path: b"/srv/plain", asked: Some(access::READ), key: b"secret", ..base.clone() },
+        Record { seq: 2, operation: number::OPEN, path: b"/srv/with space", result: 13, uid: Some(4343), ..base.clone() },
+        Record { seq: 3, operation: number::RENAME, path: b"/srv/old", path2: b"/srv/new", ..base.clone() },
+        Record {
+            seq: 4,
+            class: Class::Refusal,
+            operation: Refusal::Expired as u16,
+            principal: b"bob@EXAMPLE.ORG",
+            uid: None,
+            ..base.clone()
+        },
+        Record { seq: 5, class: Class::Administrative, operation: Act::Reload as u16, detail: b"3 exports", ..base },
+    ]
+}
+
+/// What a program prints of the log; nothing if it is not installed.
+fn ask(log: &Path, program: &str, args: &[&str]) -> Option<String> {
+    let mut command = Command::new(program);
+    command.args(args).arg("-if").arg(log).env("TZ", "UTC").env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin");
+    match command.output() {
+        Ok(output) => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
+        Err(_) => {
+            eprintln!("skipped: {program} is not installed");
+            None
+        }
+    }
+}
+
+#[test]
+fn ausearch_and_aureport_find_by_file_user_key_host_and_failure() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("audit.log");
+    let mut out = String::new();
+    records().iter().for_each(|record| text::write(record, &mut out));
+    std::fs::write(&log, &out).unwrap();
+    let search = |args: &[&str]| ask(&log, "ausearch", args);
+    let Some(by_file) = search(&["-i", "-f", "/srv/plain"]) else { return };
+    assert!(by_file.contains("/srv/plain") && by_file.contains(":1)") && !by_file.contains(":2)"), "{by_file}");
+    assert!(by_file.contains("principal"), "{by_file}");
+    let events = |args: &[&str]| -> Vec<u32> {
+        let found = search(args).unwrap();
+        (1..=5).filter(|seq| found.contains(&format!(":{seq})"))).collect()
+    };
+    assert_eq!(events(&["-f", "with space"]), [2]);
+    assert_eq!(events(&["-f", "/srv/new"]), [3]);
+    assert_eq!(events(&["-ua", "4343"]), [2]);
+    assert_eq!(events(&["-k", "secret"]), [1]);
+    assert_eq!(events(&["-sv", "no"]), [2, 4]);
+    assert_eq!(events(&["-hn", "192.0.2.7"]), [1, 2, 3, 4, 5]);
+    assert_eq!(events(&["-m", "USER_AUTH"]), [4]);
+    let report = |args: &[&str]| ask(&log, "aureport", args).unwrap();
+    let files = report(&["--file"]);
+    assert!(files.contains("/srv/plain") && files.contains("with space"), "{files}");
+    let users = report(&["--user"]);
+    assert!(users.contains("4242") && users.contains("4343"), "{users}");
+    let failed = report(&["--failed", "--file"]);
+    assert!(failed.contains("with space") && !failed.contains("/srv/plain"), "{failed}");
+}

@@ -1,0 +1,96 @@
+//! The options of `vouch export` that say what is recorded, where, and what is done when it can't be.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use vouch_audit::trail::{Durable, Keeping, Policy, Retention, Rotation};
+
+use crate::export::AuditConfig;
+use crate::{size, when};
+
+/// Audit.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Audit")]
+pub(super) struct AuditArgs {
+    /// Record what clients do in this trail, whose key `vouch audit keygen` has made.
+    #[arg(long = "audit", value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Rules in auditctl's syntax: which operations are recorded; all that act on files without. Read anew by reload.
+    #[arg(long = "audit-rules", value_name = "FILE", requires = "directory")]
+    rules: Option<PathBuf>,
+    /// The trail's key, if not in its directory.
+    #[arg(long = "audit-key", value_name = "FILE", requires = "directory")]
+    key: Option<PathBuf>,
+    /// What is done when a record can't be kept.
+    #[arg(long = "audit-policy", value_name = "POLICY", default_value = "count")]
+    policy: PolicyName,
+    /// When records are made durable: each, a number of records, a duration, or none.
+    #[arg(long = "audit-sync", value_name = "WHEN", default_value = "1s", value_parser = parse_durable)]
+    sync: Durable,
+    /// Do nothing on this export, by its path in the list, while records can't be kept; may be repeated.
+    #[arg(long = "audit-deny", value_name = "PATH", requires = "directory")]
+    deny: Vec<String>,
+    /// Close segments of this length.
+    #[arg(long = "audit-segment", value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
+    segment: u64,
+    /// Close segments of this age.
+    #[arg(long = "audit-segment-age", value_name = "DURATION", default_value = "1h", value_parser = when::parse_duration)]
+    segment_age: Duration,
+    /// Records wait at most so long for a seal: what a thief of the server could still rewrite.
+    #[arg(long = "audit-seal", value_name = "DURATION", default_value = "10s", value_parser = when::parse_duration)]
+    seal: Duration,
+    /// Remove segments that are older; none without.
+    #[arg(long = "audit-keep", value_name = "DURATION", value_parser = when::parse_duration)]
+    keep: Option<Duration>,
+    /// Remove the oldest segments while all are longer than this.
+    #[arg(long = "audit-keep-size", value_name = "SIZE", value_parser = size::parse)]
+    keep_size: Option<u64>,
+    /// Never remove segments that are younger, whatever their size.
+    #[arg(long = "audit-keep-floor", value_name = "DURATION", default_value = "30d", value_parser = when::parse_duration)]
+    keep_floor: Duration,
+}
+
+/// What is done when a record can't be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum PolicyName {
+    /// Nothing is acknowledged without its record on disk.
+    Block,
+    /// The service goes on; what was lost is counted, and the count is a record.
+    Count,
+    /// The service stops.
+    Halt,
+}
+
+impl AuditArgs {
+    /// What is to be recorded, if anything.
+    pub(super) fn config(self) -> Option<AuditConfig> {
+        let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        let retention = Retention { age_ns_max: self.keep.map(nanos), len_max: self.keep_size, age_ns_min: nanos(self.keep_floor) };
+        let policy = match self.policy {
+            PolicyName::Block => Policy::Block,
+            PolicyName::Count => Policy::Count,
+            PolicyName::Halt => Policy::Halt,
+        };
+        Some(AuditConfig {
+            directory: self.directory?,
+            key: self.key,
+            rules: self.rules,
+            keeping: Keeping { policy, durable: self.sync, retention, ..Keeping::default() },
+            rotation: Rotation { len_max: self.segment, age_ns_max: nanos(self.segment_age), seal_ns_max: nanos(self.seal) },
+            deny: self.deny,
+        })
+    }
+}
+
+fn parse_durable(text: &str) -> Result<Durable, String> {
+    match text {
+        "each" => Ok(Durable::Each),
+        "none" => Ok(Durable::System),
+        _ => match text.parse::<u64>() {
+            Ok(0) => Err("a number of records is at least 1".into()),
+            Ok(count) => Ok(Durable::Records(count)),
+            Err(_) => when::parse_duration(text).map(Durable::Every),
+        },
+    }
+}

@@ -1,0 +1,311 @@
+//! The one point where what clients do becomes records: joins the engine's observations, refusals and administrative acts to rules and trail, which are `vouch_audit`'s.
+//!
+//! Costs a look at a set of operations where no rule wants the operation.
+
+mod names;
+mod opens;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::RwLock;
+use vouch_audit::operations::number;
+use vouch_audit::record::{Act, Class, Refusal};
+use vouch_audit::rules::{Resolve, Rules};
+use vouch_audit::trail::{After, Disk, Keeping, Log, Options, SystemDisk, Trail};
+use vouch_audit::{Flavour as AuditFlavour, Record};
+use vouch_nfs4_server::{ExportId, Flavour, Observation, Observer, Principal, Told};
+
+use super::ExportError;
+use super::metrics::{Metrics, line};
+use names::Names;
+use opens::Opens;
+
+/// What is recorded, where, and how.
+#[derive(Clone, Debug)]
+pub struct AuditConfig {
+    /// The trail's directory.
+    pub directory: PathBuf,
+    /// The key, if it lies elsewhere.
+    pub key: Option<PathBuf>,
+    /// The rules; everything if none.
+    pub rules: Option<PathBuf>,
+    /// How the trail is kept.
+    pub keeping: Keeping,
+    /// When segments end and seals are made.
+    pub rotation: vouch_audit::trail::Rotation,
+    /// Exports, by their source, on which nothing is done that can't be recorded.
+    pub deny: Vec<String>,
+}
+
+/// The trail of a server.
+pub(super) struct Audit {
+    trail: Trail,
+    rules: RwLock<Arc<Rules>>,
+    config: AuditConfig,
+    denied: RwLock<Vec<ExportId>>,
+    names: Names,
+    opens: Opens,
+    halted: Arc<std::sync::atomic::AtomicBool>,
+}
+
+impl Audit {
+    /// Goes on with the trail. The rules must be good.
+    pub(super) fn open(config: AuditConfig) -> Result<Self, ExportError> {
+        let rules = Arc::new(read_rules(&config)?);
+        let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
+        let options = Options { rotation: config.rotation, boot: boot_id(), key: config.key.clone() };
+        let failed = |why: String| ExportError::Audit { path: config.directory.clone(), why };
+        let (log, opened) = Log::open(disk.clone(), &config.directory, options, now_ns()).map_err(|error| failed(error.to_string()))?;
+        if opened.unclosed {
+            tracing::warn!(torn = opened.torn_len, "the audit trail had no end; it was put in order, and says so");
+        }
+        let halted = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let halt = halted.clone();
+        let trail = Trail::start(log, disk, config.keeping.clone(), move || halt.store(true, std::sync::atomic::Ordering::SeqCst))
+            .map_err(|error| failed(error.to_string()))?;
+        Ok(Audit {
+            trail,
+            rules: RwLock::new(rules),
+            config,
+            denied: RwLock::default(),
+            names: Names::new(),
+            opens: Opens::default(),
+            halted,
+        })
+    }
+
+    /// Which exports there are now.
+    pub(super) fn name_exports<'a>(&self, exports: impl Iterator<Item = (ExportId, &'a str)>) {
+        let wanted = |source: &str| self.config.deny.iter().any(|path| path == source);
+        *self.denied.write() = exports.filter(|(_, source)| wanted(source)).map(|(id, _)| id).collect();
+    }
+
+    /// Reads the rules anew; a fault changes nothing.
+    pub(super) fn reload(&self) -> Result<(), String> {
+        let rules = read_rules(&self.config).map_err(|error| error.to_string())?;
+        let (before, after) = (self.rules.read().len(), rules.len());
+        *self.rules.write() = Arc::new(rules);
+        let act = if after < before { Act::TurnedDown } else { Act::Rules };
+        self.act(act, &format!("{after} rules in force, {before} before"));
+        Ok(())
+    }
+
+    /// Records what was done to the service.
+    pub(super) fn act(&self, act: Act, detail: &str) {
+        self.trail.record(&Record {
+            time_ns: now_ns(),
+            class: Class::Administrative,
+            operation: act as u16,
+            uid: Some(rustix::process::getuid().as_raw()),
+            detail: detail.as_bytes(),
+            ..Record::default()
+        });
+    }
+
+    /// Records a call that was refused before it was one.
+    pub(super) fn refuse(&self, why: Refusal, peer: SocketAddr, flavour: AuditFlavour, principal: &str, detail: &str) {
+        self.trail.record(&Record {
+            time_ns: now_ns(),
+            class: Class::Refusal,
+            operation: why as u16,
+            flavour,
+            principal: principal.as_bytes(),
+            address: Some(peer.ip()),
+            port: Some(peer.port()),
+            detail: detail.as_bytes(),
+            ..Record::default()
+        });
+    }
+
+    /// Whether a reply must wait until what was recorded before is kept.
+    pub(super) fn holds_replies(&self) -> bool {
+        self.trail.blocks() && self.trail.is_behind()
+    }
+
+    /// Does something when all that was recorded before is kept.
+    pub(super) fn after(&self, after: After) {
+        self.trail.after(after);
+    }
+
+    /// Whether the policy says to stop.
+    pub(super) fn has_halted(&self) -> bool {
+        self.halted.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Ends the trail.
+    pub(super) fn stop(&self) {
+        self.act(Act::Stop, concat!("vouch export ", env!("CARGO_PKG_VERSION")));
+        self.trail.stop();
+    }
+
+    /// In Prometheus' text format.
+    pub(super) fn write(&self, out: &mut String) {
+        use std::fmt::Write as _;
+        let counts = self.trail.counts();
+        let series = [
+            ("records_total", "Audit records written.", "counter", counts.written),
+            ("records_lost_total", "Audit records lost.", "counter", counts.lost),
+            ("failures_total", "Times that the disk refused audit records.", "counter", counts.failures),
+            ("waiting_bytes", "Bytes of audit records that are not written yet.", "gauge", counts.waiting_len),
+            ("healthy", "Whether the disk took the last audit records.", "gauge", u64::from(counts.is_healthy)),
+        ];
+        for (name, help, kind, value) in series {
+            let metric = format!("vouch_export_audit_{name}");
+            line(out, &metric, help, kind);
+            let _ = writeln!(out, "{metric} {value}");
+        }
+    }
+
+    fn operation(&self, seen: &Observation<'_>) {
+        let operation = u16::try_from(seen.op).unwrap_or(u16::MAX);
+        let peer = seen.connection.peer();
+        match (operation, seen.status) {
+            (PUTFH, BADHANDLE) => self.refuse(
+                Refusal::Handle,
+                peer,
+                flavour(seen.flavour),
+                principal(seen.principal),
+                "a filehandle that was never given out",
+            ),
+            (_, WRONGSEC) => self.refuse(Refusal::Flavour, peer, flavour(seen.flavour), principal(seen.principal), ""),
+            _ => {}
+        }
+        let Some(told) = &seen.told else { return };
+        let rules = self.rules.read().clone();
+        let totals = self.opens.note(operation, seen, told);
+        let is_recorded = rules.may_record(operation);
+        if !is_recorded && !NAMING.contains(&operation) {
+            return;
+        }
+        let paths = self.names.paths(seen, told);
+        if !is_recorded {
+            return;
+        }
+        let (uid, gid) = match (told.caller, seen.principal) {
+            (Some(caller), _) => (Some(caller.uid), Some(caller.gid)),
+            (None, Principal::Sys { uid, gid, .. }) => (Some(*uid), Some(*gid)),
+            (None, _) => (None, None),
+        };
+        let file = told.after.filter(|_| FOLLOWS.contains(&operation)).or(seen.file).or(told.after);
+        let is_data = matches!(operation, number::READ | number::READ_PLUS | number::WRITE | number::COPY);
+        let done = |bytes: u64| (bytes > 0 || is_data).then_some(bytes);
+        let mut record = Record {
+            time_ns: now_ns(),
+            class: Class::Operation,
+            operation,
+            flavour: flavour(seen.flavour),
+            minor: u8::try_from(seen.minor).unwrap_or(u8::MAX),
+            result: seen.status,
+            principal: principal(seen.principal).as_bytes(),
+            uid,
+            gid,
+            address: Some(peer.ip()),
+            port: Some(peer.port()),
+            export: told.export.map_or(&b""[..], |export| export.source.as_bytes()),
+            path: &paths.path,
+            path2: &paths.new_path,
+            file: file.map_or(&b""[..], |file| file.as_bytes()),
+            asked: told.asked.access,
+            offset: told.asked.offset,
+            read: done(seen.bytes_read),
+            written: done(seen.bytes_written),
+            connection: Some(seen.connection.id().0),
+            ..Record::default()
+        };
+        if let Some(totals) = totals {
+            record.read = Some(totals.read);
+            record.written = Some(totals.written);
+            record.open_ns = Some(totals.open_ns);
+        }
+        if let Some(key) = rules.select(&record) {
+            let record = Record { key, ..record };
+            self.trail.record(&record);
+        }
+    }
+}
+
+/// What the engine tells is counted, and recorded.
+pub(super) struct Audited {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) audit: Arc<Audit>,
+}
+
+impl Observer for Audited {
+    fn operation(&self, seen: &Observation<'_>) {
+        self.metrics.operation(seen);
+        self.audit.operation(seen);
+    }
+
+    fn wants(&self, op: u32) -> bool {
+        // Names come from some, and totals from some, whoever records those.
+        let Ok(op) = u16::try_from(op) else { return false };
+        let rules = self.audit.rules.read();
+        NAMING.contains(&op) || rules.may_record(op) || (MOVING.contains(&op) && rules.may_record(number::CLOSE))
+    }
+
+    fn admits(&self, _: u32, export: ExportId) -> bool {
+        self.audit.trail.is_healthy() || !self.audit.denied.read().contains(&export)
+    }
+}
+
+fn read_rules(config: &AuditConfig) -> Result<Rules, ExportError> {
+    let Some(path) = &config.rules else { return Ok(Rules::everything()) };
+    let failed = |why: String| ExportError::Audit { path: path.clone(), why };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    Rules::parse(&text, &System).map_err(|errors| failed(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ")))
+}
+
+/// Names of users and groups by the system.
+struct System;
+
+impl Resolve for System {
+    fn user(&self, name: &str) -> Option<u32> {
+        nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        nix::unistd::Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
+    }
+}
+
+fn principal(principal: &Principal) -> &str {
+    match principal {
+        Principal::Gss { name } => name,
+        _ => "",
+    }
+}
+
+fn flavour(flavour: Flavour) -> AuditFlavour {
+    match flavour {
+        Flavour::None => AuditFlavour::None,
+        Flavour::Sys => AuditFlavour::Sys,
+        Flavour::Krb5 => AuditFlavour::Krb5,
+        Flavour::Krb5i => AuditFlavour::Krb5i,
+        Flavour::Krb5p => AuditFlavour::Krb5p,
+    }
+}
+
+/// The number of this boot, as the kernel gives it.
+fn boot_id() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    data_encoding::HEXLOWER.decode(digits.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok()).unwrap_or_default()
+}
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+const PUTFH: u16 = 22;
+/// Statuses (RFC 8881, section 15.1).
+const BADHANDLE: u32 = 10001;
+const WRONGSEC: u32 = 10016;
+/// Operations after which the current filehandle is the file that they were about.
+const FOLLOWS: [u16; 4] = [number::LOOKUP, number::LOOKUPP, number::OPEN, number::CREATE];
+/// Operations that tell names of files.
+const NAMING: [u16; 4] = [number::LOOKUP, number::OPEN, number::CREATE, number::RENAME];
+/// Operations that move data, which closes tell.
+const MOVING: [u16; 3] = [number::READ, number::READ_PLUS, number::WRITE];

@@ -1,0 +1,21 @@
+//! Audit records: what is read is written and read the same, and neither text form breaks its lines.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vouch_audit::{Record, json, text};
+
+fuzz_target!(|input: &[u8]| {
+    let mut scratch = Vec::new();
+    let Ok(record) = Record::decode(input, &mut scratch) else { return };
+    let (mut bytes, mut scratch) = (Vec::new(), Vec::new());
+    record.encode(&mut bytes);
+    // Texts beyond their limits are cut.
+    if bytes.len() == input.len() {
+        assert_eq!(Record::decode(&bytes, &mut scratch).as_ref(), Ok(&record));
+    }
+    let mut out = String::new();
+    json::write(&record, &mut out);
+    assert_eq!(out.lines().count(), 1);
+    out.clear();
+    text::write(&record, &mut out);
+});
