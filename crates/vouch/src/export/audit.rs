@@ -16,7 +16,7 @@ use vouch_audit::record::{Act, Class, Refusal};
 use vouch_audit::rules::{Resolve, Rules};
 use vouch_audit::trail::{After, Disk, Keeping, Log, Options, SystemDisk, Trail};
 use vouch_audit::{Flavour as AuditFlavour, Record};
-use vouch_nfs4_server::{ExportId, Flavour, Observation, Observer, Principal, Told};
+use vouch_nfs4_server::{ExportId, Flavour, Observation, Observer, Principal};
 
 use super::ExportError;
 use super::metrics::{Metrics, line};
