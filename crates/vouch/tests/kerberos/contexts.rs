@@ -126,7 +126,7 @@ fn a_ticket_that_has_ended_is_told() {
     let Some(kdc) = realm() else { return };
     kdc.client(&kdc::Client { name: "strict", clock_skew: 1, ..kdc::Client::default() });
     let export = Export::start_with(&kdc, Manner { conf: "strict", ..Manner::default() });
-    let cache = tickets(&kdc, "krb5", "short", &["-l", "4s"]);
+    let cache = tickets(&kdc, "krb5", "short", &["-l", "10s"]);
     CacheFile::open(&cache).extend_tickets();
     let end = Instant::now() + Duration::from_secs(60);
     while try_context(&kdc, "krb5", &cache, "nfs@localhost", export.address.port()).0 {
