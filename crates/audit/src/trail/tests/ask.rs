@@ -250,11 +250,11 @@ fn what_a_crash_took_and_replaced_is_read_again() {
     begin(directory.path());
     let wide = Options { rotation: Rotation::default(), ..options() };
     let mut log = Log::open(Arc::new(SystemDisk), directory.path(), wide.clone(), SECOND).unwrap().0;
-    (1..=4).for_each(|number| drop(put(&mut log, number, SECOND)));
+    (1..=4).for_each(|number| assert!(put(&mut log, number, SECOND) > 0));
     log.sync().unwrap();
     let file = segments(directory.path()).unwrap().remove(0).path;
     let durable = std::fs::metadata(&file).unwrap().len();
-    (5..=6).for_each(|number| drop(put(&mut log, number * 100_000, SECOND)));
+    (5..=6).for_each(|number| assert!(put(&mut log, number * 100_000, SECOND) > 0));
     log.write().unwrap();
     drop(log);
     let mut follower = Follower::at(directory.path(), Place::default());
@@ -262,7 +262,7 @@ fn what_a_crash_took_and_replaced_is_read_again() {
     let place = follower.place();
     std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(durable).unwrap();
     let mut log = Log::open(Arc::new(SystemDisk), directory.path(), wide, 2 * SECOND).unwrap().0;
-    (6..=40).for_each(|number| drop(put(&mut log, number, 2 * SECOND)));
+    (6..=40).for_each(|number| assert!(put(&mut log, number, 2 * SECOND) > 0));
     log.sync().unwrap();
     let mut seen = Vec::new();
     let mut follower = Follower::at(directory.path(), place);
