@@ -32,8 +32,11 @@ pub(super) fn load(file: &Path, load: &Load, direct: bool, stop: &Stop) -> Resul
         0 => "write",
         _ => "rw",
     };
+    // Threads that go in sequence have a part of the file each, of whole blocks: fio would make a file longer that they reach beyond.
+    let part = load.file_len / u64::from(load.depth) / u64::from(load.block) * u64::from(load.block);
+    let part = (load.order == Order::Sequential && load.depth > 1 && part > 0).then_some(part);
     let args = [
-        format!("--size={}", load.file_len),
+        format!("--size={}", part.unwrap_or(load.file_len)),
         format!("--rw={random}{kind}"),
         format!("--rwmixread={}", load.read_percent),
         format!("--bs={}", load.block),
@@ -44,10 +47,7 @@ pub(super) fn load(file: &Path, load: &Load, direct: bool, stop: &Stop) -> Resul
         "--group_reporting".into(),
         "--do_verify=0".into(),
     ];
-    // Threads that read in sequence begin apart.
-    let apart = format!("--offset_increment={}", load.file_len / u64::from(load.depth) / 4096 * 4096);
-    let apart = (load.order == Order::Sequential && load.depth > 1).then_some(apart);
-    let args: Vec<String> = args.into_iter().chain(apart).collect();
+    let args: Vec<String> = args.into_iter().chain(part.map(|part| format!("--offset_increment={part}"))).collect();
     sample(&run(file, &args, stop)?)
 }
 
