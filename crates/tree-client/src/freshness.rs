@@ -50,6 +50,8 @@ pub(crate) struct Freshness {
     expires: AtomicI64,
     floor: RwLock<TimeFloor>,
     condemned: RwLock<Option<Error>>,
+    /// Set while the newest believed fsinfo has another iv, so that nothing of this client fits it.
+    made_anew: RwLock<Option<Error>>,
     changes: watch::Sender<Option<Arc<Revision>>>,
     last_word: Mutex<String>,
 }
@@ -75,6 +77,7 @@ impl Freshness {
             expires: AtomicI64::new(i64::MIN),
             floor: RwLock::new(floor),
             condemned: RwLock::new(None),
+            made_anew: RwLock::new(None),
             changes: watch::Sender::new(None),
             last_word: Mutex::default(),
         })
@@ -108,7 +111,7 @@ impl Freshness {
 
     /// Why nothing may be used now.
     pub(crate) fn why_not(&self, newest: Option<&Revision>) -> Error {
-        if let Some(error) = self.condemned.read().clone() {
+        if let Some(error) = self.condemned() {
             return error;
         }
         let last = self.last_word.lock().clone();
@@ -118,7 +121,13 @@ impl Freshness {
         }
     }
 
+    /// Why the tree can't be used, where its publisher's own word is the reason.
     pub(crate) fn condemned(&self) -> Option<Error> {
+        self.condemned.read().clone().or_else(|| self.made_anew.read().clone())
+    }
+
+    /// The same, where it is for good: made anew, a tree may be mended by the next certificate.
+    pub(crate) fn condemned_for_good(&self) -> Option<Error> {
         self.condemned.read().clone()
     }
 
@@ -235,11 +244,6 @@ impl Freshness {
                 return Ok(Judgement::Refused(refusal, lie));
             }
         };
-        if current.as_deref().is_some_and(|c| c.fsinfo.iv != verified.fsinfo.iv) {
-            let what = "the tree was made anew, with another iv; open it again".to_owned();
-            *self.condemned.write() = Some(Error::Damaged { what: what.clone() });
-            return Err(Error::Damaged { what });
-        }
         let witnessed = if now >= memory.witnessed.saturating_add(WITNESS_STEP_S) { now } else { memory.witnessed };
         let newer = Memory { seen: verified.seen, witnessed, signed: signed.to_vec(), statements: memory.statements.clone() };
         *memory = self.store.advance(&self.hostid, newer)?;
@@ -248,7 +252,19 @@ impl Freshness {
             return Ok(Judgement::Stale(verified.fsinfo.revision));
         }
         self.raise_floor(memory.time());
-        let revision = Arc::new(Revision::new(verified.fsinfo, Bytes::copy_from_slice(signed), verified.expires));
+        if current.as_deref().is_some_and(|c| c.fsinfo.iv != verified.fsinfo.iv) {
+            // Remembered as seen, so that nothing older is believed again; what a later certificate signs with our iv is.
+            let what = "the tree was made anew, with another iv; open it again (a mount: unmount, and mount again)".to_owned();
+            let error = Error::Damaged { what };
+            if self.made_anew.write().replace(error.clone()).is_none() {
+                tracing::error!(tree = %self.hostid, revision = verified.fsinfo.revision, "{error}");
+            }
+            self.expires.store(i64::MIN, Ordering::Release);
+            return Err(error);
+        }
+        let cert_serial = verified.seen.cert_serial;
+        let revision = Arc::new(Revision::new(verified.fsinfo, Bytes::copy_from_slice(signed), cert_serial, verified.expires));
+        *self.made_anew.write() = None;
         self.expires.store(revision.expires(), Ordering::Release);
         // Another key's word may have come in the meantime: see `Tree::ask_origins`.
         if self.condemned().is_some() {

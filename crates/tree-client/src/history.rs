@@ -56,8 +56,9 @@ impl Tree {
         if fsinfo.revision.checked_add(1) != Some(than) {
             return Err(Error::Damaged { what: format!("the revision before {than} calls itself {}", fsinfo.revision) });
         }
-        let expires = fsinfo.end().min(decoded.cert().not_after);
-        Ok(Arc::new(Revision::old(fsinfo, Bytes::clone(&signed), expires, handle)))
+        let cert = decoded.cert();
+        let expires = fsinfo.end().min(cert.not_after);
+        Ok(Arc::new(Revision::old(fsinfo, Bytes::clone(&signed), cert.serial, expires, handle)))
     }
 }
 

@@ -49,7 +49,7 @@ pub use history::History;
 pub use local::LocalConnector;
 pub use pull::{PullOptions, PullPhase, PullProgress, PullProgressFn, PullReport, pull, pull_watch};
 pub use replica::{Counters, ReplicaState, ReplicaStatus};
-pub use revision::Revision;
+pub use revision::{Order, Revision};
 pub use tree::Tree;
 pub use verification::{Verification, VerifyEvent};
 pub use walk::Walked;

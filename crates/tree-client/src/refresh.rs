@@ -104,7 +104,7 @@ impl Tree {
     /// waits for that one's outcome.
     pub async fn refresh(&self) -> Result<bool> {
         let deadline = Instant::now() + self.client().options.deadline.min(REFRESH_MAX);
-        let before = self.freshness().newest().map_or(0, |r| r.number());
+        let before = self.freshness().newest().map(|r| r.order());
         let rounds_before = self.refresh_rounds();
         let _turn = self.refresh_turn().lock().await;
         if self.refresh_rounds() == rounds_before {
@@ -123,7 +123,7 @@ impl Tree {
                 return Err(tally.into_error(self));
             }
         }
-        Ok(self.freshness().newest().map_or(0, |r| r.number()) > before)
+        Ok(self.freshness().newest().map(|r| r.order()) > before)
     }
 
     /// Asks the keys of the names that led here whether they still say so; what they say against it ends belief in this tree too.
@@ -132,7 +132,7 @@ impl Tree {
         let asked = self.origins().iter().map(|origin| async move {
             origin.tree.heed_certificates().await;
             origin.tree.gather(deadline, true).await;
-            origin.tree.freshness().condemned().filter(|error| forwarded(error) != Some(&origin.to))
+            origin.tree.freshness().condemned_for_good().filter(|error| forwarded(error) != Some(&origin.to))
         });
         for error in join_all(asked).await.into_iter().flatten() {
             self.freshness().condemn(error);
@@ -144,7 +144,7 @@ impl Tree {
         if self.freshness().is_fresh() {
             return Ok(());
         }
-        if self.freshness().condemned().is_none() && self.may_refresh_on_demand() {
+        if self.freshness().condemned_for_good().is_none() && self.may_refresh_on_demand() {
             let _ = self.refresh().await;
         }
         self.freshness().revision().map(drop)
@@ -210,7 +210,7 @@ impl Tree {
                 Ok(Judgement::Nothing) => "offers no revision".to_owned(),
                 Err(error) => {
                     let reason = error.to_string();
-                    tally.heeded += usize::from(self.freshness().condemned().is_some());
+                    tally.heeded += usize::from(self.freshness().condemned_for_good().is_some());
                     tally.fault.get_or_insert(error);
                     reason
                 }
@@ -228,17 +228,17 @@ impl Tree {
         if !statements.is_empty() {
             self.heed_blocking(statements).await;
         }
-        if let Some(error) = self.freshness().condemned() {
+        if let Some(error) = self.freshness().condemned_for_good() {
             return Err(error);
         }
         let judgement = self.judge_blocking(offer.signed_fsinfo).await?;
         match &judgement {
             Judgement::Newer => {
-                let newest = self.freshness().newest().map_or(0, |r| r.number());
-                replica.note_revision(newest);
+                let (_, newest) = self.newest_order();
+                replica.note_revision(self.newest_order());
                 tracing::debug!(tree = %self.name(), revision = newest, replica = %replica.address, "a new revision is in force");
             }
-            Judgement::Current(revision) | Judgement::Stale(revision) => replica.note_revision(*revision),
+            Judgement::Current(revision) | Judgement::Stale(revision) => replica.note_revision((self.newest_order().0, *revision)),
             Judgement::Refused(refusal, true) => replica.lied(&format!("it offers an fsinfo that can't be: {refusal}")),
             Judgement::Refused(refusal, false) => tracing::warn!(tree = %self.name(), replica = %replica.address, "{refusal}"),
             Judgement::Nothing => {}
@@ -247,6 +247,11 @@ impl Tree {
             self.keep_companions(&offer.companions);
         }
         Ok(judgement)
+    }
+
+    /// The newest believed revision's certificate and number.
+    fn newest_order(&self) -> (u64, u64) {
+        self.freshness().newest().map_or((0, 0), |r| (r.cert_serial(), r.number()))
     }
 
     async fn heed_certificates(&self) {

@@ -13,18 +13,28 @@ pub struct Revision {
     pub signed: Bytes,
     /// The handle of the frame that keeps it as history.
     pub handle: BlockHandle,
+    cert_serial: u64,
     expires: u64,
 }
 
+/// Where a revision stands among all of its tree: what was signed under a later certificate comes after all that was signed under those
+/// before it, whatever its number, for a thief of a signing key may sign any number. Equal only for the same signed fsinfo.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Order {
+    cert_serial: u64,
+    number: u64,
+    handle: BlockHandle,
+}
+
 impl Revision {
-    pub(crate) fn new(fsinfo: Fsinfo, signed: Bytes, expires: u64) -> Self {
+    pub(crate) fn new(fsinfo: Fsinfo, signed: Bytes, cert_serial: u64, expires: u64) -> Self {
         let handle = fsinfo.iv.handle_of(&Self::frame_of(&signed));
-        Self { fsinfo, signed, handle, expires }
+        Self { fsinfo, signed, handle, cert_serial, expires }
     }
 
     /// One out of the history, from the frame with this handle.
-    pub(crate) const fn old(fsinfo: Fsinfo, signed: Bytes, expires: u64, handle: BlockHandle) -> Self {
-        Self { fsinfo, signed, handle, expires }
+    pub(crate) const fn old(fsinfo: Fsinfo, signed: Bytes, cert_serial: u64, expires: u64, handle: BlockHandle) -> Self {
+        Self { fsinfo, signed, handle, cert_serial, expires }
     }
 
     /// The frame in which a signed fsinfo is kept: raw, so that its handle follows from it.
@@ -32,7 +42,17 @@ impl Revision {
         frame::build(FrameKind::Fsinfo, signed, 0)
     }
 
-    /// Its number, from 1.
+    /// Where it stands among all revisions of its tree. Only this tells which of two is newer.
+    pub const fn order(&self) -> Order {
+        Order { cert_serial: self.cert_serial, number: self.number(), handle: self.handle }
+    }
+
+    /// The serial of the certificate of the key that signed it.
+    pub const fn cert_serial(&self) -> u64 {
+        self.cert_serial
+    }
+
+    /// Its number, from 1; for people, and within one certificate.
     pub const fn number(&self) -> u64 {
         self.fsinfo.revision
     }

@@ -184,7 +184,7 @@ impl Tree {
         if self.freshness.is_fresh() {
             return Some(true);
         }
-        if self.freshness.condemned().is_none() && self.demanded.lock().is_none_or(|at| at.elapsed() >= DEMAND_INTERVAL) {
+        if self.freshness.condemned_for_good().is_none() && self.demanded.lock().is_none_or(|at| at.elapsed() >= DEMAND_INTERVAL) {
             return None;
         }
         Some(false)

@@ -64,7 +64,8 @@ pub enum Passthrough {
 pub enum XattrMode {
     /// As `On`, unless a single tree is mounted and its fsinfo says that no file has any: then the kernel is told so
     /// once, never asks again, and `ls -l` is spared two requests a file. Attributes that a later revision brings
-    /// show after the next mount; the log says so when it happens.
+    /// show after the next mount; the log says so when it happens. As an ACL may be among them, which the kernel would not
+    /// heed, a file that has any is shown without its group's and others' rights until then.
     #[default]
     Auto,
     /// Always.

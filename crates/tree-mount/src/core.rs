@@ -14,7 +14,7 @@ use vouch_tree_client::{Error, Seek};
 
 use crate::attr::{attributes, is_brief};
 use crate::complaint::Complaints;
-use crate::config::MountOptions;
+use crate::config::{MountOptions, XattrMode};
 use crate::error::OpError;
 use crate::kernel::{Kernel, Notice};
 use crate::namespace::Namespace;
@@ -90,7 +90,7 @@ impl Core {
                 self.kernel.tell(Notice::Content(directory));
                 self.kernel.told().await;
             }
-            return Ok(Found::File(attributes(id, &entry.inode), left));
+            return Ok(Found::File(self.attributes_of(id, &entry.inode), left));
         }
         Err(OpError::Unfit("the directory changes faster than it can be read"))
     }
@@ -105,7 +105,7 @@ impl Core {
         if view.gone {
             return Err(OpError::Gone);
         }
-        Ok((attributes(id, &view.inode), left))
+        Ok((self.attributes_of(id, &view.inode), left))
     }
 
     /// The target of a symbolic link.
@@ -192,12 +192,22 @@ impl Core {
         })
     }
 
+    /// What the kernel is told of a file. Where it was told that there are no extended attributes and a later revision brings some, an ACL may be
+    /// among them that the kernel would not heed: until the next mount such a file is its owner's alone.
+    pub(crate) fn attributes_of(&self, id: NodeId, inode: &Inode) -> FileAttr {
+        let mut told = attributes(id, inode);
+        if self.without_xattrs && self.options.xattrs == XattrMode::Auto && inode.xattrs.size > 0 {
+            told.perm &= !0o077;
+        }
+        told
+    }
+
     /// Does `work` on a node; where all replicas have dropped what it needs, once more in the revision that they have gone on to.
     async fn following<T, W: Future<Output = Result<T, OpError>>>(&self, id: NodeId, work: impl Fn() -> W) -> Result<T, OpError> {
-        let number = self.volume_of(id).map(|volume| volume.shown().number());
+        let order = self.volume_of(id).map(|volume| volume.shown().order());
         match work().await {
-            Err(OpError::Client(error @ Error::Missing { .. })) => match (number, self.volume_of(id)) {
-                (Some(number), Some(volume)) if volume.moves_on(number, self.patience()).await => work().await,
+            Err(OpError::Client(error @ Error::Missing { .. })) => match (order, self.volume_of(id)) {
+                (Some(order), Some(volume)) if volume.moves_on(order, self.patience()).await => work().await,
                 _ => Err(error.into()),
             },
             done => done,

@@ -12,7 +12,6 @@ use fuser::{Errno, FileAttr, Generation, INodeNo, ReplyDirectory, ReplyDirectory
 use vouch_tree::{DirEntry, Inode};
 use vouch_tree_client::Position;
 
-use crate::attr::attributes;
 use crate::cookie::Cookie;
 use crate::core::{Core, Shape, is_opaque};
 use crate::error::OpError;
@@ -115,7 +114,7 @@ impl Core {
             }
             let mut at = Cookie::from_offset(offset);
             let current = tag_of(&view.inode);
-            if sink.dots(&mut at, current, &attributes(id, &view.inode), view.parent) {
+            if sink.dots(&mut at, current, &self.attributes_of(id, &view.inode), view.parent) {
                 return Ok(());
             }
             let Cookie::Entry { tag, number } = at else { return Ok(()) };
@@ -215,7 +214,7 @@ impl Core {
         if !sink.is_plus() {
             for (i, DirEntry { name, inode }) in entries.iter().enumerate() {
                 let child = volume.numbering().of_file(id, name.as_bytes(), inode, 0);
-                if sink.add(&attributes(child, inode), next(i), name.as_bytes(), left) {
+                if sink.add(&self.attributes_of(child, inode), next(i), name.as_bytes(), left) {
                     return Err(Stop::Full);
                 }
             }
@@ -224,7 +223,7 @@ impl Core {
         let Ok(mut entering) = self.table.enter(id, directory) else { return Err(Stop::Moved) };
         for (i, DirEntry { name, inode }) in entries.iter().enumerate() {
             let Some(child) = entering.insert(name.as_bytes(), inode) else { continue };
-            if sink.add(&attributes(child, inode), next(i), name.as_bytes(), left) {
+            if sink.add(&self.attributes_of(child, inode), next(i), name.as_bytes(), left) {
                 entering.take_back(child);
                 return Err(Stop::Full);
             }

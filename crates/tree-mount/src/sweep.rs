@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use vouch_tree::{Content, Inode};
-use vouch_tree_client::Revision;
+use vouch_tree_client::{Order, Revision};
 
 use crate::attr;
 use crate::core::Core;
@@ -32,7 +32,7 @@ pub(crate) async fn follow(core: Weak<Core>, volume: Arc<Volume>) {
             return;
         }
         let newest = volume.tree().newest();
-        if newest.number() > volume.shown().number() || lags(&core, &volume) {
+        if newest.order() > volume.shown().order() || lags(&core, &volume) {
             take_over(&core, &volume, newest).await;
         }
         let is_fresh = volume.is_fresh();
@@ -63,7 +63,7 @@ fn withdraw(core: &Core, volume: &Arc<Volume>) {
 
 /// Takes all known files to `revision`, then shows it. Gives up when a still newer one appears, which finishes the work.
 async fn take_over(core: &Arc<Core>, volume: &Arc<Volume>, revision: Arc<Revision>) {
-    let sweep = Sweep { core, volume, number: revision.number() };
+    let sweep = Sweep { core, volume, number: revision.number(), order: revision.order() };
     let root = Arc::new(attr::brief(revision.root()));
     let mut queue = VecDeque::from([(volume.root(), root.clone())]);
     // What an earlier sweep left is found again by its path.
@@ -91,7 +91,7 @@ async fn take_over(core: &Arc<Core>, volume: &Arc<Volume>, revision: Arc<Revisio
     if core.without_xattrs && revision.fsinfo.counts.with_xattrs > 0 {
         tracing::warn!(
             tree = volume.label(),
-            "revision {} brings extended attributes, which show after the next mount (or mount with xattrs on)",
+            "revision {} brings extended attributes, which show after the next mount (or mount with xattrs on); until then files that have any are their owner's alone",
             revision.number()
         );
     }
@@ -107,6 +107,7 @@ struct Sweep<'a> {
     core: &'a Core,
     volume: &'a Arc<Volume>,
     number: u64,
+    order: Order,
 }
 
 /// A known name, and what it led to and leads to now.
@@ -202,7 +203,7 @@ impl Sweep<'_> {
                 Ok(entry) => return Ok(entry.map(|e| e.inode.clone())),
                 Err(error) => error,
             };
-            if tree.newest().number() != self.number {
+            if tree.newest().order() != self.order {
                 return Err(Superseded);
             }
             tracing::warn!(tree = self.volume.label(), revision = self.number, "taking over the new revision waits: {error}");

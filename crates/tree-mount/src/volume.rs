@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use tokio::sync::watch;
 use vouch_tree::{Blob, Content, Inode};
-use vouch_tree_client::{Clock, Error, FileReader, Revision, Tree};
+use vouch_tree_client::{Clock, Error, FileReader, Order, Revision, Tree};
 
 use crate::cookie;
 use crate::negative::Negatives;
@@ -28,7 +28,7 @@ pub(crate) struct Volume {
     label: String,
     shown: RwLock<Arc<Revision>>,
     shown_until: AtomicI64,
-    shown_signal: watch::Sender<u64>,
+    shown_signal: watch::Sender<Order>,
     /// Not before then are the replicas asked again for a fresh revision on a reader's behalf.
     ask_again: Mutex<Option<Instant>>,
     /// Not before then are they asked because a frame is missing: the last time they had nothing newer.
@@ -65,7 +65,7 @@ impl Volume {
             root,
             label,
             shown_until: AtomicI64::new(newest.expires()),
-            shown_signal: watch::Sender::new(newest.number()),
+            shown_signal: watch::Sender::new(newest.order()),
             shown: RwLock::new(newest),
             ask_again: Mutex::default(),
             missed_again: Mutex::default(),
@@ -100,9 +100,9 @@ impl Volume {
     /// All known files have been taken over to `revision`.
     pub(crate) fn show(&self, revision: Arc<Revision>) {
         self.shown_until.store(revision.expires(), Ordering::Release);
-        let number = revision.number();
+        let order = revision.order();
         *self.shown.write() = revision;
-        self.shown_signal.send_replace(number);
+        self.shown_signal.send_replace(order);
     }
 
     /// Whether what is shown is fresh and not refused.
@@ -156,20 +156,20 @@ impl Volume {
         }
     }
 
-    /// Where all replicas lack a frame of the revision `number`, they may have gone on. True once a newer one is shown, within `patience`.
-    pub(crate) async fn moves_on(&self, number: u64, patience: Duration) -> bool {
+    /// Where all replicas lack a frame of the revision `of`, they may have gone on. True once a newer one is shown, within `patience`.
+    pub(crate) async fn moves_on(&self, of: Order, patience: Duration) -> bool {
         let moved = async {
-            if self.shown().number() == number && self.tree.newest().number() <= number {
+            if self.shown().order() == of && self.tree.newest().order() <= of {
                 if self.missed_again.lock().is_some_and(|at| Instant::now() < at) {
                     return false;
                 }
                 let _ = self.tree.refresh().await;
-                if self.tree.newest().number() <= number {
+                if self.tree.newest().order() <= of {
                     *self.missed_again.lock() = Some(Instant::now() + ASK_INTERVAL);
                     return false;
                 }
             }
-            self.shown_signal.subscribe().wait_for(|shown| *shown != number).await.is_ok()
+            self.shown_signal.subscribe().wait_for(|shown| *shown != of).await.is_ok()
         };
         tokio::time::timeout(patience, moved).await.unwrap_or(false)
     }

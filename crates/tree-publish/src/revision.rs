@@ -125,6 +125,7 @@ fn commit(writer: &Writer, signer: &Signer<'_>, options: &Options, fsinfo: &Fsin
         tag: options.tag.clone(),
         companions: vouch_tree_store::companions(writer, &fsinfo.root)?,
         keep: options.keep,
+        supersedes: false,
     })?;
     Ok((handle, counts))
 }

@@ -38,7 +38,8 @@ impl Writer {
         self.check_unbroken()?;
         check_limits(&revision)?;
         let mut committed = self.committed.lock();
-        if let Some(newest) = committed.revisions.last().map(|r| r.number).filter(|newest| revision.number <= *newest) {
+        let newest = committed.revisions.last().map(|r| r.number);
+        if let Some(newest) = newest.filter(|newest| revision.number <= *newest && !revision.supersedes) {
             return Err(Error::RevisionOrder { newest, offered: revision.number });
         }
         for handle in revision.companions.iter().chain([&revision.fsinfo]) {
@@ -47,7 +48,10 @@ impl Writer {
             }
         }
         let mut next = committed.clone();
-        let NewRevision { number, start, fsinfo, signed, tag, companions, keep } = revision;
+        let NewRevision { number, start, fsinfo, signed, tag, companions, keep, supersedes } = revision;
+        if supersedes {
+            next.revisions.retain(|r| r.number < number);
+        }
         if tag.is_some() {
             next.revisions.iter_mut().filter(|r| r.tag == tag).for_each(|r| r.tag = None);
         }

@@ -46,7 +46,7 @@ impl Default for WriteOptions {
 /// A revision that is to be committed. All its frames have been put.
 #[derive(Debug, Clone)]
 pub struct NewRevision {
-    /// Higher than every one before.
+    /// Higher than every one before, unless it supersedes them.
     pub number: u64,
     /// When its term begins, in seconds since 1970.
     pub start: i64,
@@ -60,6 +60,8 @@ pub struct NewRevision {
     pub companions: Vec<BlockHandle>,
     /// Keep only so many revisions, this one among them, and the tagged ones; `None` keeps all.
     pub keep: Option<usize>,
+    /// Signed under a later certificate than the head: revisions of this number and higher are void, and dropped whatever their tags.
+    pub supersedes: bool,
 }
 
 /// The writer. Share it among threads by reference or `Arc`; it holds the database's lock until it is dropped.

@@ -33,6 +33,7 @@ fn files_are_written_as_documented() {
         tag: Some("first".to_owned()),
         companions: vec![IV.handle_of(FRAMES[1])],
         keep: None,
+        supersedes: false,
     };
     w.commit(new).unwrap();
     for (file, golden) in FILES {

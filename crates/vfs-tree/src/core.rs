@@ -4,16 +4,15 @@ use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use quick_cache::sync::Cache;
 use tokio::runtime::Handle;
 use vouch_tree::number::Numbering;
 use vouch_tree::xattr::Xattrs;
 use vouch_tree::{Content, Inode};
-use vouch_tree_client::{Entry, Revision, Tree};
+use vouch_tree_client::{Entry, Order, Revision, Tree};
 use vouch_vfs::{Attributes, Caller, Error, FileId, Patience, PosixAcl, PosixAclKind, Result};
 
 use crate::acl::acl_in;
@@ -31,15 +30,20 @@ pub(crate) struct Core {
     pub(crate) numbering: Numbering,
     pub(crate) root: FileId,
     pub(crate) nodes: Nodes,
-    /// Identities that were proven gone, and the newest revision in which they were. Spares searching for them again.
+    /// Identities that were proven gone, and the newest generation in which they were. Spares searching for them again.
     pub(crate) gone: Cache<FileId, u64>,
-    newest: AtomicU64,
     /// The newest revision and some before it, for listings under way.
-    shown: Mutex<VecDeque<Arc<Revision>>>,
+    shown: RwLock<VecDeque<Shown>>,
     referred: Mutex<HashMap<FileId, Referred>>,
     /// Not before then are the replicas asked because a frame is missing: the last time they had nothing newer.
     missed_again: Mutex<Option<Instant>>,
     began_s: u64,
+}
+
+/// A revision that calls were answered from.
+struct Shown {
+    revision: Arc<Revision>,
+    generation: u64,
 }
 
 /// What was referred to in an opaque directory.
@@ -61,8 +65,7 @@ impl Core {
             runtime,
             nodes: nodes(NODES_LEN_MAX),
             gone: Cache::new(GONE_MAX),
-            newest: AtomicU64::new(0),
-            shown: Mutex::default(),
+            shown: RwLock::default(),
             referred: Mutex::default(),
             missed_again: Mutex::default(),
             began_s: unix_seconds(),
@@ -89,32 +92,50 @@ impl Core {
                 }
             }
         };
-        if self.newest.fetch_max(revision.number(), Ordering::AcqRel) < revision.number() {
-            let mut shown = self.shown.lock();
-            shown.push_front(revision.clone());
-            shown.truncate(SHOWN_MAX);
+        let (revision, generation) = self.enter(revision);
+        Ok(Asking { core: self, revision, generation, patience, missed: Cell::new(false) })
+    }
+
+    /// The revision to answer from, which is the newest that was shown, and its generation. That is the revision's number, but grows also where the
+    /// number does not: a later certificate may begin below what a thief of the key before it has signed.
+    fn enter(&self, revision: Arc<Revision>) -> (Arc<Revision>, u64) {
+        let order = revision.order();
+        let at_hand = |shown: &VecDeque<Shown>| {
+            let newest = shown.front().filter(|newest| newest.revision.order() >= order)?;
+            Some((newest.revision.clone(), newest.generation))
+        };
+        if let Some(found) = at_hand(&self.shown.read()) {
+            return found;
         }
-        Ok(Asking { core: self, revision, patience, missed: Cell::new(false) })
+        let mut shown = self.shown.write();
+        if let Some(found) = at_hand(&shown) {
+            return found;
+        }
+        let next = shown.front().map_or(0, |newest| newest.generation + 1);
+        let generation = revision.number().min(GENERATION_NUMBER_MAX).max(next);
+        shown.push_front(Shown { revision: revision.clone(), generation });
+        shown.truncate(SHOWN_MAX);
+        (revision, generation)
     }
 
     /// Does `work` in the newest revision; where all replicas have dropped what it needs, once more in the one that they have gone on to.
     pub(crate) fn with<T>(&self, patience: Patience, mut work: impl FnMut(&Asking<'_>) -> Result<T>) -> Result<T> {
         let asking = self.ask(patience)?;
         match work(&asking) {
-            Err(_) if asking.missed.get() && self.moves_on(asking.revision.number()) => work(&self.ask(patience)?),
+            Err(_) if asking.missed.get() && self.moves_on(asking.revision.order()) => work(&self.ask(patience)?),
             done => done,
         }
     }
 
-    /// Whether there is a newer revision than `number`. Waits, as whoever has learnt that a frame is missing may.
-    fn moves_on(&self, number: u64) -> bool {
-        if self.tree.newest().number() <= number {
+    /// Whether there is a newer revision than `than`. Waits, as whoever has learnt that a frame is missing may.
+    fn moves_on(&self, than: Order) -> bool {
+        if self.tree.newest().order() <= than {
             if self.missed_again.lock().is_some_and(|at| Instant::now() < at) {
                 return false;
             }
             let _ = self.runtime.block_on(self.tree.refresh());
         }
-        let moved = self.tree.newest().number() > number;
+        let moved = self.tree.newest().order() > than;
         *self.missed_again.lock() = (!moved).then(|| Instant::now() + MISSED_INTERVAL);
         moved
     }
@@ -124,9 +145,9 @@ impl Core {
         self.runtime.block_on(work).map_err(error)
     }
 
-    /// Revisions that were shown before `number`, the newest first.
-    pub(crate) fn shown_before(&self, number: u64) -> Vec<Arc<Revision>> {
-        self.shown.lock().iter().filter(|revision| revision.number() < number).cloned().collect()
+    /// Revisions that were shown before a generation, the newest first.
+    pub(crate) fn shown_before(&self, generation: u64) -> Vec<Arc<Revision>> {
+        self.shown.read().iter().filter(|shown| shown.generation < generation).map(|shown| shown.revision.clone()).collect()
     }
 
     /// Notes that a name in an opaque directory was referred to.
@@ -152,7 +173,7 @@ impl Core {
         attributes(node, self.identities.fsid(), self.change(node))
     }
 
-    /// The change attribute: the first revision in which the file is known to be as it is. It moves with every change, and back never; after a restart, or when the
+    /// The change attribute: the first generation in which the file is known to be as it is. It moves with every change, and back never; after a restart, or when the
     /// file has been forgotten meanwhile, it may move without one. An opaque directory's moves as well with what it lists.
     pub(crate) fn change(&self, node: &Node) -> u64 {
         let moved = match node.is_opaque() {
@@ -167,6 +188,7 @@ impl Core {
 pub(crate) struct Asking<'a> {
     pub(crate) core: &'a Core,
     pub(crate) revision: Arc<Revision>,
+    pub(crate) generation: u64,
     pub(crate) patience: Patience,
     /// All replicas lack a frame that this call needed.
     pub(crate) missed: Cell<bool>,
@@ -253,6 +275,9 @@ const GONE_MAX: usize = 4096;
 
 /// Revisions in which a listing under way can go on from an entry that is no more.
 const SHOWN_MAX: usize = 8;
+
+/// No honest publisher counts so far; a thief may, and the generations after his must still fit into a change attribute.
+const GENERATION_NUMBER_MAX: u64 = 1 << 30;
 
 /// The replicas are not asked for a newer revision by each who needs a frame that they lack.
 const MISSED_INTERVAL: Duration = Duration::from_secs(1);

@@ -17,9 +17,9 @@ pub(crate) struct Node {
     pub(crate) number: FileNumber,
     /// As in the tree, but for content that is inline (see [`brief`]).
     pub(crate) inode: Arc<Inode>,
-    /// The newest revision in which it is known to be so.
-    pub(crate) revision: u64,
-    /// The first revision in which it is known to be so: no older one has been compared that had the same.
+    /// The newest generation (see `Core::enter`) in which it is known to be so.
+    pub(crate) generation: u64,
+    /// The first one in which it is known to be so: no older one has been compared that had the same.
     pub(crate) since: u64,
 }
 

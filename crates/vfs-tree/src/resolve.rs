@@ -17,7 +17,7 @@ impl Asking<'_> {
     /// The file that the identity names.
     pub(crate) fn node(&self, id: &FileId) -> Result<Arc<Node>> {
         if let Some(node) = self.core.nodes.get(id) {
-            if node.revision >= self.revision.number() {
+            if node.generation >= self.generation {
                 return Ok(node);
             }
             return self.same(id, self.at(&node.path)?);
@@ -25,8 +25,7 @@ impl Asking<'_> {
         match Identities::place(id)? {
             (_, Place::Path(path)) => self.same(id, self.at(&path)?),
             (file_type, Place::Trail(trail)) => {
-                let number = self.revision.number();
-                if self.core.gone.get(id).is_some_and(|revision| revision >= number) {
+                if self.core.gone.get(id).is_some_and(|generation| generation >= self.generation) {
                     return Err(Error::Stale);
                 }
                 if self.patience == Patience::None {
@@ -34,7 +33,7 @@ impl Asking<'_> {
                 }
                 let found = self.search(file_type, &trail)?;
                 if found.is_none() {
-                    self.core.gone.insert(*id, number);
+                    self.core.gone.insert(*id, self.generation);
                 }
                 self.same(id, found)
             }
@@ -75,7 +74,7 @@ impl Asking<'_> {
     /// The directory at a path, if it was looked at in this revision.
     fn known(&self, path: &[u8]) -> Option<Arc<Node>> {
         let id = self.core.identities.of(path, FileType::Directory);
-        self.core.nodes.get(&id).filter(|node| node.revision >= self.revision.number())
+        self.core.nodes.get(&id).filter(|node| node.generation >= self.generation)
     }
 
     /// The root directory.
@@ -95,17 +94,17 @@ impl Asking<'_> {
     }
 
     fn remember(&self, id: FileId, path: Arc<[u8]>, number: FileNumber, inode: &Inode) -> Arc<Node> {
-        let revision = self.revision.number();
+        let generation = self.generation;
         let before = self.core.nodes.get(&id);
-        if let Some(node) = before.as_ref().filter(|node| node.revision >= revision) {
+        if let Some(node) = before.as_ref().filter(|node| node.generation >= generation) {
             return node.clone();
         }
         let inode = brief(inode);
         let node = match before {
             Some(before) if *before.inode == inode => {
-                Node { id, path: before.path.clone(), number, inode: before.inode.clone(), revision, since: before.since }
+                Node { id, path: before.path.clone(), number, inode: before.inode.clone(), generation, since: before.since }
             }
-            _ => Node { id, path, number, inode: Arc::new(inode), revision, since: revision },
+            _ => Node { id, path, number, inode: Arc::new(inode), generation, since: generation },
         };
         let node = Arc::new(node);
         self.core.nodes.insert(id, node.clone());

@@ -71,7 +71,7 @@ impl OpenTree {
             return false;
         }
         let _ = self.tree.refresh().await;
-        let newer = self.tree.revision().ok().filter(|newest| newest.number() > self.revision.number());
+        let newer = self.tree.revision().ok().filter(|newest| newest.order() > self.revision.order());
         let Some(newer) = newer else { return false };
         tracing::info!("the replicas have gone on to revision {}", newer.number());
         self.revision = newer;

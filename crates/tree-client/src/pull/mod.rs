@@ -16,7 +16,7 @@ use vouch_xdr::Xdr;
 use crate::client::{Client, TreeOptions};
 use crate::crawl::crawl;
 use crate::replica::{Urgency, Want};
-use crate::revision::Revision;
+use crate::revision::{Order, Revision};
 use crate::{Error, ErrorClass, Result, Tree};
 
 use job::PullJob;
@@ -130,7 +130,7 @@ pub async fn pull(client: &Arc<Client>, name: &TreeName, options: &PullOptions, 
     if let Err(error) = &pulled {
         statements::hand_on_if_condemned(client, name, options, error).await?;
     }
-    pulled
+    pulled.map(|(report, _)| report)
 }
 
 /// Keeps the database current until it is dropped. `done` is told of each pull. Returns only what another try can't help:
@@ -151,14 +151,14 @@ pub async fn pull_watch(
                 None => statements::open(client, name, options).await?,
             };
             let news = open.insert(Arc::clone(&tree)).watch();
-            pull_tree(&tree, options, progress).await.map(|report| (report, news, tree))
+            pull_tree(&tree, options, progress).await.map(|(report, order)| (report, order, news, tree))
         };
         match outcome.await {
-            Ok((report, mut news, tree)) => {
+            Ok((report, order, mut news, tree)) => {
                 pause = WATCH_PAUSE_MIN;
                 done(Ok(report));
                 // Also looks again now and then: the newest may have come while it was pulled.
-                while tree.newest().number() <= report.revision && tree.freshness().condemned().is_none() {
+                while tree.newest().order() <= order && tree.freshness().condemned().is_none() {
                     let _ = tokio::time::timeout(WATCH_PAUSE_MAX, news.changed()).await;
                 }
             }
@@ -178,12 +178,12 @@ pub async fn pull_watch(
     }
 }
 
-async fn pull_tree(tree: &Arc<Tree>, options: &PullOptions, progress: &PullProgressFn) -> Result<PullReport> {
+async fn pull_tree(tree: &Arc<Tree>, options: &PullOptions, progress: &PullProgressFn) -> Result<(PullReport, Order)> {
     let begun = Instant::now();
     let writer = open_database(tree, options).await?;
     let pulled = pull_newest(tree, &writer, options, progress).await;
     release(writer).await;
-    let mut report = pulled?;
+    let (mut report, order) = pulled?;
     if options.collect && options.keep.is_some() && !report.was_current {
         progress(PullProgress {
             phase: PullPhase::Collect,
@@ -201,11 +201,16 @@ async fn pull_tree(tree: &Arc<Tree>, options: &PullOptions, progress: &PullProgr
         }
     }
     report.elapsed = begun.elapsed();
-    Ok(report)
+    Ok((report, order))
 }
 
 /// Pulls the newest revision, and a newer one where replicas have dropped the first meanwhile.
-async fn pull_newest(tree: &Arc<Tree>, writer: &Arc<Writer>, options: &PullOptions, progress: &PullProgressFn) -> Result<PullReport> {
+async fn pull_newest(
+    tree: &Arc<Tree>,
+    writer: &Arc<Writer>,
+    options: &PullOptions,
+    progress: &PullProgressFn,
+) -> Result<(PullReport, Order)> {
     let mut restarts = 0;
     loop {
         let revision = tree.revision()?;
@@ -214,7 +219,7 @@ async fn pull_newest(tree: &Arc<Tree>, writer: &Arc<Writer>, options: &PullOptio
                 restarts += 1;
                 tracing::info!(tree = %tree.name(), "the replicas have gone on to revision {}", tree.newest().number());
             }
-            done => return done,
+            done => return done.map(|report| (report, revision.order())),
         }
     }
 }
@@ -259,7 +264,9 @@ async fn pull_revision(
         }
         return Ok(PullReport { revision: revision.number(), was_current: true, ..PullReport::default() });
     }
-    let held = writer.head().and_then(|head| SignedFsinfo::from_xdr(&head).ok()?.unverified().ok());
+    let head = writer.head().and_then(|head| SignedFsinfo::from_xdr(&head).ok());
+    let held = head.as_ref().and_then(|head| head.unverified().ok());
+    let supersedes = head.is_some_and(|head| head.cert().serial < revision.cert_serial());
     let job = Arc::new(PullJob::new(Arc::clone(writer), held.as_ref()));
     let first = job.first(revision.root());
     // Progress is told from here, so that the caller's function need not outlive the call.
@@ -269,7 +276,7 @@ async fn pull_revision(
     let history_frames = pull_history(tree, &revision.fsinfo, writer).await?;
     progress(job.progress_now(PullPhase::Commit));
     let (writer, new, keep) = (Arc::clone(writer), Arc::clone(revision), options.keep);
-    let put = blocking(move || commit(&writer, &new, keep, statements)).await?;
+    let put = blocking(move || commit(&writer, &new, keep, statements, supersedes)).await?;
     let done = job.progress_now(PullPhase::Commit);
     tracing::info!(tree = %tree.name(), revision = revision.number(), frames = put.new_frames, "pulled");
     Ok(PullReport {
@@ -321,7 +328,7 @@ async fn pull_history(tree: &Tree, fsinfo: &Fsinfo, writer: &Arc<Writer>) -> Res
     Ok(count)
 }
 
-fn commit(writer: &Writer, revision: &Revision, keep: Option<usize>, statements: Vec<Vec<u8>>) -> Result<PutCounts> {
+fn commit(writer: &Writer, revision: &Revision, keep: Option<usize>, statements: Vec<Vec<u8>>, supersedes: bool) -> Result<PutCounts> {
     writer.put(&revision.handle, &Revision::frame_of(&revision.signed))?;
     if writer.statements() != statements && !statements.is_empty() {
         writer.set_statements(statements)?;
@@ -335,6 +342,7 @@ fn commit(writer: &Writer, revision: &Revision, keep: Option<usize>, statements:
         tag,
         companions: vouch_tree_store::companions(writer, &revision.fsinfo.root)?,
         keep,
+        supersedes,
     })?)
 }
 

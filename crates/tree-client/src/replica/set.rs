@@ -54,8 +54,8 @@ pub(crate) struct Replica {
     epoch: Instant,
     queues: Queues,
     connection: tokio::sync::Mutex<Option<Connection>>,
-    /// The newest revision that it has offered.
-    revision: AtomicU64,
+    /// The certificate and the number of the revision that it has offered; number 0 before the first.
+    revision: Mutex<(u64, u64)>,
     asked: AtomicU64,
     failed: AtomicU64,
     lied: AtomicU64,
@@ -132,7 +132,7 @@ impl ReplicaSet {
             epoch: self.epoch,
             queues,
             connection: tokio::sync::Mutex::new(None),
-            revision: AtomicU64::new(0),
+            revision: Mutex::default(),
             asked: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             lied: AtomicU64::new(0),
@@ -178,7 +178,7 @@ impl ReplicaSet {
 
     pub(crate) fn status(&self) -> Vec<ReplicaStatus> {
         let (now, replicas) = (self.now(), self.all());
-        let newest = replicas.iter().map(|r| r.revision.load(Ordering::Relaxed)).max().unwrap_or(0);
+        let newest = replicas.iter().map(|r| *r.revision.lock()).max().unwrap_or_default();
         let scores = self.scores.lock();
         let standings = replicas.iter().map(|r| scores.standing(r.id, now)).filter(|s| !s.set_aside && !s.failing);
         let fastest = standings.filter_map(|s| s.latency).min().unwrap_or_default();
@@ -186,12 +186,12 @@ impl ReplicaSet {
             .iter()
             .map(|replica| {
                 let standing = scores.standing(replica.id, now);
-                let revision = replica.revision.load(Ordering::Relaxed);
+                let revision = *replica.revision.lock();
                 let state = match standing.latency {
                     _ if standing.set_aside => ReplicaState::Liar,
                     _ if standing.failing => ReplicaState::Down,
                     None => ReplicaState::Untried,
-                    Some(_) if revision != 0 && revision < newest => ReplicaState::Stale,
+                    Some(_) if revision.1 != 0 && revision < newest => ReplicaState::Stale,
                     Some(latency) if latency > fastest * SLOW_FACTOR && latency > Duration::from_millis(5) => ReplicaState::Slow,
                     Some(_) => ReplicaState::Up,
                 };
@@ -200,7 +200,7 @@ impl ReplicaSet {
                     host: replica.host.clone(),
                     state,
                     latency: standing.latency,
-                    revision,
+                    revision: revision.1,
                     asked: replica.asked.load(Ordering::Relaxed),
                     failed: replica.failed.load(Ordering::Relaxed),
                     lied: replica.lied.load(Ordering::Relaxed),
@@ -293,8 +293,8 @@ impl Replica {
         }
     }
 
-    pub(crate) fn note_revision(&self, revision: u64) {
-        self.revision.store(revision, Ordering::Relaxed);
+    pub(crate) fn note_revision(&self, revision: (u64, u64)) {
+        *self.revision.lock() = revision;
     }
 
     pub(crate) fn call_answered(&self, latency: Duration) {

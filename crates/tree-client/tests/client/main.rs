@@ -4,6 +4,7 @@ mod freshness;
 mod pulling;
 mod reading;
 mod replicas;
+mod thief;
 mod unfoolable;
 #[allow(unreachable_pub, reason = "shared by the other modules")]
 mod world;

@@ -2,11 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::{Read, Seek};
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rustix::fs::{XattrFlags, setxattr};
 use rustix::io::Errno;
+use vouch_tree::Iv;
 use vouch_tree_publish::Options;
 
 use crate::world::{NOW, Site, World, noise, survey};
@@ -195,4 +197,76 @@ fn where_replicas_have_dropped_the_old_revision_a_read_moves_on_to_the_new_one()
     assert!(fs::read(world.path("leaf")).unwrap() == noise(4, 50_000), "the first read has the new content");
     assert!(reread(&mut open).unwrap() == noise(6, 400_000));
     assert!(fs::read(world.path("d/leaf")).unwrap() == noise(5, 50_000));
+}
+
+#[test]
+fn what_a_thief_of_the_signing_key_showed_goes_with_the_next_certificate() {
+    // The thief's number is as high as the publisher's next, or higher.
+    for count in [2, 4] {
+        let site = Site::new("a.example", 19);
+        let file = site.source().join("file");
+        fs::write(&file, "genuine").unwrap();
+        site.publish(NOW, 3600);
+        let Some(world) = World::of_tree(&site) else { return };
+        let mut open = File::open(world.path("file")).unwrap();
+        assert_eq!(reread(&mut open).unwrap(), b"genuine");
+        site.rob(Iv::from_bytes([19; 32]));
+        fs::write(&file, "forged").unwrap();
+        (0..count).for_each(|_| site.publish(NOW, 3600));
+        world.refresh();
+        world.until(|| reread(&mut open).is_ok_and(|bytes| bytes == b"forged"));
+        site.certify();
+        fs::write(&file, "mended").unwrap();
+        site.publish(NOW, 3600);
+        world.refresh();
+        world.until(|| reread(&mut open).is_ok_and(|bytes| bytes == b"mended"));
+        assert_eq!(world.mounted.as_ref().unwrap().status().trees[0].revision, 2);
+        assert_eq!(survey(&world.point), survey(&site.source()));
+    }
+}
+
+#[test]
+fn a_thiefs_other_iv_stops_a_mount_until_the_next_certificate_and_no_longer() {
+    let site = Site::new("a.example", 20);
+    let file = site.source().join("file");
+    fs::write(&file, "genuine").unwrap();
+    site.publish(NOW, 3600);
+    let Some(world) = World::of_tree(&site) else { return };
+    assert_eq!(fs::read(world.path("file")).unwrap(), b"genuine");
+    site.rob(Iv::from_bytes([99; 32]));
+    fs::write(&file, "forged").unwrap();
+    (0..3).for_each(|_| site.publish(NOW, 3600));
+    let tree = world.tree.as_ref().unwrap();
+    assert!(world.runtime.block_on(tree.refresh()).is_err());
+    world.until(|| !world.mounted.as_ref().unwrap().status().trees[0].served);
+    world.until(|| File::open(world.path("file")).and_then(|mut file| reread(&mut file)).is_err());
+    site.certify();
+    fs::write(&file, "mended").unwrap();
+    site.publish(NOW, 3600);
+    world.refresh();
+    world.until(|| fs::read(world.path("file")).is_ok_and(|bytes| bytes == b"mended"));
+}
+
+#[test]
+fn a_file_that_comes_to_have_attributes_is_its_owners_alone_until_the_next_mount() {
+    let site = Site::new("a.example", 18);
+    for name in ["plain", "listed"] {
+        fs::write(site.source().join(name), name).unwrap();
+        fs::set_permissions(site.source().join(name), fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    site.publish(NOW, 3600);
+    let Some(world) = World::of_tree(&site) else { return };
+    let mode = |world: &World, name: &str| fs::metadata(world.path(name)).unwrap().mode() & 0o7777;
+    assert_eq!((mode(&world, "plain"), mode(&world, "listed")), (0o644, 0o644));
+    // Where there is an ACL, the mode's group bits are its mask, and may promise more than it grants.
+    setxattr(site.source().join("listed"), "user.any", b"value", XattrFlags::empty()).unwrap();
+    site.publish(NOW, 3600);
+    world.refresh();
+    world.until(|| mode(&world, "listed") == 0o600);
+    assert_eq!(mode(&world, "plain"), 0o644);
+    let listed = fs::read_dir(&world.point).unwrap().map(|entry| entry.unwrap().metadata().unwrap().mode() & 0o7777);
+    assert_eq!(listed.collect::<std::collections::BTreeSet<_>>(), [0o600, 0o644].into());
+    drop(world);
+    let Some(world) = World::of_tree(&site) else { return };
+    assert_eq!((mode(&world, "plain"), mode(&world, "listed")), (0o644, 0o644), "the kernel asks for ACLs on this mount");
 }

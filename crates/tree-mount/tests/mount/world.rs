@@ -47,8 +47,9 @@ impl Clock for TestClock {
 pub struct Site {
     dir: TempDir,
     root: SecretKey,
-    signing: SecretKey,
-    cert: SigningCert,
+    signer: Mutex<(SecretKey, SigningCert)>,
+    /// The name of the database that is published into and served.
+    db: Mutex<&'static str>,
     pub name: TreeName,
     pub is_up: AtomicBool,
     statements: Mutex<Vec<Vec<u8>>>,
@@ -63,7 +64,26 @@ impl Site {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("source")).unwrap();
         Database::create(&dir.path().join("db"), *name.hostid(), Iv::from_bytes([seed; 32])).unwrap();
-        Arc::new(Self { dir, root, signing, cert, name, is_up: AtomicBool::new(true), statements: Mutex::default() })
+        let (signer, db) = (Mutex::new((signing, cert)), Mutex::new("db"));
+        Arc::new(Self { dir, root, signer, db, name, is_up: AtomicBool::new(true), statements: Mutex::default() })
+    }
+
+    fn db(&self) -> PathBuf {
+        self.dir.path().join(*self.db.lock())
+    }
+
+    /// From now on a thief of the signing key publishes and serves, from an empty database.
+    pub fn rob(&self, iv: Iv) {
+        *self.db.lock() = "thiefs";
+        Database::create(&self.db(), *self.name.hostid(), iv).unwrap();
+    }
+
+    /// From now on the publisher does so again, with another signing key under the next certificate.
+    pub fn certify(&self) {
+        *self.db.lock() = "db";
+        let signing = SecretKey::from_seed(&[222; 32]);
+        let cert = SigningCert::issue(&self.root, signing.public(), 2, 0, u64::MAX / 2);
+        *self.signer.lock() = (signing, cert);
     }
 
     /// What is published.
@@ -89,18 +109,19 @@ impl Site {
     pub fn publish_with(&self, mut options: Options) {
         // The stat cache does not trust timestamps this young, and tests rewrite files within one tick.
         options.rehash = true;
-        let writer = Database::open_write(&self.dir.path().join("db"), WriteOptions::default()).unwrap();
-        let signer = Signer { key: &self.signing, cert: self.cert };
+        let writer = Database::open_write(&self.db(), WriteOptions::default()).unwrap();
+        let signer = self.signer.lock();
+        let signer = Signer { key: &signer.0, cert: signer.1 };
         publish(&writer, &signer, &options, &Progress::default()).unwrap();
     }
 
     /// Drops what no kept revision reaches.
     pub fn collect(&self) {
-        Database::collect(&self.dir.path().join("db"), CollectOptions::default()).unwrap();
+        Database::collect(&self.db(), CollectOptions::default()).unwrap();
     }
 
     fn replies(&self, call: &Call<'_>) -> Vec<u8> {
-        let database = Database::open_read(&self.dir.path().join("db")).unwrap();
+        let database = Database::open_read(&self.db()).unwrap();
         match Procedure::from_number(call.procedure) {
             Some(Procedure::GetFsinfo) => {
                 let asked = GetFsinfoArgs::from_xdr(call.args).unwrap();
@@ -291,7 +312,7 @@ impl World {
     pub fn until(&self, mut done: impl FnMut() -> bool) {
         let began = Instant::now();
         while !done() {
-            assert!(began.elapsed() < Duration::from_secs(20), "it does not happen");
+            assert!(began.elapsed() < Duration::from_secs(60), "it does not happen");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

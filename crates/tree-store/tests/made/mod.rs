@@ -65,7 +65,7 @@ pub(crate) fn try_revision(writer: &Writer, number: u64, leaves: impl IntoIterat
     let signed = signed(writer, number, root).to_xdr();
     let fsinfo = put(FrameKind::Fsinfo, &signed)?;
     let companions = top.map(|page| page.handle).into_iter().collect();
-    Ok(NewRevision { number, start: 1000 + number as i64, fsinfo, signed, tag: None, companions, keep: None })
+    Ok(NewRevision { number, start: 1000 + number as i64, fsinfo, signed, tag: None, companions, keep: None, supersedes: false })
 }
 
 fn signed(writer: &Writer, revision: u64, root: Inode) -> SignedFsinfo {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use vouch_vfs::{FileSystem, Patience};
 
-use crate::world::{Site, noise, read, until};
+use crate::world::{Site, is_stale, noise, read, until};
 
 #[test]
 fn a_new_revision_shows_by_itself_within_the_refresh_interval() {
@@ -53,5 +53,47 @@ fn change_attributes_move_with_every_change_and_stay_without() {
     let restarted = site.export();
     for (path, before) in moving.into_iter().zip(before) {
         assert!(restarted.find(path).unwrap().1.change >= before);
+    }
+}
+
+#[test]
+fn what_a_thief_of_the_signing_key_showed_goes_with_the_next_certificate() {
+    // The thief's number is as high as the publisher's next, or higher.
+    for count in [2, 4] {
+        let site = Site::new();
+        site.write("d/file", b"genuine");
+        site.write("d/same", b"same");
+        site.publish();
+        let world = site.export();
+        let (id, same) = (world.id("d/file"), world.id("d/same"));
+        let change = |id| world.fs.attributes(id, Patience::Any).unwrap().change;
+        // A connection that is cut may be found out by a refresh that fails.
+        let follow = |cert_serial, number| {
+            until(|| {
+                let _ = world.runtime.block_on(world.tree.refresh());
+                (world.tree.newest().cert_serial(), world.tree.newest().number()) == (cert_serial, number)
+            });
+        };
+        assert_eq!(world.content(&id).unwrap(), b"genuine");
+        let (genuine, unmoved) = (change(&id), change(&same));
+        site.rob();
+        site.write("d/file", b"forged");
+        site.write("d/extra", b"forged");
+        (0..count).for_each(|_| site.publish());
+        site.reconnect();
+        follow(1, count);
+        assert_eq!(world.content(&id).unwrap(), b"forged");
+        let (forged, extra) = (change(&id), world.id("d/extra"));
+        site.certify();
+        site.write("d/file", b"mended");
+        std::fs::remove_file(site.source("d/extra")).unwrap();
+        site.publish();
+        site.reconnect();
+        follow(2, 2);
+        assert_eq!(world.content(&id).unwrap(), b"mended");
+        assert!(is_stale(&world.fs.attributes(&extra, Patience::Any)), "gone with the thief's revision");
+        let mended = change(&id);
+        assert!(genuine < forged && forged < mended, "{genuine} {forged} {mended}");
+        assert_eq!(change(&same), unmoved);
     }
 }

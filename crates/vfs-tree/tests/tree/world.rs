@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use vouch_tree::key::{SecretKey, SigningCert};
@@ -38,8 +39,10 @@ impl Clock for TestClock {
 struct Gate {
     inner: LocalConnector,
     /// Opened again for each connection, so that what was collected meanwhile is missed.
-    database: PathBuf,
+    database: Arc<Mutex<PathBuf>>,
     is_up: Arc<AtomicBool>,
+    /// Connections of an earlier epoch are cut.
+    epoch: Arc<AtomicI64>,
 }
 
 impl Connector for Gate {
@@ -48,17 +51,18 @@ impl Connector for Gate {
     }
 
     fn connect(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<Box<dyn Stream>>> {
-        let is_up = self.is_up.clone();
+        let (is_up, epoch) = (self.is_up.clone(), self.epoch.clone());
         Box::pin(async move {
             if !is_up.load(Ordering::SeqCst) {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
-            let fresh = LocalConnector::open(&self.database).map_err(io::Error::other)?;
+            let begun = epoch.load(Ordering::SeqCst);
+            let fresh = LocalConnector::open(&self.database.lock()).map_err(io::Error::other)?;
             let mut inner = fresh.connect(address).await?;
             let (ours, mut theirs) = tokio::io::duplex(1 << 20);
             tokio::spawn(async move {
                 let down = async {
-                    while is_up.load(Ordering::SeqCst) {
+                    while is_up.load(Ordering::SeqCst) && epoch.load(Ordering::SeqCst) == begun {
                         tokio::time::sleep(Duration::from_millis(5)).await;
                     }
                 };
@@ -75,8 +79,10 @@ impl Connector for Gate {
 /// A published directory.
 pub struct Site {
     dir: TempDir,
-    signing: SecretKey,
-    cert: SigningCert,
+    signer: Mutex<(SecretKey, SigningCert)>,
+    /// What is published into and served.
+    database: Arc<Mutex<PathBuf>>,
+    epoch: Arc<AtomicI64>,
     name: TreeName,
     revision: AtomicI64,
     pub now: Arc<AtomicI64>,
@@ -92,7 +98,31 @@ impl Site {
         fs::create_dir(dir.path().join("source")).unwrap();
         Database::create(&dir.path().join("db"), *name.hostid(), Iv::from_bytes([7; 32])).unwrap();
         let (now, is_up) = (Arc::new(AtomicI64::new(NOW)), Arc::new(AtomicBool::new(true)));
-        Site { dir, signing, cert, name, revision: AtomicI64::new(0), now, is_up }
+        let (signer, database) = (Mutex::new((signing, cert)), Arc::new(Mutex::new(dir.path().join("db"))));
+        Site { dir, signer, database, epoch: Arc::default(), name, revision: AtomicI64::new(0), now, is_up }
+    }
+
+    fn database(&self) -> PathBuf {
+        self.database.lock().clone()
+    }
+
+    /// From now on a thief of the signing key publishes, from an empty database.
+    pub fn rob(&self) {
+        *self.database.lock() = self.dir.path().join("thiefs");
+        Database::create(&self.database(), *self.name.hostid(), Iv::from_bytes([7; 32])).unwrap();
+    }
+
+    /// From now on the publisher does so again, with another signing key under the next certificate.
+    pub fn certify(&self) {
+        *self.database.lock() = self.dir.path().join("db");
+        let signing = SecretKey::from_seed(&[222; 32]);
+        let cert = SigningCert::issue(&SecretKey::from_seed(&[7; 32]), signing.public(), 2, 0, u64::MAX / 2);
+        *self.signer.lock() = (signing, cert);
+    }
+
+    /// Cuts all connections; the next ones lead to what is served now.
+    pub fn reconnect(&self) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
     }
 
     pub fn source(&self, path: impl AsRef<Path>) -> PathBuf {
@@ -118,7 +148,7 @@ impl Site {
     /// Publishes, keeps no older revision, and drops what only those reached.
     pub fn publish_and_collect(&self) {
         self.publish_with(|options| options.keep = Some(1));
-        Database::collect(&self.dir.path().join("db"), CollectOptions::default()).unwrap();
+        Database::collect(&self.database(), CollectOptions::default()).unwrap();
     }
 
     fn publish_with(&self, choose: impl FnOnce(&mut Options)) {
@@ -127,8 +157,9 @@ impl Site {
         // The stat cache does not trust timestamps this young, and tests rewrite files within one tick.
         options.rehash = true;
         choose(&mut options);
-        let writer = Database::open_write(&self.dir.path().join("db"), WriteOptions::default()).unwrap();
-        publish(&writer, &Signer { key: &self.signing, cert: self.cert }, &options, &Progress::default()).unwrap();
+        let writer = Database::open_write(&self.database(), WriteOptions::default()).unwrap();
+        let signer = self.signer.lock();
+        publish(&writer, &Signer { key: &signer.0, cert: signer.1 }, &options, &Progress::default()).unwrap();
     }
 
     /// Exports it with nothing remembered.
@@ -138,10 +169,10 @@ impl Site {
 
     pub fn export_with(&self, choose: impl FnOnce(&mut ClientOptions)) -> World {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let inner = LocalConnector::open(&self.dir.path().join("db")).unwrap();
+        let inner = LocalConnector::open(&self.database()).unwrap();
         let name = inner.name().unwrap();
         let mut options = ClientOptions {
-            connector: Arc::new(Gate { inner, database: self.dir.path().join("db"), is_up: self.is_up.clone() }),
+            connector: Arc::new(Gate { inner, database: self.database.clone(), is_up: self.is_up.clone(), epoch: self.epoch.clone() }),
             clock: Arc::new(TestClock(self.now.clone())),
             deadline: Duration::from_secs(2),
             refresh_interval: Some(Duration::from_secs(3600)),
@@ -221,7 +252,7 @@ pub fn read(open: &dyn OpenFile, offset: u64, len: usize, bytes: &mut Vec<u8>, p
 pub fn until(mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
-        assert!(began.elapsed() < Duration::from_secs(20), "it does not happen");
+        assert!(began.elapsed() < Duration::from_secs(60), "it does not happen");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -67,7 +67,7 @@ async fn list_all(args: &Args, paths: &[TreePath]) -> Outcome {
 /// Lists a directory, and those below if so wanted; walks with a list of its own, since a tree may be deeper than a stack. Where the
 /// replicas drop the revision meanwhile it goes on in the next one, after the last name.
 async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, base: &[u8], top: Inode) -> Outcome {
-    let mut waiting = vec![(Vec::new(), top, open.revision.number())];
+    let mut waiting = vec![(Vec::new(), top, open.revision.order())];
     while let Some((prefix, mut dir, mut revision)) = waiting.pop() {
         if args.recursive && !args.json && !prefix.is_empty() {
             writeln!(out, "\n{}:", printable(&prefix)).at("standard output")?;
@@ -77,9 +77,9 @@ async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, base: &[u8
         loop {
             let position = last.as_ref().map_or(Position::Start, |name| Position::After(name));
             let page = match open.tree.list(&dir, position).await {
-                Err(error) if revision < open.revision.number() || open.moves_on(&error).await => {
+                Err(error) if revision < open.revision.order() || open.moves_on(&error).await => {
                     dir = open.follow(&below_base(base, &prefix)).await?.1;
-                    revision = open.revision.number();
+                    revision = open.revision.order();
                     continue;
                 }
                 page => page?,

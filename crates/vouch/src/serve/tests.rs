@@ -76,7 +76,16 @@ impl Made {
         let handle = IV.handle_of(&stored);
         writer.put(&handle, &stored).unwrap();
         let companions = vec![self.frames[3].0];
-        let new = NewRevision { number: revision, start: 0, fsinfo: handle, signed: signed.clone(), tag: None, companions, keep: None };
+        let new = NewRevision {
+            number: revision,
+            start: 0,
+            fsinfo: handle,
+            signed: signed.clone(),
+            tag: None,
+            companions,
+            keep: None,
+            supersedes: false,
+        };
         writer.commit(new).unwrap();
         signed
     }
