@@ -124,6 +124,7 @@ impl Walk<'_> {
     ) -> Result<Step, Trouble> {
         let name = look.listing.name(index);
         let attributes = Attributes::of_name(dir, name)?;
+        self.check_public(&attributes, || node.path(Some(name)))?;
         if attributes.is_directory() {
             if self.database == Some(attributes.identity()) {
                 return Err(Error::DatabaseInside { path: printable(&node.path(Some(name))) }.into());

@@ -47,6 +47,14 @@ pub enum Error {
         /// The database's directory as the walk met it.
         path: String,
     },
+    /// The caller's: a private key would be published.
+    #[error("{path}: {what}, and whatever is published can be read by everyone; keep keys outside the directory that is published")]
+    Private {
+        /// The file or directory, ready for printing.
+        path: String,
+        /// What it is.
+        what: &'static str,
+    },
     /// The caller's: an option that can't be.
     #[error("{0}")]
     Option(String),
@@ -98,7 +106,9 @@ impl Error {
     /// Whose fault it is.
     pub const fn fault(&self) -> Fault {
         match self {
-            Self::Changed { .. } | Self::Unsupported { .. } | Self::DatabaseInside { .. } | Self::Option(_) => Fault::Input,
+            Self::Changed { .. } | Self::Unsupported { .. } | Self::DatabaseInside { .. } | Self::Private { .. } | Self::Option(_) => {
+                Fault::Input
+            }
             Self::Unreadable { .. } | Self::Source { .. } => Fault::Input,
             Self::Key(_) | Self::Clock { .. } => Fault::Refused,
             Self::Store(vouch_tree_store::Error::Busy { .. }) => Fault::Busy,
@@ -139,6 +149,8 @@ pub(crate) enum Trouble {
     System { doing: &'static str, error: rustix::io::Errno },
     /// The format has no place for it.
     Unsupported(&'static str),
+    /// It is a private key.
+    Private,
     /// Nothing to do with this file.
     Fatal(Error),
 }
@@ -160,6 +172,7 @@ impl Trouble {
             Self::Vanished | Self::Changed => Error::Changed { path },
             Self::System { doing, error } => Error::Unreadable { path, doing, source: error.into() },
             Self::Unsupported(what) => Error::Unsupported { path, what },
+            Self::Private => Error::Private { path, what: "this is a private key" },
             Self::Fatal(error) => error,
         }
     }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
 
 use vouch_tree::blob::{BlobBuilder, INLINE_LEN_MAX};
+use vouch_tree::keyfile::{self, Role};
 use vouch_tree::{Blob, BlobBody, BlockHandle, FrameKind, LEAF_LEN_MAX};
 
 use crate::error::{Error, Trouble};
@@ -24,6 +25,10 @@ pub(crate) fn read_small(frames: &Frames<'_>, file: BorrowedFd<'_>, size: u64) -
     if size <= INLINE_LEN_MAX as u64 {
         let mut bytes = vec![0; size as usize];
         read_exact(file, &mut bytes, 0)?;
+        // Every key file is this short.
+        if is_private(&bytes) {
+            return Err(Trouble::Private);
+        }
         return Ok((Blob { size, body: BlobBody::Inline(bytes) }, size));
     }
     let mut content = LargeContent::new(size);
@@ -36,6 +41,11 @@ pub(crate) fn read_small(frames: &Frames<'_>, file: BorrowedFd<'_>, size: u64) -
         content.absorb(frames, &batch, &leaves)?;
     }
     content.finish(frames)
+}
+
+/// Whether a file's bytes are a private key, sealed or not.
+fn is_private(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"vouch ") && [Role::Root, Role::Signing].iter().any(|role| keyfile::is_sealed(*role, bytes).is_ok())
 }
 
 /// The blob of bytes in memory.

@@ -49,6 +49,8 @@ pub struct Options {
     pub one_file_system: bool,
     /// Directories that list only what has been referenced, relative to the source.
     pub opaque: Vec<PathBuf>,
+    /// Devices and inodes of what must never be published: the keys, and the directory that holds them. Meeting one ends the publication.
+    pub private: Vec<(u64, u64)>,
     /// Compression of zstd; 0 stores frames raw.
     pub level: i32,
     /// Threads; 0 is one a core.
@@ -70,6 +72,7 @@ impl Options {
             skip_unreadable: false,
             one_file_system: false,
             opaque: Vec::new(),
+            private: Vec::new(),
             level: LEVEL_DEFAULT,
             threads: 0,
         }

@@ -89,6 +89,7 @@ impl<'a> Walk<'a> {
         if database == Some(attributes.identity()) {
             return Err(Error::DatabaseInside { path: printable(root.name()) });
         }
+        walk.check_public(&attributes, || root.name().to_vec())?;
         let threads = rayon::ThreadPoolBuilder::new()
             .num_threads(options.threads)
             .thread_name(|n| format!("publish-{n}"))
@@ -102,6 +103,15 @@ impl<'a> Walk<'a> {
         let (counts, skipped_count) = (walk.totals.into_inner(), walk.skipped_count.into_inner());
         let root = walk.root.into_inner().ok_or(Error::Stopped)?;
         Ok(Found { root, counts, skipped: walk.skipped.into_inner(), skipped_count })
+    }
+
+    /// Refuses the publisher's own keys, whatever they are called here.
+    pub(crate) fn check_public(&self, attributes: &Attributes, path: impl FnOnce() -> Vec<u8>) -> Result<(), Error> {
+        if self.options.private.contains(&attributes.identity()) {
+            let what = if attributes.is_directory() { "this is the directory of the keys" } else { "this is a private key" };
+            return Err(Error::Private { path: printable(&path()), what });
+        }
+        Ok(())
     }
 
     /// The job of a directory: lists it and begins with its first window.

@@ -3,14 +3,15 @@
 mod reference;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use reference::{Publisher, Tree};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use vouch_tree::key::{SecretKey, SigningCert};
-use vouch_tree_publish::{Error, Fault, Options, Progress, Signer, publish};
+use vouch_tree::keyfile::{Role, write_secret};
+use vouch_tree_publish::{Error, Fault, Options, Progress, Signer, check_places, publish};
 use vouch_tree_store::{Database, WriteOptions};
 
 /// Runs `work` on a thread that may read only what modes allow, root or not.
@@ -191,6 +192,54 @@ fn the_database_is_not_published_into_itself() {
     assert!(matches!(publisher.publish(&options).unwrap_err(), Error::DatabaseInside { .. }));
     options.source = publisher.db();
     assert!(matches!(publisher.publish(&options).unwrap_err(), Error::DatabaseInside { .. }));
+}
+
+#[test]
+fn the_place_of_a_database_or_of_keys_in_the_source_is_refused_before_it_is_made() {
+    let publisher = Publisher::new();
+    let (options, source) = (publisher.options(), publisher.source());
+    let outside = publisher.dir.path().join("not/yet");
+    check_places(&options, &outside.join("db"), &outside.join("keys")).unwrap();
+    symlink(&source, publisher.dir.path().join("link")).unwrap();
+    for inside in [source.join("db"), source.join("a/b/db"), publisher.dir.path().join("link/db"), source.clone()] {
+        assert!(matches!(check_places(&options, &inside, &outside).unwrap_err(), Error::DatabaseInside { .. }), "{inside:?}");
+        assert!(matches!(check_places(&options, &outside, &inside).unwrap_err(), Error::Private { .. }), "{inside:?}");
+    }
+    assert!(!outside.exists() && !source.join("db").exists());
+}
+
+#[test]
+fn private_keys_are_not_published_wherever_they_lie_and_whatever_they_are_called() {
+    let publisher = Publisher::new();
+    let (source, keys) = (publisher.source(), publisher.dir.path().join("keys"));
+    fs::create_dir(&keys).unwrap();
+    fs::write(keys.join("signing.key"), "a key of a format to come").unwrap();
+    let identity = |path: &std::path::Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).unwrap();
+    let mut options = publisher.options();
+    options.private = vec![identity(&keys), identity(&keys.join("signing.key"))];
+    options.skip_unreadable = true;
+    publisher.publish(&options).unwrap();
+    // By identity: a hard link, and the directory itself. By content: a copy.
+    let refused = |options: &Options, path: &str| {
+        let error = publisher.publish(options).unwrap_err();
+        assert!(matches!(&error, Error::Private { path: found, .. } if found.ends_with(path)), "{error}");
+        assert!(error.to_string().contains("outside"), "{error}");
+        assert_eq!(publisher.tree().fsinfo.revision, 1);
+    };
+    fs::create_dir(source.join("d")).unwrap();
+    fs::hard_link(keys.join("signing.key"), source.join("d/harmless")).unwrap();
+    refused(&options, "d/harmless");
+    fs::remove_file(source.join("d/harmless")).unwrap();
+    fs::rename(&keys, source.join("d/keys")).unwrap();
+    refused(&options, "d/keys");
+    fs::rename(source.join("d/keys"), &keys).unwrap();
+    for role in [Role::Root, Role::Signing] {
+        let text = write_secret(role, &SecretKey::from_seed(&[3; 32]), None).unwrap();
+        fs::write(source.join("d/copy"), text.as_bytes()).unwrap();
+        refused(&publisher.options(), "d/copy");
+    }
+    fs::write(source.join("d/copy"), "vouch signing key v1 is how the file of a key begins\n").unwrap();
+    publisher.publish_and_compare();
 }
 
 #[test]

@@ -87,6 +87,13 @@ pub(crate) fn read_secret(path: &Path, role: Role, passphrase: &PassphraseArgs) 
     keyfile::read_secret(role, &text, passphrase.as_ref().map(|text| text.as_bytes())).at(path.display())
 }
 
+/// Device and inode of `dir` and of each private key in it: what is never to be published.
+pub(crate) fn identities(dir: &Path) -> Vec<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    let places = [dir.to_owned(), dir.join(ROOT_KEY), dir.join(SIGNING_KEY)];
+    places.iter().filter_map(|place| std::fs::metadata(place).ok()).map(|meta| (meta.dev(), meta.ino())).collect()
+}
+
 /// Reads a certificate; whose it is, the caller checks.
 pub(crate) fn read_cert(path: &Path) -> Outcome<SigningCert> {
     keyfile::read_cert(&read_small(path)?).at(path.display())

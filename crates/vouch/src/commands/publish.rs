@@ -98,12 +98,14 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         skip_unreadable: args.skip_unreadable,
         one_file_system: args.one_file_system,
         opaque: args.opaque,
+        private: keys::identities(&args.keys),
         level: args.level,
         threads: args.threads,
         ..Options::new(args.source, name, when::now_s(), duration_s)
     };
     // Before anything is made: what can't be published leaves no database behind.
     vouch_tree_publish::check_options(&options)?;
+    vouch_tree_publish::check_places(&options, &db, &args.keys)?;
     Database::ensure(&db, hostid, Iv::from_bytes(*keys::random()?), wait)?;
     let writer = Database::open_write(&db, WriteOptions { lock_wait: wait, ..WriteOptions::default() })?;
     if writer.hostid() != hostid {

@@ -1,0 +1,38 @@
+//! Whether database and keys lie outside the source, told by their paths before anything is made.
+//!
+//! The walk tells it again by what it meets: paths do not know of bind mounts.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use crate::error::Error;
+use crate::options::Options;
+use crate::printable::printable;
+
+/// Refuses a database and a directory of keys that the source holds. Neither need exist.
+///
+/// # Errors
+/// [`Error::DatabaseInside`] and [`Error::Private`].
+pub fn check_places(options: &Options, database: &Path, keys: &Path) -> Result<(), Error> {
+    let path = |place: &Path| printable(place.as_os_str().as_bytes());
+    if holds(options, database) {
+        return Err(Error::DatabaseInside { path: path(database) });
+    }
+    if holds(options, keys) {
+        return Err(Error::Private { path: path(keys), what: "this is the directory of the keys" });
+    }
+    Ok(())
+}
+
+/// Whether the walk over the source would come to `place`.
+fn holds(options: &Options, place: &Path) -> bool {
+    let Ok(source) = fs::metadata(&options.source) else { return false };
+    let absolute = std::path::absolute(place).unwrap_or_else(|_| place.to_owned());
+    // What does not exist yet will be made below the nearest that does.
+    let Some(existing) = absolute.ancestors().find_map(|above| above.canonicalize().ok()) else { return false };
+    let is_source = |above: &Path| fs::metadata(above).is_ok_and(|at| (at.dev(), at.ino()) == (source.dev(), source.ino()));
+    let elsewhere = options.one_file_system && fs::metadata(&existing).is_ok_and(|at| at.dev() != source.dev());
+    !elsewhere && existing.ancestors().any(is_source)
+}
