@@ -125,7 +125,7 @@ async fn a_watching_mirror_leaves_a_thiefs_revision_by_itself() {
     .unwrap();
     let name = publisher.name();
     let (told, mut pulled) = tokio::sync::mpsc::unbounded_channel();
-    let done = move |outcome: Result<vouch_tree_client::PullReport, Error>| drop(told.send(outcome.unwrap().revision));
+    let done = move |outcome: Result<vouch_tree_client::PullReport, Error>| told.send(outcome.unwrap().revision).unwrap();
     let watching = pull_watch(&client, &name, &options, &|_| {}, &done);
     let acting = async {
         assert_eq!(pulled.recv().await, Some(1));

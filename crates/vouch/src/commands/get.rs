@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -63,7 +64,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let of_duty = partial.clone();
     let duty = interrupt::on_interrupt(move || copy_out::remove(&of_duty));
     let copied = client_options::block_on(copy(&args, &path, &partial, global));
-    let report = copied.and_then(|report| std::fs::rename(&partial, &dest).at(dest.display()).map(|()| report));
+    let report = copied.and_then(|report| put(&partial, &dest).at(dest.display()).map(|()| report));
     drop(duty);
     match report {
         Ok(report) if args.json => output::json(&report),
@@ -85,6 +86,18 @@ fn destination(dest: &Path, path: &TreePath) -> Outcome<PathBuf> {
         return Err(Failure::input(dest.display(), "exists already").cure("choose another name, or remove it"));
     }
     Ok(dest)
+}
+
+/// Gives the copy its final name, unless something has taken that meanwhile.
+fn put(partial: &Path, dest: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use rustix::io::Errno;
+    match renameat_with(CWD, partial, CWD, dest, RenameFlags::NOREPLACE) {
+        // Some file systems can't tell; then what was looked at in the beginning must do, once more.
+        Err(Errno::INVAL | Errno::NOSYS) if dest.symlink_metadata().is_err() => std::fs::rename(partial, dest),
+        Err(Errno::INVAL | Errno::NOSYS) => Err(Errno::EXIST.into()),
+        done => Ok(done?),
+    }
 }
 
 /// Beside the final name, so that the last step is a rename.
@@ -268,5 +281,23 @@ impl Report {
 impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&printable(&self.shown))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_meanwhile_under_the_final_name_is_not_replaced() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (partial, dest) = (dir.path().join("partial"), dir.path().join("dest"));
+        std::fs::write(&partial, "copied").expect("a file");
+        std::fs::write(&dest, "another's").expect("a file");
+        assert_eq!(put(&partial, &dest).expect_err("it is there").kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::read(&dest).expect("a file"), b"another's");
+        std::fs::remove_file(&dest).expect("removed");
+        put(&partial, &dest).expect("the name is free");
+        assert_eq!(std::fs::read(&dest).expect("a file"), b"copied");
     }
 }

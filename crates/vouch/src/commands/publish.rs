@@ -69,8 +69,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LEVEL", default_value_t = LEVEL_DEFAULT, value_parser = clap::value_parser!(i32).range(0..=19))]
     level: i32,
     /// Threads; the default is one a core.
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
-    threads: usize,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    threads: Option<u16>,
     /// How long to wait for another writer of the database to end.
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = when::parse_duration)]
     wait: Duration,
@@ -100,7 +100,7 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         opaque: args.opaque,
         private: keys::identities(&args.keys),
         level: args.level,
-        threads: args.threads,
+        threads: args.threads.map_or(0, usize::from),
         ..Options::new(args.source, name, when::now_s(), duration_s)
     };
     // Before anything is made: what can't be published leaves no database behind.

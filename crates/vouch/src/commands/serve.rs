@@ -33,8 +33,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
     /// Most connections at once.
-    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max)]
-    connections_max: usize,
+    #[arg(long, value_name = "N", default_value_t = Limits::default().connections_max as u32, value_parser = clap::value_parser!(u32).range(1..))]
+    connections_max: u32,
     /// Close a connection that has asked nothing for this long.
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = when::parse_duration)]
     idle_max: Duration,
@@ -66,7 +66,12 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         passed,
         metrics: args.metrics,
         threads: args.threads.map(usize::from),
-        limits: Limits { connections_max: args.connections_max, idle_max: args.idle_max, stall_max: args.stall_max, ..Limits::default() },
+        limits: Limits {
+            connections_max: args.connections_max as usize,
+            idle_max: args.idle_max,
+            stall_max: args.stall_max,
+            ..Limits::default()
+        },
         sandbox: match args.sandbox {
             Sandbox::BestEffort => SandboxMode::BestEffort,
             Sandbox::Required => SandboxMode::Required,

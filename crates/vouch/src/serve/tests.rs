@@ -76,16 +76,8 @@ impl Made {
         let handle = IV.handle_of(&stored);
         writer.put(&handle, &stored).unwrap();
         let companions = vec![self.frames[3].0];
-        let new = NewRevision {
-            number: revision,
-            start: 0,
-            fsinfo: handle,
-            signed: signed.clone(),
-            tag: None,
-            companions,
-            keep: None,
-            supersedes: false,
-        };
+        let (start, tag, keep, supersedes) = (0, None, None, false);
+        let new = NewRevision { number: revision, start, fsinfo: handle, signed: signed.clone(), tag, companions, keep, supersedes };
         writer.commit(new).unwrap();
         signed
     }

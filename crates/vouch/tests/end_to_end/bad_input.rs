@@ -88,6 +88,8 @@ fn a_wrong_command_line_is_usage() {
         &["log"],
         &["verify"],
         &["gc", "--db", "db", "--keep", "0"],
+        &["publish", ".", "--db", "db", "--keys", "keys", "--location", "localhost", "--threads", "0"],
+        &["serve", "--db", "db", "--connections-max", "0"],
         &["publish", "src", "--db", "db", "--keys", "keys", "--location", "h", "--duration", "soon"],
         &["pull", "x", "--db", "d", "--in-flight", "lots"],
         &["completions", "no-such-shell"],
