@@ -109,7 +109,8 @@ impl PosixFs {
         let space = fs::fstatvfs(&fd).map_err(failed(path))?;
         let traits = Traits {
             read_only: options.read_only || space.f_flag.contains(fs::StatVfsMountFlags::RDONLY),
-            file_size_max: i64::MAX as u64,
+            // Below a mount point a file may be longer: there the write itself says what is too much.
+            file_size_max: if options.cross_mounts { probe::OFFSET_MAX } else { probe::file_size_max(&mount.fd) },
             links_max: LINKS_MAX,
             name_len_max: u32::try_from(space.f_namemax).unwrap_or(NAME_LEN_MAX as u32).min(NAME_LEN_MAX as u32),
             xattrs: probe::knows_xattr(&mount.fd, "user.vouch"),

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{self, AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{self, AtFlags, Mode, OFlags, SeekFrom, StatxFlags};
 use rustix::io::Errno;
 
 use crate::ffi;
@@ -41,6 +41,26 @@ pub(crate) fn clone_block_len(directory: &OwnedFd) -> u32 {
         ffi::clone_range(from.as_fd(), 0, BLOCK_LEN as u64, to.as_fd(), 0)
     };
     if clone().is_ok() { BLOCK_LEN as u32 } else { 0 }
+}
+
+/// Largest offset that there is.
+pub(crate) const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// Longest file, bytes: beyond it the kernel lets nobody seek. A client that is not told writes into its cache what then can't be kept.
+pub(crate) fn file_size_max(directory: &OwnedFd) -> u64 {
+    /// Every file system has files of that length; one that seems not to is not understood.
+    const LEAST: u64 = i32::MAX as u64;
+    let Ok(file) = nameless(directory) else { return OFFSET_MAX };
+    let reaches = |offset| fs::seek(&file, SeekFrom::Start(offset)).is_ok();
+    if reaches(OFFSET_MAX) || !reaches(LEAST) {
+        return OFFSET_MAX;
+    }
+    let (mut within, mut beyond) = (LEAST, OFFSET_MAX);
+    while beyond - within > 1 {
+        let middle = within + (beyond - within) / 2;
+        *(if reaches(middle) { &mut within } else { &mut beyond }) = middle;
+    }
+    within
 }
 
 /// Whether the file system knows this extended attribute.

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use vouch_vfs::Caller;
 use vouch_vfs::conformance::{Fixture, RULES, check};
+use vouch_vfs::{Caller, FileSystem as _};
 use vouch_vfs_posix::{Options, leave_callers};
 
-use crate::world::{alone, export, image, overlay, with_names};
+use crate::world::{Short as _, alone, export, image, overlay, put, with_names};
 
 /// Checks all rules but those named.
 fn check_but(but: &[&str], root: &Path, options: impl Fn(&Path) -> Options) {
@@ -53,6 +53,27 @@ fn on_ext4_with_a_coarse_clock() {
         if image("ext4", &["-I", "128", "-b", "4096"], &root).is_some() {
             // It asks for nanoseconds.
             check_but(&["times_are_set_and_kept"], &root, plain);
+        }
+    });
+}
+
+/// A client keeps to it: beyond it, what is written could only be refused when it is too late to say so.
+#[test]
+fn the_longest_file_is_told_and_nothing_longer_is_taken() {
+    alone("rules::the_longest_file_is_told_and_nothing_longer_is_taken", &["mkfs.ext4", "mkfs.xfs"], |above| {
+        // Extents of ext4 count blocks in 32 bits.
+        for (kind, more, longest) in [("ext4", &["-b", "4096"][..], Some((1 << 44) - 4096)), ("xfs", &[][..], None)] {
+            let root = above.join(kind);
+            if image(kind, more, &root).is_none() {
+                continue;
+            }
+            let (fs, owner) = (export(&root, Options::default()), Caller::root());
+            let told = fs.traits().file_size_max;
+            assert!(longest.is_none_or(|longest| longest == told) && told <= i64::MAX as u64, "{kind}: {told}");
+            let made = fs.new_file(&owner, &fs.root(), "long", 0o600).expect("it can be made");
+            put(&*made.open, told - 1, b"x").unwrap_or_else(|error| panic!("{kind}: the last byte: {error:?}"));
+            assert_eq!(fs.look(&made.id).expect("it is there").size, told);
+            assert!(put(&*made.open, told, b"x").is_err(), "{kind}: one byte more");
         }
     });
 }
