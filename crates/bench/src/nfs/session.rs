@@ -109,6 +109,7 @@ impl Session {
         self.renew()?;
         let start = Instant::now();
         loop {
+            let sent = Instant::now();
             let submitted = self.pipeline.submitter().submit(0, &mut write).map_err(Error::nfs(what))?;
             if !submitted {
                 return Err(Error::Unreachable(format!("{what}: no slot is free")));
@@ -116,13 +117,13 @@ impl Session {
             let mut outcome = None;
             while outcome.is_none() {
                 self.pipeline.turn(Some(TICK), |_, _, body| outcome = Some(body.and_then(&mut read))).map_err(Error::nfs(what))?;
-                if stop.asked() && start.elapsed() > SILENCE || start.elapsed() > 4 * PATIENCE {
+                if stop.asked() && sent.elapsed() > SILENCE || sent.elapsed() > 4 * PATIENCE {
                     self.stalled = true;
                     return Err(Error::Unreachable(format!("{what}: the server does not answer")));
                 }
             }
             match outcome {
-                Some(Err(CallError::Refused { status: Status::GRACE | Status::DELAY, .. })) if start.elapsed() < 4 * PATIENCE => {
+                Some(Err(CallError::Refused { status: Status::GRACE | Status::DELAY, .. })) if start.elapsed() < GRACE => {
                     if stop.asked() {
                         return Err(Error::Interrupted);
                     }
@@ -328,5 +329,7 @@ fn caller() -> AuthSys {
 const TICK: Duration = Duration::from_millis(100);
 /// How long a server may be silent.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// And when somebody waits for the end.
+/// The longest grace period that is waited for: twice the usual lease.
+const GRACE: Duration = Duration::from_secs(180);
+/// How long a server may be silent when somebody waits for the end.
 const SILENCE: Duration = Duration::from_secs(2);

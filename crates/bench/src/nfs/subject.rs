@@ -83,7 +83,14 @@ impl NfsSubject {
         let mut random = [0; 6];
         getrandom::fill(&mut random).map_err(|error| Error::Input(format!("randomness: {error}")))?;
         let name = format!("{PREFIX}{}", data_encoding::HEXLOWER.encode(&random));
-        let directory = Some(sessions[0].mkdir(&root, &name, stop)?);
+        let directory = sessions[0].mkdir(&root, &name, stop)?;
+        // A server in its grace period opens nothing yet; that is waited for here, and is no error of a measurement.
+        let probe = sessions[0].open(&directory, b"probe", true, stop).and_then(|probe| sessions[0].close(probe, stop));
+        if let Err(error) = probe {
+            sessions[0].remove_all(&root, name.as_bytes())?;
+            return Err(error);
+        }
+        let directory = Some(directory);
         let address = options.target.address()?;
         let local = address.ip().is_loopback() || ServerCpu::listening_at(address).is_some();
         let (stop, pages) = (stop.clone(), Pages::new());

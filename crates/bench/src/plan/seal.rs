@@ -1,6 +1,7 @@
 //! Kerberos message protection on one core: each enctype, each set of kernels that this processor has, one to many messages together, by
 //! size; beside OpenSSL's cipher and hash, one pass after the other, measured in the same run.
 
+use std::collections::HashMap;
 use std::hint::black_box;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -73,6 +74,7 @@ pub fn seal(bench: &mut Bench, how: &Seal) -> Result<(), Error> {
             }
         }
     }
+    let mut speeds = Speeds::new();
     let (rounds, total) = (bench.rounds.most, plan.len());
     for (at, (enctype, work, verb, count, len)) in plan.into_iter().enumerate() {
         let panel = format!("{verb}, {}, {count} together", enctype.name());
@@ -145,21 +147,21 @@ fn measure(kernels: &Kernels, enctype: Enctype, work: Work, count: usize, len: u
     Sample { seconds: spent.max(1e-9), bytes, operations, client_cpu_s: Some(spent), ..Sample::default() }
 }
 
-impl Bench {
-    /// OpenSSL's cipher, then its hash, over a body of this length; each figure is measured once a round.
-    fn openssl(&mut self, enctype: Enctype, encrypts: bool, len: usize) -> Option<Sample> {
-        let (cipher, hash) = match enctype {
-            Enctype::Aes128CtsHmacSha1_96 => ("aes-128-cbc", "sha1"),
-            Enctype::Aes256CtsHmacSha1_96 => ("aes-256-cbc", "sha1"),
-            Enctype::Aes128CtsHmacSha256_128 => ("aes-128-cbc", "sha256"),
-            Enctype::Aes256CtsHmacSha384_192 => ("aes-256-cbc", "sha384"),
-        };
-        let decrypt = (!encrypts).then_some("-decrypt");
-        let cipher = speed(&["-evp", cipher].into_iter().chain(decrypt).collect::<Vec<_>>(), len)?;
-        let hash = speed(&["-hmac", hash], len)?;
-        let seconds = len as f64 / cipher + len as f64 / hash;
-        Some(Sample { seconds, bytes: len as u64, operations: 1, client_cpu_s: Some(seconds), ..Sample::default() })
-    }
+/// What OpenSSL has said in each round, so that it is asked once.
+type Speeds = HashMap<(usize, String, usize), Option<f64>>;
+
+/// OpenSSL's cipher, then its hash, over a body of this length.
+fn openssl(speeds: &mut Speeds, round: usize, enctype: Enctype, encrypts: bool, len: usize) -> Option<Sample> {
+    let (cipher, hash) = match enctype {
+        Enctype::Aes128CtsHmacSha1_96 => ("aes-128-cbc", "sha1"),
+        Enctype::Aes256CtsHmacSha1_96 => ("aes-256-cbc", "sha1"),
+        Enctype::Aes128CtsHmacSha256_128 => ("aes-128-cbc", "sha256"),
+        Enctype::Aes256CtsHmacSha384_192 => ("aes-256-cbc", "sha384"),
+    };
+    let mut ask = |what: &[&str]| *speeds.entry((round, what.join(" "), len)).or_insert_with(|| speed(what, len));
+    let cipher = if encrypts { ask(&["-evp", cipher]) } else { ask(&["-evp", cipher, "-decrypt"]) }?;
+    let seconds = len as f64 / cipher + len as f64 / ask(&["-hmac", hash])?;
+    Some(Sample { seconds, bytes: len as u64, operations: 1, client_cpu_s: Some(seconds), ..Sample::default() })
 }
 
 /// Bytes a second, from `openssl speed`.

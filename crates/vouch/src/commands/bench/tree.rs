@@ -70,6 +70,16 @@ struct Replica {
     address: String,
 }
 
+impl Drop for World {
+    fn drop(&mut self) {
+        // Mounts that are ending write their last lines below it.
+        let start = Instant::now();
+        while self.directory.path().exists() && start.elapsed() < PATIENCE && std::fs::remove_dir_all(self.directory.path()).is_err() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
 impl Drop for Replica {
     fn drop(&mut self) {
         let _ = self.child.kill();
