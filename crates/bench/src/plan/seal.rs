@@ -88,7 +88,7 @@ pub fn seal(bench: &mut Bench, how: &Seal) -> Result<(), Error> {
                 match Kernels::available().iter().find(|kernels| kernels.name() == label) {
                     Some(kernels) => samples.push(measure(kernels, enctype, work, count, len, how.time)),
                     None if work != Work::Mic && (round == 0 || how.openssl_each_round) => {
-                        samples.extend(bench.openssl(enctype, work == Work::Seal, len))
+                        samples.extend(openssl(&mut speeds, round, enctype, work == Work::Seal, len))
                     }
                     None => {}
                 }
