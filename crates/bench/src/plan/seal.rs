@@ -49,7 +49,7 @@ enum Work {
 
 /// Measures all of it.
 pub fn seal(bench: &mut Bench, how: &Seal) -> Result<(), Error> {
-    let openssl =
+    let has_openssl =
         Command::new("openssl").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success());
     let about = |label: &str, details: String| About {
         label: label.into(),
@@ -58,7 +58,7 @@ pub fn seal(bench: &mut Bench, how: &Seal) -> Result<(), Error> {
         details: vec![details],
     };
     let mut subjects = Vec::new();
-    if openssl {
+    if has_openssl {
         bench.run.machine.with_version("openssl", "version");
         subjects.push(about(OPENSSL, "openssl speed: AES-CBC, then HMAC; seconds a byte added up".into()));
     } else {
@@ -88,7 +88,7 @@ pub fn seal(bench: &mut Bench, how: &Seal) -> Result<(), Error> {
                 match Kernels::available().iter().find(|kernels| kernels.name() == label) {
                     Some(kernels) => samples.push(measure(kernels, enctype, work, count, len, how.time)),
                     None if work != Work::Mic && (round == 0 || how.openssl_each_round) => {
-                        samples.extend(openssl(&mut speeds, round, enctype, work == Work::Seal, len))
+                        samples.extend(openssl(&mut speeds, round, enctype, work == Work::Seal, len));
                     }
                     None => {}
                 }
