@@ -35,18 +35,18 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    Transfer(workloads::Transfer),
-    Iops(workloads::Iops),
-    Concurrency(workloads::Concurrency),
-    Tree(tree::Tree),
-    Seal(local::Seal),
-    Audit(local::Audit),
-    All(workloads::All),
-    Null(null::Args),
-    Agent(agent::Args),
-    Compare(after::Compare),
-    Report(after::Report),
-    Work(local::Work),
+    Transfer(Box<workloads::Transfer>),
+    Iops(Box<workloads::Iops>),
+    Concurrency(Box<workloads::Concurrency>),
+    Tree(Box<tree::Tree>),
+    Seal(Box<local::Seal>),
+    Audit(Box<local::Audit>),
+    All(Box<workloads::All>),
+    Null(Box<null::Args>),
+    Agent(Box<agent::Args>),
+    Compare(Box<after::Compare>),
+    Report(Box<after::Report>),
+    Work(Box<local::Work>),
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {

@@ -25,12 +25,17 @@ pub(super) struct Measure {
     outputs: Outputs,
 }
 
+/// Makes subjects.
+type Make<'a> = Box<dyn FnOnce(&mut Run, &Stop) -> Outcome<Vec<Box<dyn Subject>>> + 'a>;
+/// Measures.
+type Work<'a> = Box<dyn FnOnce(&mut Bench) -> Result<(), Error> + 'a>;
+
 /// Subjects, and what is measured on them.
 pub(super) struct Part<'a> {
     /// Makes the subjects. What went wrong ends the run where nothing was measured before, and is a note else.
-    pub(super) subjects: Box<dyn FnOnce(&mut Run, &Stop) -> Outcome<Vec<Box<dyn Subject>>> + 'a>,
+    pub(super) subjects: Make<'a>,
     /// Measures.
-    pub(super) work: Box<dyn FnOnce(&mut Bench) -> Result<(), Error> + 'a>,
+    pub(super) work: Work<'a>,
 }
 
 impl Measure {
