@@ -13,7 +13,7 @@ use vouch_tree::statement::{KeyStatement, STATEMENT_LEN_MAX};
 use vouch_tree::{Content, HostId, Inode};
 
 use crate::directory::Position;
-use crate::{Result, Tree};
+use crate::{Error, Result, Tree};
 
 /// The longest statement file: its text form, with room for line ends.
 const FILE_LEN_MAX: usize = 2 * STATEMENT_LEN_MAX;
@@ -34,11 +34,11 @@ pub(crate) struct CertificateTree {
     pub(crate) path: Vec<u8>,
 }
 
-/// The verified statements about `hostid` in local directories. Blocks on files; what can't be read is a warning, since
-/// a statement that is not found must not keep all trees from being read.
-pub(crate) fn in_directories(dirs: &[PathBuf], hostid: &HostId) -> Vec<KeyStatement> {
+/// The verified statements about `hostid` in local directories, and the first file named for it that holds none: it may be
+/// a revocation. Blocks on files; anything else that can't be read is a warning, since it must not keep all trees from being read.
+pub(crate) fn in_directories(dirs: &[PathBuf], hostid: &HostId) -> (Vec<KeyStatement>, Option<Error>) {
     let name = hostid.to_string();
-    let mut found = Vec::new();
+    let (mut found, mut fault) = (Vec::new(), None);
     for dir in dirs {
         let files = match fs::read_dir(dir) {
             Ok(entries) => entries.take(DIRECTORY_ENTRIES_MAX).filter_map(std::result::Result::ok),
@@ -58,8 +58,12 @@ pub(crate) fn in_directories(dirs: &[PathBuf], hostid: &HostId) -> Vec<KeyStatem
             }
             *count += 1;
             match read(&file.path()) {
-                Ok(bytes) if is_named => found.extend(statement(&bytes, hostid, &file.path().display().to_string())),
+                Ok(bytes) if is_named => match statement(&bytes, hostid) {
+                    Ok(statement) => found.push(statement),
+                    Err(what) => fault = fault.or(Some(Error::Statement { path: file.path(), what })),
+                },
                 Ok(bytes) => found.extend(KeyStatement::parse(&bytes).ok().filter(|s| s.hostid() == *hostid && s.verified().is_some())),
+                Err(error) if is_named => fault = fault.or_else(|| Some(Error::Statement { path: file.path(), what: error.to_string() })),
                 Err(error) => tracing::warn!("{}: {error}", file.path().display()),
             }
         }
@@ -67,7 +71,7 @@ pub(crate) fn in_directories(dirs: &[PathBuf], hostid: &HostId) -> Vec<KeyStatem
             tracing::warn!("{}: more than {FILES_MAX} files are not named by a HOSTID; name them HOSTID.anything", dir.display());
         }
     }
-    found
+    (found, fault)
 }
 
 /// The same in a published tree. Boxed: reading that tree may refresh it, which looks for certificates in turn.
@@ -103,7 +107,8 @@ async fn read_statement(tree: &Tree, inode: &Inode, hostid: &HostId) -> Result<O
     match &inode.content {
         Content::Regular { blob, .. } if blob.size <= FILE_LEN_MAX as u64 => {
             let bytes = tree.read(blob, 0, FILE_LEN_MAX).await?;
-            Ok(statement(&bytes, hostid, &tree.name().to_string()))
+            let found = statement(&bytes, hostid);
+            Ok(found.inspect_err(|what| tracing::warn!("{}: {what}", tree.name())).ok())
         }
         _ => Ok(None),
     }
@@ -129,17 +134,11 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The statement in `bytes`, if it is one about `hostid` by its own key.
-fn statement(bytes: &[u8], hostid: &HostId, from: &str) -> Option<KeyStatement> {
+/// The statement in `bytes`, which is to be one about `hostid` by its own key.
+fn statement(bytes: &[u8], hostid: &HostId) -> std::result::Result<KeyStatement, String> {
     match KeyStatement::parse(bytes) {
-        Ok(statement) if statement.hostid() == *hostid && statement.verified().is_some() => Some(statement),
-        Ok(_) => {
-            tracing::warn!("{from}: the key statement is not signed by the key that it is named for");
-            None
-        }
-        Err(error) => {
-            tracing::warn!("{from}: not a key statement: {error}");
-            None
-        }
+        Ok(statement) if statement.hostid() == *hostid && statement.verified().is_some() => Ok(statement),
+        Ok(_) => Err("the key statement is not signed by the key that it is named for".to_owned()),
+        Err(error) => Err(format!("not a key statement: {error}")),
     }
 }

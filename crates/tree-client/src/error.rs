@@ -70,6 +70,14 @@ pub enum Error {
         /// The weightiest of the reasons.
         source: Refusal,
     },
+    /// A file that is named for the tree's key holds no statement of it that can be read: it may be a revocation.
+    #[error("{}: {what}; put a whole copy there or take the file away, for it may be a revocation", path.display())]
+    Statement {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
     /// The tree's root key has revoked itself.
     #[error("the key of {hostid} was revoked: {reason}; ask the publisher for the tree's new name")]
     Revoked {
@@ -180,6 +188,7 @@ impl Error {
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::NotFound { .. } => ErrorClass::NotFound,
+            Self::Statement { .. } => ErrorClass::Input,
             Self::NotADirectory { .. } | Self::Path { .. } | Self::WrongType { .. } | Self::SymlinkLoop { .. } => ErrorClass::Input,
             Self::Expired { .. } => ErrorClass::Expired,
             Self::Refused { source: Refusal::Expired { .. }, .. } => ErrorClass::Expired,

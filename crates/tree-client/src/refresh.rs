@@ -58,8 +58,11 @@ struct Tally {
 impl Tree {
     /// Finds the revision to begin with.
     pub(crate) async fn first_revision(&self, deadline: Instant) -> Result<()> {
-        self.heed_certificates().await;
+        let heeded = self.heed_certificates().await;
         self.freshness().heed_remembered();
+        if let (Err(error), None) = (heeded, self.freshness().condemned()) {
+            return Err(error);
+        }
         // Nothing outranks a revocation, but a pointer may be followed by a revocation or by another pointer.
         if matches!(self.freshness().condemned(), Some(Error::Forwarded { .. })) {
             self.gather(deadline.min(Instant::now() + STATEMENTS_ASK_MAX), true).await;
@@ -108,7 +111,7 @@ impl Tree {
         let rounds_before = self.refresh_rounds();
         let _turn = self.refresh_turn().lock().await;
         if self.refresh_rounds() == rounds_before {
-            self.heed_certificates().await;
+            self.heed_certificates().await.unwrap_or_else(|error| tracing::warn!(tree = %self.name(), "{error}"));
             let (tally, ()) = join(self.gather(deadline, false), self.ask_origins(deadline)).await;
             self.note_refresh_round();
             self.freshness().set_last_word(tally.words());
@@ -130,7 +133,7 @@ impl Tree {
     async fn ask_origins(&self, deadline: Instant) {
         let deadline = deadline.min(Instant::now() + STATEMENTS_ASK_MAX);
         let asked = self.origins().iter().map(|origin| async move {
-            origin.tree.heed_certificates().await;
+            origin.tree.heed_certificates().await.unwrap_or_else(|error| tracing::warn!(tree = %origin.tree.name(), "{error}"));
             origin.tree.gather(deadline, true).await;
             origin.tree.freshness().condemned_for_good().filter(|error| forwarded(error) != Some(&origin.to))
         });
@@ -254,13 +257,17 @@ impl Tree {
         self.freshness().newest().map_or((0, 0), |r| (r.cert_serial(), r.number()))
     }
 
-    async fn heed_certificates(&self) {
+    /// Heeds the statements that were put down or published for this key.
+    ///
+    /// # Errors
+    /// [`Error::Statement`], after all others have been heeded.
+    async fn heed_certificates(&self) -> Result<()> {
         let (client, hostid) = (self.client(), *self.hostid());
-        let mut found = Vec::new();
+        let (mut found, mut fault) = (Vec::new(), None);
         if !client.options.certificate_dirs.is_empty() {
             let dirs = client.options.certificate_dirs.clone();
             let read = tokio::task::spawn_blocking(move || certificates::in_directories(&dirs, &hostid));
-            found.extend(read.await.unwrap_or_default());
+            (found, fault) = read.await.unwrap_or_default();
         }
         for source in client.certificate_trees() {
             found.extend(certificates::in_tree(&source, &hostid).await);
@@ -268,6 +275,7 @@ impl Tree {
         if !found.is_empty() {
             self.heed_blocking(found).await;
         }
+        fault.map_or(Ok(()), Err)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use vouch_tree_client::{Client, ClientOptions, DiskCacheOptions, Tree, TreeOptions};
 
-use crate::exit::{At as _, Outcome};
+use crate::exit::{At as _, Failure, Outcome};
 use crate::tree_path::TreePath;
 use crate::{size, when};
 
@@ -75,6 +75,11 @@ impl ClientArgs {
 
     /// Makes the client, and opens the trees whose key statements it is to heed.
     pub(crate) async fn client(&self) -> Outcome<Arc<Client>> {
+        for dir in &self.statements {
+            // Who names it relies on what it would say.
+            std::fs::read_dir(dir)
+                .map_err(|error| Failure::input(dir.display(), error).cure("name a directory of key statements that this user may read"))?;
+        }
         let mut certificate_dirs = self.statements.clone();
         if Path::new(STATEMENTS).is_dir() {
             certificate_dirs.push(STATEMENTS.into());

@@ -207,6 +207,18 @@ async fn statements_are_heeded_in_local_directories_and_in_published_trees() {
     let client = client_with(&network, &clock, |options| options.certificate_dirs = vec![dir_of_certs.path().into()]);
     assert!(matches!(client.open(&publisher.name(), &TreeOptions::default()).await, Err(Error::Revoked { .. })));
 
+    // A file of this name that says nothing may be a revocation that was cut short; one named for another key is not about this one.
+    let path = dir_of_certs.path().join(&file);
+    for damaged in [&b""[..], b"noise", &revocation.to_text().as_bytes()[..40]] {
+        std::fs::write(&path, damaged).unwrap();
+        let client = client_with(&network, &clock, |options| options.certificate_dirs = vec![dir_of_certs.path().into()]);
+        let error = client.open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
+        assert!(matches!(&error, Error::Statement { path: found, .. } if *found == path) && error.class() == ErrorClass::Input, "{error}");
+    }
+    std::fs::rename(&path, dir_of_certs.path().join(format!("{}.revoked", Publisher::new(29).hostid()))).unwrap();
+    let client = client_with(&network, &clock, |options| options.certificate_dirs = vec![dir_of_certs.path().into()]);
+    client.open(&publisher.name(), &TreeOptions::default()).await.unwrap();
+
     let mut authority = Publisher::new(28);
     authority.location = "authority.test".into();
     let listed = Node::Dir([(file.into_bytes(), Node::File(revocation.to_text().into_bytes()))].into());

@@ -74,6 +74,12 @@ fn a_revocation_is_honoured_wherever_it_is_met() {
         assert!(output.status.code() == Some(5) && said.contains("a test of it"), "{file}: {said}");
         fs::remove_file(world.path("statements").join(&file)).expect("was there");
     }
+    // What can't be read may be one.
+    fs::write(world.path("statements").join(hostid.trim()), "cut short").expect("a file");
+    for dir in ["statements", "no-such-directory", "revocation"] {
+        let output = world.run(["cat", "--statements", dir, &world.name("/hello")]);
+        assert_eq!(output.status.code(), Some(3), "{dir}: {}", String::from_utf8_lossy(&output.stderr));
+    }
     // In the replica's own answer.
     world.ok(["revoke", "--statement", "revocation", "--db", "db"]);
     assert!(eventually(Duration::from_secs(10), || world.run(["cat", &world.name("/hello")]).status.code() == Some(5)));
