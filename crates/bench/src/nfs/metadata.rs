@@ -110,7 +110,7 @@ impl Work for Git {
                 body.next_ok()?;
                 let Results::Getattr(Ok(_)) = body.next_ok()? else { return Err(Error::Mismatch("not GETATTR's result")) };
                 lane.looks += 1;
-                if lane.looks % LOOKS == 0 { Step::Create } else { Step::Look }
+                if lane.looks.is_multiple_of(LOOKS) { Step::Create } else { Step::Look }
             }
             Step::Create => Step::Write(opened(&mut body)?),
             Step::Write(opened) => {
