@@ -3,10 +3,12 @@
 mod check_proof;
 mod filter;
 mod follow;
+mod host;
 mod keygen;
 mod prove;
 mod report;
 mod search;
+mod send;
 mod show;
 mod verify;
 
@@ -34,6 +36,8 @@ enum Command {
     Verify(verify::Args),
     Prove(prove::Args),
     CheckProof(check_proof::Args),
+    Host(host::Args),
+    Send(send::Args),
 }
 
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
@@ -45,6 +49,8 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         Command::Verify(args) => verify::run(args, global),
         Command::Prove(args) => prove::run(args, global),
         Command::CheckProof(args) => check_proof::run(args, global),
+        Command::Host(args) => host::run(args, global),
+        Command::Send(args) => send::run(args, global),
     }
 }
 

@@ -3,7 +3,8 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use vouch_audit::trail::{Reading, search};
+use vouch_audit::record::seq_and_time;
+use vouch_audit::trail::{Hit, Reading, search};
 
 use super::filter::Filter;
 use super::show;
@@ -20,9 +21,9 @@ use crate::exit::{At as _, Outcome, forgive_closed_pipe};
                   vouch audit search --result failure --newest --limit 20 /var/lib/vouch/audit\n  \
                   vouch audit search -S rename -S remove --below /srv/data/secret --json /var/lib/vouch/audit")]
 pub(crate) struct Args {
-    /// The trail's directory.
-    #[arg(value_name = "DIR")]
-    directory: PathBuf,
+    /// The trail's directory; of several, such as the server's and a host's, the records are put in the order of time.
+    #[arg(value_name = "DIR", required = true)]
+    directories: Vec<PathBuf>,
     #[command(flatten)]
     filter: Filter,
     /// Follow the file that --path or --file names: all its names, before and after renames of it and of its directories.
@@ -46,22 +47,45 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let reading = if args.scan { Reading::Scan } else { Reading::Index };
-    let query = args.filter.query(&args.directory, args.renames, reading)?;
     let mut out = std::io::BufWriter::with_capacity(64 * 1024, std::io::stdout().lock());
     let (mut count, mut written) = (0u64, Ok(()));
     let mut scratch = Vec::new();
-    if args.limit != Some(0) {
-        let searched = search(&args.directory, &query, args.newest, reading, |hit| {
+    let mut show = |hit: &Hit, count: u64| {
+        let Ok(record) = hit.record(&mut scratch) else { return true };
+        written = out.write_all(args.form.of(&record).as_bytes());
+        written.is_ok() && args.limit.is_none_or(|limit| count < limit)
+    };
+    // Of one trail what is found is shown at once; of several, all is found before it can be put in order.
+    let mut found: Vec<(u64, Hit)> = Vec::new();
+    for directory in &args.directories {
+        let query = args.filter.query(directory, args.renames, reading)?;
+        if args.limit == Some(0) {
+            continue;
+        }
+        let mut of_this = 0;
+        let searched = search(directory, &query, args.newest, reading, |hit| {
             count += 1;
+            of_this += 1;
             if args.count {
                 return true;
             }
-            let Ok(record) = hit.record(&mut scratch) else { return true };
-            written = out.write_all(args.form.of(&record).as_bytes());
-            written.is_ok() && args.limit.is_none_or(|limit| count < limit)
+            if args.directories.len() == 1 {
+                return show(hit, count);
+            }
+            found.push((seq_and_time(&hit.body).map_or(0, |(_, time)| time), hit.clone()));
+            args.limit.is_none_or(|limit| of_this < limit)
         });
-        let searched = searched.at(args.directory.display())?;
+        let searched = searched.at(directory.display())?;
         tracing::debug!(?searched, "searched");
+    }
+    found.sort_by_key(|(time, _)| *time);
+    if args.newest {
+        found.reverse();
+    }
+    for (at, (_, hit)) in found.iter().enumerate() {
+        if !show(hit, at as u64 + 1) {
+            break;
+        }
     }
     if args.count && written.is_ok() {
         written = writeln!(out, "{count}");

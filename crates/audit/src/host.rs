@@ -1,0 +1,374 @@
+//! What the host's kernel recorded: the text of the kernel's audit log (auditd's file, or messages of the audit netlink socket) becomes records. Sans-IO; bounded in what it
+//! keeps of lines that belong together.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use crate::Record;
+use crate::record::{Class, Flavour, PATH_LEN_MAX, TEXT_LEN_MAX};
+
+/// Types of records that are looked into (linux/audit.h).
+mod kind {
+    pub(super) const CONFIG_CHANGE: u16 = 1305;
+    pub(super) const SYSCALL: u16 = 1300;
+    pub(super) const PATH: u16 = 1302;
+    pub(super) const CWD: u16 = 1307;
+    pub(super) const EOE: u16 = 1320;
+    pub(super) const PROCTITLE: u16 = 1327;
+}
+
+/// Names of types, as auditd writes them. Others are told from their number, or are of no type.
+const NAMES: [(&str, u16); 34] = [
+    ("SYSCALL", kind::SYSCALL),
+    ("PATH", kind::PATH),
+    ("CWD", kind::CWD),
+    ("EOE", kind::EOE),
+    ("PROCTITLE", kind::PROCTITLE),
+    ("CONFIG_CHANGE", kind::CONFIG_CHANGE),
+    ("LOGIN", 1006),
+    ("USER_AUTH", 1100),
+    ("USER_ACCT", 1101),
+    ("USER_MGMT", 1102),
+    ("CRED_ACQ", 1103),
+    ("CRED_DISP", 1104),
+    ("USER_START", 1105),
+    ("USER_END", 1106),
+    ("USER_CHAUTHTOK", 1108),
+    ("USER_ERR", 1109),
+    ("CRED_REFR", 1110),
+    ("USER_LOGIN", 1112),
+    ("USER_LOGOUT", 1113),
+    ("ADD_USER", 1114),
+    ("DEL_USER", 1115),
+    ("USER_CMD", 1123),
+    ("SYSTEM_BOOT", 1127),
+    ("SYSTEM_SHUTDOWN", 1128),
+    ("SERVICE_START", 1130),
+    ("SERVICE_STOP", 1131),
+    ("DAEMON_START", 1200),
+    ("DAEMON_END", 1201),
+    ("DAEMON_CONFIG", 1203),
+    ("SOCKADDR", 1306),
+    ("EXECVE", 1309),
+    ("FANOTIFY", 1331),
+    ("AVC", 1400),
+    ("SECCOMP", 1326),
+];
+
+/// When an event was, and its number: what lines that belong together share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp {
+    /// Nanoseconds since 1970; the kernel gives milliseconds.
+    pub time_ns: u64,
+    /// Number since the boot.
+    pub serial: u32,
+}
+
+/// A line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// Type; 0 where its name is not known here.
+    pub kind: u16,
+    /// Which event it belongs to.
+    pub stamp: Stamp,
+    /// The fields.
+    pub fields: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    /// A line of auditd's file: `type=NAME msg=audit(SECONDS.MILLISECONDS:SERIAL): fields`, `node=NAME` before it or not.
+    pub fn parse(line: &'a [u8]) -> Option<Line<'a>> {
+        let line = match line.strip_prefix(b"node=") {
+            Some(rest) => &rest[rest.iter().position(|byte| *byte == b' ')? + 1..],
+            None => line,
+        };
+        let rest = line.strip_prefix(b"type=")?;
+        let (name, rest) = rest.split_at(rest.iter().position(|byte| *byte == b' ')?);
+        Line::of_message(number_of(name), rest.strip_prefix(b" msg=")?)
+    }
+
+    /// A message of the kernel, whose type is known: `audit(SECONDS.MILLISECONDS:SERIAL): fields`.
+    pub fn of_message(kind: u16, message: &'a [u8]) -> Option<Line<'a>> {
+        let rest = message.strip_prefix(b"audit(")?;
+        let (stamp, rest) = rest.split_at(rest.iter().take(64).position(|byte| *byte == b')')?);
+        let (time, serial) = std::str::from_utf8(stamp).ok()?.split_once(':')?;
+        let (seconds, millis) = time.split_once('.')?;
+        if millis.len() != 3 {
+            return None;
+        }
+        let nanos = u64::from(millis.parse::<u16>().ok()?) * 1_000_000;
+        let time_ns = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanos)?;
+        let fields = rest.strip_prefix(b"):")?.trim_ascii();
+        Some(Line { kind, stamp: Stamp { time_ns, serial: serial.parse().ok()? }, fields })
+    }
+
+    /// The value of a field, without its quotes.
+    fn field(&self, name: &str) -> Option<&'a [u8]> {
+        fields(self.fields).find(|(found, _)| *found == name.as_bytes()).map(|(_, value)| value.bytes())
+    }
+
+    fn number(&self, name: &str) -> Option<i64> {
+        std::str::from_utf8(self.field(name)?).ok()?.parse().ok()
+    }
+
+    /// A field that a user had a hand in: quoted as it is, or in hexadecimal digits.
+    fn text(&self, name: &str) -> Option<Cow<'a, [u8]>> {
+        let value = fields(self.fields).find(|(found, _)| *found == name.as_bytes())?.1;
+        match value {
+            Value::Quoted(text) => Some(Cow::Borrowed(text)),
+            Value::Bare(b"(null)" | b"(none)" | b"?") => None,
+            Value::Bare(digits) => match unhex(digits) {
+                Some(bytes) => Some(Cow::Owned(bytes)),
+                None => Some(Cow::Borrowed(digits)),
+            },
+        }
+    }
+}
+
+fn number_of(name: &[u8]) -> u16 {
+    let Ok(name) = std::str::from_utf8(name) else { return 0 };
+    let unknown = name.strip_prefix("UNKNOWN[").and_then(|rest| rest.strip_suffix(']'));
+    match unknown {
+        Some(number) => number.parse().unwrap_or(0),
+        None => NAMES.iter().find(|(known, _)| *known == name).map_or(0, |(_, number)| *number),
+    }
+}
+
+/// Name of a type, where it is known here.
+pub fn name(kind: u16) -> Option<&'static str> {
+    NAMES.iter().find(|(_, number)| *number == kind).map(|(name, _)| *name)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Value<'a> {
+    Quoted(&'a [u8]),
+    Bare(&'a [u8]),
+}
+
+impl<'a> Value<'a> {
+    fn bytes(self) -> &'a [u8] {
+        match self {
+            Value::Quoted(bytes) | Value::Bare(bytes) => bytes,
+        }
+    }
+}
+
+/// Names and values. auditd sets what it adds apart by a group separator; programs put theirs in one field, `msg='…'`, which is looked into.
+fn fields(mut rest: &[u8]) -> impl Iterator<Item = (&[u8], Value<'_>)> {
+    std::iter::from_fn(move || {
+        loop {
+            let start = rest.iter().position(|byte| !matches!(byte, b' ' | 0x1d | b'\'' | b','))?;
+            rest = &rest[start..];
+            let end = rest.iter().position(|byte| matches!(byte, b' ' | 0x1d | b'=')).unwrap_or(rest.len());
+            let (name, after) = rest.split_at(end);
+            let Some(after) = after.strip_prefix(b"=") else {
+                rest = after;
+                continue;
+            };
+            if let Some(inner) = after.strip_prefix(b"'") {
+                rest = inner;
+                continue;
+            }
+            let (value, after) = match after.strip_prefix(b"\"") {
+                Some(quoted) => {
+                    let end = quoted.iter().position(|byte| *byte == b'"').unwrap_or(quoted.len());
+                    (Value::Quoted(&quoted[..end]), quoted.get(end + 1..).unwrap_or_default())
+                }
+                None => {
+                    let end = after.iter().position(|byte| matches!(byte, b' ' | 0x1d | b'\'')).unwrap_or(after.len());
+                    (Value::Bare(&after[..end]), &after[end..])
+                }
+            };
+            rest = after;
+            return Some((name, value));
+        }
+    })
+}
+
+fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    if digits.is_empty() || digits.len() % 2 != 0 {
+        return None;
+    }
+    digits.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
+}
+
+/// An event: what lines of one stamp say together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// When, and its number.
+    pub stamp: Stamp,
+    /// Type of its first line.
+    pub kind: u16,
+    /// 0, or the errno; 1 where only that it failed is known.
+    pub result: u32,
+    /// User whose rights were used.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// The user who logged in, who stays the same over sudo.
+    pub login: Option<u32>,
+    /// That user's name, where auditd wrote it.
+    pub login_name: Vec<u8>,
+    /// The path that it was done to.
+    pub path: Vec<u8>,
+    /// The new path of a rename or link.
+    pub path2: Vec<u8>,
+    /// Device and inode, as the log has them: `fe:00:4711`.
+    pub file: Vec<u8>,
+    /// Key of the rule.
+    pub key: Vec<u8>,
+    /// The rest in words.
+    pub detail: Vec<u8>,
+    cwd: Vec<u8>,
+    is_whole: bool,
+}
+
+/// "unset" (linux/audit.h).
+const UNSET: u32 = u32::MAX;
+
+impl Event {
+    fn add(&mut self, line: &Line<'_>) {
+        if self.kind == 0 {
+            self.kind = line.kind;
+        }
+        match line.kind {
+            kind::CWD => self.cwd = kept(line.text("cwd"), PATH_LEN_MAX),
+            kind::PATH => self.add_path(line),
+            kind::EOE | kind::PROCTITLE => self.is_whole = true,
+            kind => {
+                let id = |name| line.number(name).and_then(|id| u32::try_from(id).ok()).filter(|id| *id != UNSET);
+                self.uid = self.uid.or(id("uid"));
+                self.gid = self.gid.or(id("gid"));
+                if self.login.is_none() {
+                    self.login = id("auid");
+                    self.login_name = kept(line.text("AUID").filter(|_| self.login.is_some()), TEXT_LEN_MAX);
+                }
+                if self.key.is_empty() {
+                    self.key = kept(line.text("key"), TEXT_LEN_MAX);
+                }
+                let exit = line.number("exit").unwrap_or(0);
+                match (line.field("success"), line.field("res")) {
+                    (Some(b"no"), _) => self.result = u32::try_from(-exit).ok().filter(|errno| *errno != 0).unwrap_or(1),
+                    (None, Some(b"failed" | b"0")) => self.result = 1,
+                    _ => {}
+                }
+                // Those that events of one line only have end with them.
+                self.is_whole |= (1100..1300).contains(&kind) || kind == 1006;
+                self.describe(line);
+            }
+        }
+    }
+
+    fn describe(&mut self, line: &Line<'_>) {
+        let mut more = |name: &str, value: &[u8]| {
+            let room = TEXT_LEN_MAX.saturating_sub(self.detail.len());
+            if name.len() + value.len() + 2 <= room {
+                if !self.detail.is_empty() {
+                    self.detail.push(b' ');
+                }
+                self.detail.extend_from_slice(name.as_bytes());
+                self.detail.push(b'=');
+                self.detail.extend_from_slice(value);
+            }
+        };
+        match (line.field("SYSCALL"), line.field("syscall")) {
+            (Some(call), _) | (None, Some(call)) => more("syscall", call),
+            _ => {}
+        }
+        for name in ["op", "pid", "auid", "ses"] {
+            if let Some(value) = line.field(name).filter(|value| *value != b"4294967295") {
+                more(name, value);
+            }
+        }
+        for name in ["acct", "comm", "exe"] {
+            if let Some(value) = line.text(name) {
+                more(name, &value);
+            }
+        }
+    }
+
+    fn add_path(&mut self, line: &Line<'_>) {
+        let nametype = line.field("nametype").unwrap_or_default();
+        let Some(name) = line.text("name").filter(|_| nametype != b"PARENT") else { return };
+        let mut path =
+            if name.starts_with(b"/") || self.cwd.is_empty() { name.into_owned() } else { [&self.cwd, &b"/"[..], &name].concat() };
+        path.truncate(PATH_LEN_MAX);
+        if self.path.is_empty() {
+            self.path = path;
+            if let (Some(device), Some(inode)) = (line.field("dev"), line.field("inode")) {
+                self.file = [device, b":", inode].concat();
+                self.file.truncate(TEXT_LEN_MAX);
+            }
+        } else if self.path2.is_empty() && nametype == b"CREATE" {
+            self.path2 = path;
+        }
+    }
+
+    /// The record. `principal` is who the login user is, `client` this machine's name.
+    pub fn record<'a>(&'a self, principal: &'a [u8], client: &'a [u8]) -> Record<'a> {
+        Record {
+            time_ns: self.stamp.time_ns,
+            class: Class::Host,
+            operation: self.kind,
+            flavour: Flavour::Local,
+            result: self.result,
+            principal,
+            uid: self.uid,
+            gid: self.gid,
+            client,
+            path: &self.path,
+            path2: &self.path2,
+            file: &self.file,
+            key: &self.key,
+            detail: &self.detail,
+            xid: Some(self.stamp.serial),
+            ..Record::default()
+        }
+    }
+}
+
+fn kept(text: Option<Cow<'_, [u8]>>, len_max: usize) -> Vec<u8> {
+    let mut text = text.map(Cow::into_owned).unwrap_or_default();
+    text.truncate(len_max);
+    text
+}
+
+/// Events that are not whole yet: lines of different events may be mixed.
+#[derive(Debug, Default)]
+pub struct Assembler {
+    pending: VecDeque<Event>,
+}
+
+/// Events that wait for their end; beyond it the oldest is taken as it is.
+const PENDING_MAX: usize = 64;
+/// Lines of an event come together; one that is so much older than the newest has no more.
+const AGE_NS_MAX: u64 = 2_000_000_000;
+
+impl Assembler {
+    /// Takes a line; calls `each` with events that are whole.
+    pub fn push(&mut self, line: &Line<'_>, mut each: impl FnMut(Event)) {
+        let at = self.pending.iter().position(|event| event.stamp == line.stamp);
+        let at = at.unwrap_or_else(|| {
+            self.pending.push_back(Event { stamp: line.stamp, ..Event::default() });
+            self.pending.len() - 1
+        });
+        self.pending[at].add(line);
+        let now = line.stamp.time_ns;
+        while let Some(first) = self.pending.front() {
+            if first.is_whole || self.pending.len() > PENDING_MAX || now.saturating_sub(first.stamp.time_ns) > AGE_NS_MAX {
+                self.pending.pop_front().into_iter().filter(|event| event.kind != 0).for_each(&mut each);
+            } else {
+                break;
+            }
+        }
+    }
+
+    /// What is left when no more lines will come for now.
+    pub fn finish(&mut self, each: impl FnMut(Event)) {
+        self.pending.drain(..).filter(|event| event.kind != 0).for_each(each);
+    }
+}
+
+#[cfg(test)]
+mod tests;

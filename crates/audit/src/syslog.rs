@@ -1,0 +1,67 @@
+//! Records as messages of syslog (RFC 5424), whose text is the record in ECS, and their frames on a stream (RFC 5425, section 4.3; RFC 6587, section 3.4.1). Sans-IO.
+
+use std::fmt::Write as _;
+
+use crate::record::Class;
+use crate::{Record, json, operations};
+
+/// Facility 13, "log audit" (RFC 5424, section 6.2.1).
+const FACILITY: u32 = 13;
+const WARNING: u32 = 4;
+const INFORMATIONAL: u32 = 6;
+/// Longest HOSTNAME (RFC 5424, section 6).
+const HOST_LEN_MAX: usize = 255;
+
+/// The message of a record. `host` is this machine's name.
+pub fn message(record: &Record<'_>, host: &str) -> String {
+    let is_bad = record.result != 0 || matches!(record.class, Class::Refusal | Class::Gap);
+    let priority = FACILITY * 8 + if is_bad { WARNING } else { INFORMATIONAL };
+    // RFC 5424, section 6.2.3: at most microseconds.
+    let time = jiff::Timestamp::from_nanosecond(i128::from(record.time_ns)).map_or_else(|_| "-".into(), |time| format!("{time:.6}"));
+    let name = match record.class {
+        Class::Operation => operations::name(record.operation),
+        class => class.name(),
+    };
+    // RFC 5424, section 6: names are printable US-ASCII without space, and "-" where there is none.
+    let mut host: String = host.chars().filter(char::is_ascii_graphic).take(HOST_LEN_MAX).collect();
+    if host.is_empty() {
+        host.push('-');
+    }
+    let mut out = String::with_capacity(512);
+    let _ = write!(out, "<{priority}>1 {time} {host} vouch - {name} - ");
+    // A mark of the byte order says that the text is UTF-8 (section 6.4).
+    out.push('\u{feff}');
+    json::write(record, &mut out);
+    out.truncate(out.trim_end().len());
+    out
+}
+
+/// Appends a message as a stream carries it: its length in bytes stands before it.
+pub fn frame(message: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(message.len().to_string().as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(message.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_the_header_of_rfc_5424() {
+        let record = Record { seq: 7, time_ns: 1_500_000_000_123_456_789, operation: 18, result: 13, path: b"/srv/a", ..Record::default() };
+        let message = message(&record, "nfs 1.example.org");
+        let (head, text) = message.split_once('\u{feff}').unwrap();
+        assert_eq!(head, "<108>1 2017-07-14T02:40:00.123456Z nfs1.example.org vouch - OPEN - ");
+        let value: serde_json::Value = serde_json::from_str(text).unwrap();
+        assert_eq!((value["event"]["sequence"].as_u64(), &value["file"]["path"]), (Some(7), &"/srv/a".into()));
+        assert!(super::message(&Record::default(), "").starts_with("<110>1 1970-01-01T00:00:00.000000Z - vouch - "));
+    }
+
+    #[test]
+    fn frames_count_bytes() {
+        let mut out = Vec::new();
+        frame("<110>1 ü", &mut out);
+        assert_eq!(out, "9 <110>1 ü".as_bytes());
+    }
+}

@@ -1,0 +1,222 @@
+//! `vouch audit host`: what this machine's kernel audits, in a trail like the server's.
+
+use std::io::{self, BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
+use vouch_audit::Record;
+use vouch_audit::host::{Assembler, Event, Line, Stamp};
+use vouch_audit::record::Class;
+use vouch_audit::trail::{Log, LogError, Options, Query, Reading, SystemDisk, search};
+
+use crate::cli::Global;
+use crate::exit::{At as _, Failure, Outcome};
+use crate::interrupt;
+
+/// Keep what this machine's kernel audits in a trail of its own, with the same search and verification as the server's.
+///
+/// The kernel's rules (auditctl) say what is audited. The events come from auditd's log, over its rotation, or from the kernel's audit netlink group beside a running auditd.
+/// What the trail holds already is not taken twice. Records hold user, path, device and inode, key, result; `vouch audit search` takes several trails at once.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  vouch audit keygen /var/lib/vouch/host > host.pub\n  \
+                  vouch audit host --realm EXAMPLE.ORG /var/lib/vouch/host          go along with /var/log/audit/audit.log\n  \
+                  vouch audit host --once --log /var/log/audit/audit.log.1 /var/lib/vouch/host\n  \
+                  vouch audit search --principal alice@EXAMPLE.ORG /var/lib/vouch/audit /var/lib/vouch/host")]
+pub(crate) struct Args {
+    /// The trail's directory, in which `vouch audit keygen` made a key.
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// auditd's log.
+    #[arg(long, value_name = "FILE", default_value = "/var/log/audit/audit.log", conflicts_with = "netlink")]
+    log: PathBuf,
+    /// Listen to the kernel instead of reading a log; needs CAP_AUDIT_READ.
+    #[arg(long, conflicts_with = "once")]
+    netlink: bool,
+    /// End when the log ends.
+    #[arg(long)]
+    once: bool,
+    /// Users of this machine are principals of this realm: who has logged in as alice is alice@REALM.
+    #[arg(long, value_name = "REALM")]
+    realm: Option<String>,
+    /// The key's file, if not in the trail's directory.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+}
+
+const PAUSE: Duration = Duration::from_millis(200);
+/// Longest message of the kernel's audit (MAX_AUDIT_MESSAGE_LENGTH) and its head.
+const MESSAGE_LEN_MAX: usize = 8970 + 16;
+const HEAD_LEN: usize = 16;
+/// Longest line that is looked into; of a longer one the rest is no line.
+const LINE_LEN_MAX: usize = 64 * 1024;
+/// AUDIT_NLGRP_READLOG, as a bit.
+const READ_LOG: u32 = 1;
+
+pub(crate) fn run(args: Args, _: &Global) -> Outcome {
+    let last = last_of(&args.directory)?;
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let boot: Vec<u8> = data_encoding::HEXLOWER.decode(boot.trim().replace('-', "").as_bytes()).unwrap_or_default();
+    let options = Options { boot: boot.try_into().unwrap_or_default(), key: args.key.clone(), ..Options::default() };
+    let opened = Log::open(Arc::new(SystemDisk), &args.directory, options, now_ns());
+    let (log, _) = opened.map_err(|error| failure(&error))?;
+    let client = rustix::system::uname().nodename().to_bytes().to_vec();
+    let mut keeper = Keeper { log, last, client, realm: args.realm.clone(), assembler: Assembler::default() };
+    let taken = interrupt::take(|| {});
+    let done = if args.netlink { listen(&mut keeper) } else { read_log(&args.log, args.once, &mut keeper) };
+    keeper.finish();
+    let closed = keeper.log.close(now_ns()).map_err(|error| failure(&error));
+    drop(taken);
+    done.and(closed)
+}
+
+struct Keeper {
+    log: Log,
+    /// What the trail held when this began.
+    last: Stamp,
+    client: Vec<u8>,
+    realm: Option<String>,
+    assembler: Assembler,
+}
+
+impl Keeper {
+    fn line(&mut self, line: &Line<'_>) {
+        let mut whole = Vec::new();
+        self.assembler.push(line, |event| whole.push(event));
+        whole.iter().for_each(|event| self.keep(event));
+    }
+
+    fn finish(&mut self) {
+        let mut whole = Vec::new();
+        self.assembler.finish(|event| whole.push(event));
+        whole.iter().for_each(|event| self.keep(event));
+    }
+
+    fn keep(&mut self, event: &Event) {
+        if event.stamp <= self.last {
+            return;
+        }
+        let principal = match &self.realm {
+            Some(realm) if !event.login_name.is_empty() => [&event.login_name, &b"@"[..], realm.as_bytes()].concat(),
+            _ => Vec::new(),
+        };
+        self.log.append_record(&event.record(&principal, &self.client));
+    }
+
+    /// What came is on disk.
+    fn sync(&mut self) -> Outcome {
+        self.log.sync().and_then(|()| self.log.maintain(now_ns())).map_err(|error| failure(&error))
+    }
+}
+
+/// The newest event that a trail holds.
+fn last_of(directory: &Path) -> Outcome<Stamp> {
+    let query = Query { class: Some(Class::Host), ..Query::default() };
+    let mut last = Stamp::default();
+    search(directory, &query, true, Reading::Index, |hit| {
+        if let Ok(record) = hit.record(&mut Vec::new()) {
+            last = Stamp { time_ns: record.time_ns, serial: record.xid.unwrap_or(0) };
+        }
+        false
+    })
+    .at(directory.display())?;
+    Ok(last)
+}
+
+fn read_log(path: &Path, once: bool, keeper: &mut Keeper) -> Outcome {
+    while !interrupt::requested() {
+        let file = match std::fs::File::open(path) {
+            // Between two names of a rotation there is none.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !once => {
+                std::thread::sleep(PAUSE);
+                continue;
+            }
+            other => other.at(path.display())?,
+        };
+        let mut reader = BufReader::with_capacity(LINE_LEN_MAX, file);
+        let (mut line, mut is_last) = (Vec::new(), false);
+        loop {
+            let read = read_line(&mut reader, &mut line).at(path.display())?;
+            if line.ends_with(b"\n") {
+                if let Some(line) = Line::parse(line.trim_ascii_end()) {
+                    keeper.line(&line);
+                }
+                line.clear();
+            }
+            if read > 0 {
+                continue;
+            }
+            if once {
+                return Ok(());
+            }
+            // All that there is: whole events are kept, and if another file has the name now, this one was read to its end.
+            keeper.sync()?;
+            if is_last || interrupt::requested() {
+                break;
+            }
+            is_last = is_rotated(path, reader.get_ref());
+            if !is_last {
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Appends up to the end of the line, or what there is of it; returns how many bytes were read.
+fn read_line(reader: &mut impl io::BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
+    let room = LINE_LEN_MAX.saturating_sub(line.len()).max(1) as u64;
+    let read = io::Read::take(reader, room).read_until(b'\n', line)?;
+    if line.len() >= LINE_LEN_MAX && !line.ends_with(b"\n") {
+        line.clear();
+    }
+    Ok(read)
+}
+
+fn is_rotated(path: &Path, file: &std::fs::File) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let same = |a: &std::fs::Metadata, b: &std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    match (std::fs::metadata(path), file.metadata()) {
+        (Ok(named), Ok(open)) => !same(&named, &open),
+        _ => false,
+    }
+}
+
+fn listen(keeper: &mut Keeper) -> Outcome {
+    let what = "the kernel's audit";
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::AUDIT));
+    let socket = socket.map_err(io::Error::from).at(what)?;
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, READ_LOG)).map_err(io::Error::from).at(what)?;
+    rustix::net::sockopt::set_socket_timeout(&socket, rustix::net::sockopt::Timeout::Recv, Some(PAUSE))
+        .map_err(io::Error::from)
+        .at(what)?;
+    let mut bytes = vec![0; MESSAGE_LEN_MAX];
+    while !interrupt::requested() {
+        match rustix::net::recv(&socket, &mut bytes[..], RecvFlags::empty()) {
+            Ok((len, _)) => {
+                let Some((head, message)) = bytes[..len.min(MESSAGE_LEN_MAX)].split_at_checked(HEAD_LEN) else { continue };
+                let kind = u16::from_ne_bytes([head[4], head[5]]);
+                if let Some(line) = Line::of_message(kind, message.trim_ascii_end()) {
+                    keeper.line(&line);
+                }
+            }
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => keeper.sync()?,
+            Err(rustix::io::Errno::NOBUFS) => {
+                let detail = b"the kernel's audit came faster than it was read".as_slice();
+                keeper.log.append_record(&Record { time_ns: now_ns(), class: Class::Gap, detail, ..Record::default() });
+            }
+            Err(error) => return Err(io::Error::from(error)).at(what),
+        }
+    }
+    Ok(())
+}
+
+fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+fn failure(error: &LogError) -> Failure {
+    Failure::from(io::Error::other(error.to_string()))
+}

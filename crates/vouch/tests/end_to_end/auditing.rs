@@ -1,0 +1,224 @@
+//! Questions to an audit trail by the command: search, report, follow, prove and check-proof, against a trail that the audit crate has written.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use vouch_audit::Record;
+use vouch_audit::keys::Ratchet;
+use vouch_audit::operations::number::{OPEN, READ, RENAME};
+use vouch_audit::trail::{KEY, Log, Options, Rotation, SystemDisk, create, read_key};
+
+use crate::world::World;
+
+const SECOND: u64 = 1_000_000_000;
+
+fn open(directory: &Path) -> Log {
+    let rotation = Rotation { len_max: 3000, ..Rotation::default() };
+    Log::open(Arc::new(SystemDisk), directory, Options { rotation, ..Options::default() }, SECOND).expect("the trail opens").0
+}
+
+fn put(log: &mut Log, principal: &str, operation: u16, path: &str, path2: &str, result: u32) {
+    let time_ns = (1_000_000 + log.next_seq()) * SECOND;
+    log.append_record(&Record {
+        time_ns,
+        operation,
+        result,
+        principal: principal.as_bytes(),
+        uid: Some(1000),
+        address: Some(std::net::IpAddr::from([10, 0, 0, 7])),
+        export: b"/srv",
+        path: path.as_bytes(),
+        path2: path2.as_bytes(),
+        read: (operation == READ).then_some(4096),
+        ..Record::default()
+    });
+    log.maintain(time_ns).expect("the disk takes it");
+}
+
+/// A trail of 202 records in some segments, and its first public key.
+fn trail(world: &World) -> String {
+    let directory = world.path("trail");
+    std::fs::create_dir(&directory).expect("a directory");
+    let key = Ratchet::new([3; 16], &[4; 32]);
+    create(&SystemDisk, &directory.join(KEY), &key).expect("a key");
+    let mut log = open(&directory);
+    for number in 0..100 {
+        put(&mut log, "alice@EXAMPLE.ORG", READ, &format!("/srv/{number}"), "", 0);
+        put(&mut log, "bob@EXAMPLE.ORG", OPEN, "/srv/<secret>", "", 13);
+    }
+    put(&mut log, "carol@EXAMPLE.ORG", RENAME, "/srv/7", "/srv/seven", 0);
+    put(&mut log, "carol@EXAMPLE.ORG", READ, "/srv/seven", "", 0);
+    log.close(2_000_000 * SECOND).expect("the trail closes");
+    key.public().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn json_lines(text: &str) -> Vec<serde_json::Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn an_audit_trail_is_searched_by_what_was_asked() {
+    let world = World::new();
+    trail(&world);
+    let search = |more: &[&str]| json_lines(&world.ok([&["audit", "search", "trail", "--json"], more].concat()));
+    for scan in [&[][..], &["--scan"]] {
+        let search = |more: &[&str]| search(&[more, scan].concat());
+        assert_eq!(search(&[]).len(), 202);
+        let alice = search(&["--principal", "alice@EXAMPLE.ORG"]);
+        assert_eq!(
+            (alice.len(), &alice[3]["file"]["path"], &alice[3]["user"]["name"]),
+            (100, &"/srv/3".into(), &"alice@EXAMPLE.ORG".into())
+        );
+        assert_eq!(search(&["--result", "failure"]).len(), 100);
+        assert_eq!(search(&["--result", "13", "--client", "10.0.0.7", "-S", "openat"]).len(), 100);
+        assert_eq!(search(&["--client", "10.0.0.8"]).len(), 0);
+        assert_eq!(search(&["--below", "/srv/<secret>", "--limit", "5"]).len(), 5);
+        assert_eq!(search(&["--from", "1970-01-12T13:46:41Z", "--until", "1970-01-12T13:46:43Z"]).len(), 2);
+        let newest = search(&["--newest", "-n", "1"]);
+        assert_eq!((newest[0]["event"]["sequence"].as_u64(), &newest[0]["file"]["path"]), (Some(202), &"/srv/seven".into()));
+        let named: Vec<_> =
+            search(&["--path", "/srv/seven", "--renames"]).iter().map(|one| one["event"]["sequence"].as_u64().unwrap()).collect();
+        assert_eq!(named, [15, 201, 202]);
+    }
+    assert_eq!(world.ok(["audit", "search", "trail", "--uid", "1000", "--count"]), "202\n");
+    let text = world.ok(["audit", "search", "trail", "--path", "/srv/7"]);
+    assert!(text.contains("alice@EXAMPLE.ORG 10.0.0.7 READ ok path=\"/srv/7\" read=4096"), "{text}");
+    world.fails(2, ["audit", "search", "trail", "--renames"]);
+    world.fails(3, ["audit", "search", "trail", "-S", "execve"]);
+    world.fails(4, ["audit", "search", "nowhere"]);
+}
+
+#[test]
+fn an_audit_report_counts_and_no_name_gets_markup_into_its_page() {
+    let world = World::new();
+    trail(&world);
+    let report: serde_json::Value = serde_json::from_str(&world.ok(["audit", "report", "trail", "--json"])).unwrap();
+    assert_eq!(
+        (report["records"].as_u64(), report["failures"].as_u64(), report["bytes_read"].as_u64()),
+        (Some(202), Some(100), Some(101 * 4096))
+    );
+    let users = &report["tables"][0];
+    assert_eq!((&users["by"], users["distinct"].as_u64(), users["rows"][0]["records"].as_u64()), (&"user".into(), Some(3), Some(100)));
+    let bars: u64 = report["timeline"].as_array().unwrap().iter().map(|bar| bar["records"].as_u64().unwrap()).sum();
+    assert_eq!(bars, 202);
+    let text = world.ok(["audit", "report", "trail", "--top", "2"]);
+    assert!(text.contains("202 records, 100 failures") && text.contains("by user (2 of 3)"), "{text}");
+    let page = world.ok(["audit", "report", "trail", "--html"]);
+    assert!(page.contains("<svg") && page.contains("prefers-color-scheme:dark") && page.contains("/srv/&lt;secret&gt;"), "{page}");
+    assert!(!page.contains("<secret>") && !page.contains("http"), "{page}");
+}
+
+#[test]
+fn a_proof_of_a_record_is_checked_without_the_trail() {
+    let world = World::new();
+    let public = trail(&world);
+    world.ok(["audit", "prove", "trail", "77", "--out", "77.proof"]);
+    std::fs::rename(world.path("trail"), world.path("gone")).unwrap();
+    let shown = world.ok(["audit", "check-proof", "--public", &public, "77.proof"]);
+    assert!(shown.starts_with("77 ") && shown.contains("/srv/38"), "{shown}");
+    world.fails(5, ["audit", "check-proof", "--public", &"00".repeat(32), "77.proof"]);
+    let mut bytes = std::fs::read(world.path("77.proof")).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(world.path("77.proof"), bytes).unwrap();
+    world.fails(5, ["audit", "check-proof", "--public", &public, "77.proof"]);
+    world.fails(4, ["audit", "prove", "gone", "777", "--out", "777.proof"]);
+}
+
+#[test]
+fn a_trail_is_followed_over_the_ends_of_its_segments() {
+    let world = World::new();
+    trail(&world);
+    assert!(read_key(&world.path("trail").join(KEY)).is_ok());
+    let mut child = world
+        .command(["audit", "follow", "trail", "--all", "--json", "--principal", "dave@EXAMPLE.ORG"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut log = open(&world.path("trail"));
+    for number in 0..100 {
+        put(&mut log, "dave@EXAMPLE.ORG", READ, &format!("/srv/new-{number}"), "", 0);
+        log.write().expect("the disk takes it");
+    }
+    let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+    let seen: Vec<String> = lines.take(100).map(|line| line.expect("a line")).collect();
+    let _ = child.kill();
+    let _ = child.wait();
+    let paths: Vec<_> = json_lines(&seen.join("\n")).iter().map(|one| one["file"]["path"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(paths, (0..100).map(|number| format!("/srv/new-{number}")).collect::<Vec<_>>());
+}
+
+/// The next message on a stream; none at its end.
+fn message(stream: &mut impl std::io::Read) -> Option<serde_json::Value> {
+    let mut len = 0;
+    loop {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        match byte[0] {
+            b' ' => break,
+            digit => len = len * 10 + usize::from(digit - b'0'),
+        }
+    }
+    let mut bytes = vec![0; len];
+    stream.read_exact(&mut bytes).ok()?;
+    let text = String::from_utf8(bytes).expect("UTF-8");
+    let (head, value) = text.split_once('\u{feff}').expect("a mark of the byte order");
+    assert!(head.starts_with("<110>1 ") || head.starts_with("<108>1 "), "{head}");
+    Some(serde_json::from_str(value).expect("JSON"))
+}
+
+#[test]
+fn records_are_sent_at_least_once_over_a_lost_connection_and_a_restart() {
+    let world = World::new();
+    trail(&world);
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = format!("syslog+tcp://{}", socket.local_addr().expect("an address"));
+    let args = ["audit", "send", "--once", "--to", &to, "--position", "position", "trail"];
+    let collector = std::thread::spawn(move || {
+        let mut seen = Vec::new();
+        // The first connection is lost after some records, those after it end as they should.
+        for (at, stream) in socket.incoming().take(3).enumerate() {
+            let mut stream = BufReader::new(stream.expect("a connection"));
+            let mut of_this = Vec::new();
+            while let Some(value) = message(&mut stream) {
+                of_this.push(value["event"]["sequence"].as_u64().expect("a number"));
+                if at == 0 && of_this.len() == 20 {
+                    break;
+                }
+            }
+            seen.push(of_this);
+        }
+        seen
+    });
+    world.ok(args);
+    let mut log = open(&world.path("trail"));
+    put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
+    log.close(3_000_000 * SECOND).expect("the trail closes");
+    world.ok(args);
+    let seen = collector.join().expect("the collector ends");
+    let mut all: Vec<u64> = seen.concat();
+    assert_eq!(seen[2], [203], "{seen:?}");
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all, (1..=203).collect::<Vec<_>>(), "{seen:?}");
+    std::fs::write(world.path("position"), "nonsense").unwrap();
+    world.fails(3, args);
+}
+
+#[test]
+fn what_the_kernel_audited_is_found_beside_what_the_server_did() {
+    let world = World::new();
+    trail(&world);
+    world.write("audit.log", include_bytes!("../../../audit/src/host/recorded.log"));
+    world.ok(["audit", "keygen", "host"]);
+    world.ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
+    // What the trail holds is not taken again.
+    world.ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
+    assert_eq!(world.ok(["audit", "search", "host", "--class", "host", "--count"]), "14\n");
+    let refused = json_lines(&world.ok(["audit", "search", "trail", "host", "--result", "13", "--newest", "-n", "1", "--json"]));
+    assert_eq!(refused[0]["file"]["path"], "/srv/seen/root");
+    assert_eq!(world.ok(["audit", "search", "trail", "host", "--path", "/srv/seen/a plan", "--count"]), "3\n");
+    let verified = world.ok(["audit", "verify", "host"]);
+    assert!(verified.contains("sound: 14 records"), "{verified}");
+}
