@@ -349,6 +349,10 @@ impl Assembler {
     /// Takes a line; calls `each` with events that are whole.
     pub fn push(&mut self, line: &Line<'_>, mut each: impl FnMut(Event)) {
         let at = self.pending.iter().position(|event| event.stamp == line.stamp);
+        // The kernel sends an end after the command line, with which the event was whole already.
+        if at.is_none() && line.kind == kind::EOE {
+            return;
+        }
         let at = at.unwrap_or_else(|| {
             self.pending.push_back(Event { stamp: line.stamp, ..Event::default() });
             self.pending.len() - 1

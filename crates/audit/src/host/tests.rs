@@ -79,6 +79,13 @@ fn a_login_is_known_over_sudo_and_a_refused_one_is_a_failure() {
 }
 
 #[test]
+fn an_end_that_comes_after_the_last_line_is_no_event() {
+    let end = b"type=EOE msg=audit(1795306870.991:12): \n";
+    assert_eq!(events(&[RECORDED, &end[..]].concat()), events(RECORDED));
+    assert!(events(end).is_empty());
+}
+
+#[test]
 fn what_waits_is_bounded() {
     let mut assembler = Assembler::default();
     let mut count = 0;
