@@ -20,8 +20,8 @@ const WANTED: Bitmap = Bitmap::of(&[1, 3, 4, 8, 20, 33, 35, 36, 37, 41, 45, 47, 
 pub(super) struct Git {
     directory: Filehandle,
     files: u64,
-    /// Tells the names of this session's objects from those of others.
-    session: usize,
+    /// Tells the names of this session's objects in this round from those of others: a round may end between an object's making and its removal.
+    names: String,
     lanes: Vec<Lane>,
     seed: u64,
     mode: Vec<u8>,
@@ -47,11 +47,11 @@ enum Step {
 impl Git {
     pub(super) fn new(directory: Filehandle, files: u64, session: usize, depth: usize, seed: u64) -> Self {
         let lane = Lane { step: Step::Look, looks: 0, file: 0 };
-        Self { directory, files, session, lanes: vec![lane; depth], seed, mode: packed_mode(0o444) }
+        Self { directory, files, names: format!("{session}-{seed:x}"), lanes: vec![lane; depth], seed, mode: packed_mode(0o444) }
     }
 
     fn name(&self, kind: &str, lane: usize) -> Vec<u8> {
-        format!("{kind}-{}-{lane}", self.session).into_bytes()
+        format!("{kind}-{}-{lane}", self.names).into_bytes()
     }
 }
 
