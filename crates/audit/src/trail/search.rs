@@ -83,7 +83,7 @@ impl Query {
     }
 
     /// What an index can be asked for: all of the first, and one of the second if there are any.
-    fn terms(&self) -> (Vec<(Term, Vec<u8>)>, Vec<(Term, Vec<u8>)>) {
+    fn terms(&self) -> (Terms, Terms) {
         let mut all = Vec::new();
         for (term, text) in [
             (Term::Principal, &self.principal),
@@ -111,6 +111,9 @@ impl Query {
         (all, self.names.as_ref().map(Names::terms).unwrap_or_default())
     }
 }
+
+/// What an index is asked for.
+type Terms = Vec<(Term, Vec<u8>)>;
 
 impl Outcome {
     fn fits(self, record: &Record<'_>) -> bool {
