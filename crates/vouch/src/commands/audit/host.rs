@@ -52,6 +52,8 @@ const MESSAGE_LEN_MAX: usize = 8970 + 16;
 const HEAD_LEN: usize = 16;
 /// Longest line that is looked into; of a longer one the rest is no line.
 const LINE_LEN_MAX: usize = 64 * 1024;
+/// Bytes of a log after which what they say is made durable.
+const PIECE_LEN: usize = 4 << 20;
 /// AUDIT_NLGRP_READLOG, as a bit.
 const READ_LOG: u32 = 1;
 
@@ -137,6 +139,7 @@ fn read_log(path: &Path, once: bool, keeper: &mut Keeper) -> Outcome {
         };
         let mut reader = BufReader::with_capacity(LINE_LEN_MAX, file);
         let (mut line, mut is_last) = (Vec::new(), false);
+        let mut unsynced = 0;
         loop {
             let read = read_line(&mut reader, &mut line).at(path.display())?;
             if line.ends_with(b"\n") {
@@ -146,6 +149,12 @@ fn read_log(path: &Path, once: bool, keeper: &mut Keeper) -> Outcome {
                 line.clear();
             }
             if read > 0 {
+                // A long log is kept piece by piece: memory and segments stay small.
+                unsynced += read;
+                if unsynced >= PIECE_LEN {
+                    keeper.sync()?;
+                    unsynced = 0;
+                }
                 continue;
             }
             if once {
