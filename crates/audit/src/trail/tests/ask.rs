@@ -205,18 +205,18 @@ fn a_reader_goes_along_over_rotation_and_compression_and_goes_on_where_it_was() 
         put(&mut log, number, number * SECOND);
         log.maintain(number * SECOND).unwrap();
         log.write().unwrap();
-        if number % 7 == 0 {
-            if number % 3 == 0 {
+        if number.is_multiple_of(7) {
+            if number.is_multiple_of(3) {
                 follower = Follower::at(directory.path(), place);
             }
             follower
                 .read(|body, after| {
                     seen.push(crate::record::seq_and_time(body).unwrap().0);
                     place = after;
-                    seen.len() % 5 != 0
+                    !seen.len().is_multiple_of(5)
                 })
                 .unwrap();
-            if number % 21 == 0 {
+            if number.is_multiple_of(21) {
                 log.sync().unwrap();
                 for file in log.take_closed() {
                     compress(&SystemDisk, &file).unwrap();

@@ -70,7 +70,7 @@ impl PowerDisk {
         let mut names = inside.durable.clone();
         // Names that were not synced may have become durable all the same.
         for (path, file) in &inside.seen {
-            if !names.contains_key(path) && random.next_u32() % 2 == 0 && !path.to_string_lossy().contains("key") {
+            if !names.contains_key(path) && random.next_u32().is_multiple_of(2) && !path.to_string_lossy().contains("key") {
                 names.insert(path.clone(), file.clone());
             }
         }
@@ -83,7 +83,7 @@ impl PowerDisk {
                 let keep = random.next_u32() as usize % (more + 1);
                 let from = bytes.len();
                 bytes.extend_from_slice(&file.seen[from..from + keep]);
-                if random.next_u32() % 3 == 0 {
+                if random.next_u32().is_multiple_of(3) {
                     let at = from + random.next_u32() as usize % (keep + 1);
                     bytes[at..].fill(0);
                 }
