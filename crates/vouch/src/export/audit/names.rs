@@ -8,13 +8,18 @@ use vouch_audit::operations::number;
 use vouch_nfs4_server::{Export, ExportId, Observation, Told};
 use vouch_vfs::FileId;
 
+/// A file of an export.
+type Node = (ExportId, FileId);
+/// A name's bytes.
+type Name = Box<[u8]>;
+
 /// What is known of names. Bounded: what is forgotten is asked for again.
 pub(super) struct Names {
-    links: Cache<(ExportId, FileId), (FileId, Box<[u8]>)>,
+    links: Cache<Node, (FileId, Name)>,
     /// The same the other way round: a rename tells names only.
-    children: Cache<(ExportId, FileId, Box<[u8]>), FileId>,
+    children: Cache<(ExportId, FileId, Name), FileId>,
     /// Paths as the file system told them, and after how many renames: one may have changed them all.
-    told: Cache<(ExportId, FileId), (u64, Box<[u8]>)>,
+    told: Cache<Node, (u64, Name)>,
     renames: AtomicU64,
 }
 
