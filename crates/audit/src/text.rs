@@ -152,19 +152,22 @@ fn host(record: &Record<'_>, out: &mut String) {
     }
 }
 
+/// `ausearch -hn` takes `hostname` where there is one and asks no further, and finds calls by their address: so it is the address here too, where it is known.
 fn host_and_address(record: &Record<'_>, out: &mut String) {
-    out.push_str("hostname=");
-    match std::str::from_utf8(record.client) {
-        Ok(name) if !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:".contains(&byte)) => {
-            out.push_str(name)
+    let name = std::str::from_utf8(record.client)
+        .ok()
+        .filter(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_:".contains(&byte)));
+    match (record.address, name) {
+        (Some(address), name) => {
+            let address = address.to_canonical();
+            let _ = write!(out, "hostname={address} addr={address}");
+            if let Some(name) = name {
+                let _ = write!(out, " client={name}");
+            }
         }
-        _ => out.push('?'),
-    }
-    match record.address {
-        Some(address) => {
-            let _ = write!(out, " addr={}", address.to_canonical());
+        (None, name) => {
+            let _ = write!(out, "hostname={} addr=?", name.unwrap_or("?"));
         }
-        None => out.push_str(" addr=?"),
     }
 }
 
