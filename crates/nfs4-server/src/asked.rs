@@ -1,7 +1,7 @@
 //! What an operation's arguments say to one who keeps records: names, access asked for, place. Judges nothing.
 
+use vouch_nfs4::Stateid;
 use vouch_nfs4::op::{Args, OpenClaim, OpenHow, ShareAccess};
-use vouch_nfs4::{Bitmap, Stateid};
 use vouch_vfs::Access;
 
 use crate::observer::{Asked, asked};
@@ -44,7 +44,7 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
         }
         Args::Access(args) => Asked { access: Some(args.access.0), ..Asked::default() },
         Args::Setattr(args) => {
-            let size = sets(&args.attrs.mask, SIZE);
+            let size = args.attrs.mask.has(SIZE);
             Asked { access: Some(if size { asked::TRUNCATE } else { 0 }), ..Asked::default() }
         }
         Args::Read(args) => data(args.offset, &args.stateid, Access::READ),
@@ -52,8 +52,4 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
         Args::Write(args) => data(args.offset, &args.stateid, Access::MODIFY),
         _ => Asked::default(),
     }
-}
-
-fn sets(mask: &Bitmap, attribute: u32) -> bool {
-    mask.has(attribute)
 }
