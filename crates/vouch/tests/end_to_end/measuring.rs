@@ -195,7 +195,8 @@ fn an_interrupted_run_cleans_up_and_tells_what_it_has() {
         "--target",
         &served.target(),
         "--seconds",
-        "0.2",
+        // Long enough that no machine is done before it is interrupted.
+        "5",
         "--file-size",
         "2M",
         "--json",
