@@ -3,7 +3,7 @@
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::kernels::{HashItem, Kernels};
+use crate::kernels::{HashFew, HashItem, Kernels};
 
 /// Bytes of the longest block, SHA-384's.
 pub(crate) const BLOCK_LEN_MAX: usize = 128;
@@ -34,6 +34,9 @@ pub(crate) trait Digest: Sized + 'static {
     /// As [`HashItem`] says.
     unsafe fn run(kernels: &Kernels, items: &mut [HashItem<Self::State>]);
 
+    /// What these kernels have for short messages.
+    fn few(kernels: &Kernels) -> Option<HashFew<Self::State>>;
+
     /// The pads of this hash, if `key` is of it.
     fn pads(key: &HmacKey) -> Option<&HmacPads<Self>>;
 }
@@ -54,12 +57,16 @@ impl Digest for Sha1 {
     }
 
     fn output(state: &[u32; 5]) -> [u8; DIGEST_LEN_MAX] {
-        words_out(state.iter().flat_map(|word| word.to_be_bytes()))
+        words_out(state, u32::to_be_bytes)
     }
 
     unsafe fn run(kernels: &Kernels, items: &mut [HashItem<[u32; 5]>]) {
         // SAFETY: the caller's promise is the kernel's.
         unsafe { (kernels.sha1.many)(items) }
+    }
+
+    fn few(kernels: &Kernels) -> Option<HashFew<[u32; 5]>> {
+        kernels.sha1.few
     }
 
     fn pads(key: &HmacKey) -> Option<&HmacPads<Sha1>> {
@@ -79,12 +86,16 @@ impl Digest for Sha256 {
     }
 
     fn output(state: &[u32; 8]) -> [u8; DIGEST_LEN_MAX] {
-        words_out(state.iter().flat_map(|word| word.to_be_bytes()))
+        words_out(state, u32::to_be_bytes)
     }
 
     unsafe fn run(kernels: &Kernels, items: &mut [HashItem<[u32; 8]>]) {
         // SAFETY: the caller's promise is the kernel's.
         unsafe { (kernels.sha256.many)(items) }
+    }
+
+    fn few(kernels: &Kernels) -> Option<HashFew<[u32; 8]>> {
+        kernels.sha256.few
     }
 
     fn pads(key: &HmacKey) -> Option<&HmacPads<Sha256>> {
@@ -113,7 +124,7 @@ impl Digest for Sha384 {
     }
 
     fn output(state: &[u64; 8]) -> [u8; DIGEST_LEN_MAX] {
-        words_out(state.iter().take(6).flat_map(|word| word.to_be_bytes()))
+        words_out(&state[..6], u64::to_be_bytes)
     }
 
     unsafe fn run(kernels: &Kernels, items: &mut [HashItem<[u64; 8]>]) {
@@ -121,15 +132,19 @@ impl Digest for Sha384 {
         unsafe { (kernels.sha512.many)(items) }
     }
 
+    fn few(kernels: &Kernels) -> Option<HashFew<[u64; 8]>> {
+        kernels.sha512.few
+    }
+
     fn pads(key: &HmacKey) -> Option<&HmacPads<Sha384>> {
         if let HmacKey::Sha384(pads) = key { Some(pads) } else { None }
     }
 }
 
-fn words_out(bytes: impl Iterator<Item = u8>) -> [u8; DIGEST_LEN_MAX] {
+fn words_out<W: Copy, const LEN: usize>(words: &[W], bytes: impl Fn(W) -> [u8; LEN]) -> [u8; DIGEST_LEN_MAX] {
     let mut output = [0; DIGEST_LEN_MAX];
-    for (to, from) in output.iter_mut().zip(bytes) {
-        *to = from;
+    for (to, word) in output.as_chunks_mut().0.iter_mut().zip(words) {
+        *to = bytes(*word);
     }
     output
 }

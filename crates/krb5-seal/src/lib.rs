@@ -20,6 +20,7 @@ mod keys;
 mod mic;
 mod open;
 mod seal;
+mod short;
 mod stack;
 mod token;
 

@@ -9,9 +9,10 @@ use crate::cts::Decryption;
 use crate::digest::{Digest, HmacPads, Sha1, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::hashing::{self, Blocks, HashLane, Hashing, Region, STEP_LEN};
-use crate::kernels::{Kernels, LANES_MAX};
+use crate::kernels::{HashFew, Kernels, LANES_MAX};
 use crate::keys::ContextKeys;
 use crate::mic::{WrapCheck, check_wrap};
+use crate::short::{SHORT_LEN_MAX, Two};
 use crate::stack::Stack;
 use crate::token::{TOKEN_HEADER_LEN, TokenError, WrapHeader};
 
@@ -104,7 +105,14 @@ pub fn open_many_with(kernels: &Kernels, jobs: &mut [OpenJob<'_>]) {
     for enctype in Enctype::ALL.into_iter().filter(|enctype| present & enctype.bit() != 0) {
         let jobs = jobs.iter_mut().filter(|job| job.keys.enctype() == enctype && job.result.is_ok());
         match enctype {
-            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => decrypt_and_verify(kernels, jobs),
+            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => match Sha1::few(kernels) {
+                Some(few) => {
+                    let mut shorts = Shorts { kernels, few, two: Two::new(), waiting: [const { None }; 2] };
+                    decrypt_and_verify(kernels, jobs.filter_map(|job| shorts.take(job)));
+                    shorts.run();
+                }
+                None => decrypt_and_verify(kernels, jobs),
+            },
             Enctype::Aes128CtsHmacSha256_128 => verify_then_decrypt::<Sha256>(kernels, jobs),
             Enctype::Aes256CtsHmacSha384_192 => verify_then_decrypt::<Sha384>(kernels, jobs),
         }
@@ -178,14 +186,57 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
         holds
     }
 
-    /// With the plaintext in the buffer: compares the header's copy (RFC 4121 section 4.2.4), wipes what is not to be believed.
     fn settle(&mut self, holds: bool) {
-        let header = WrapHeader::parse(self.job.keys, &self.header).expect("prepared: parsed before");
-        let end = self.job.token.len() - self.job.keys.enctype().checksum_len();
-        if !holds || !header.equals_copy(&self.job.token[end - TOKEN_HEADER_LEN..end]) {
-            self.job.token[TOKEN_HEADER_LEN..].fill(0);
-            self.job.result = Err(TokenError::Checksum);
+        settle(self.job, &self.header, holds);
+    }
+}
+
+/// With the plaintext in the buffer: compares the header's copy (RFC 4121 section 4.2.4), wipes what is not to be believed.
+fn settle(job: &mut OpenJob<'_>, header: &[u8; TOKEN_HEADER_LEN], holds: bool) {
+    let header = WrapHeader::parse(job.keys, header).expect("prepared: parsed before");
+    let end = job.token.len() - job.keys.enctype().checksum_len();
+    if !holds || !header.equals_copy(&job.token[end - TOKEN_HEADER_LEN..end]) {
+        job.token[TOKEN_HEADER_LEN..].fill(0);
+        job.result = Err(TokenError::Checksum);
+    }
+}
+
+/// Short tokens of RFC 3962: decrypted as they come, and verified two by two.
+struct Shorts<'a, 'b, 'k> {
+    kernels: &'k Kernels,
+    few: HashFew<[u32; 5]>,
+    two: Two<Sha1>,
+    waiting: [Option<&'a mut OpenJob<'b>>; 2],
+}
+
+impl<'a, 'b> Shorts<'a, 'b, '_> {
+    /// Takes the job if its token is short.
+    fn take(&mut self, job: &'a mut OpenJob<'b>) -> Option<&'a mut OpenJob<'b>> {
+        let end = job.token.len() - job.keys.enctype().checksum_len();
+        let direction = &job.keys.receive;
+        let pads = Sha1::pads(&direction.seal)?;
+        if end - TOKEN_HEADER_LEN > SHORT_LEN_MAX {
+            return Some(job);
         }
+        let message = &mut job.token[TOKEN_HEADER_LEN..end];
+        Decryption::new().step(self.kernels, &direction.cipher, message, usize::MAX);
+        let at = self.two.add(pads, [&*message]);
+        self.waiting[at] = Some(job);
+        if self.two.is_full() {
+            self.run();
+        }
+        None
+    }
+
+    fn run(&mut self) {
+        let waiting = &mut self.waiting;
+        self.two.run(self.few, |at, mac| {
+            let Some(job) = waiting[at].take() else { return };
+            let checksum_len = job.keys.enctype().checksum_len();
+            let holds = bool::from(mac[..checksum_len].ct_eq(&job.token[job.token.len() - checksum_len..]));
+            let header = *job.token.first_chunk().expect("prepared: longer than its header");
+            settle(job, &header, holds);
+        });
     }
 }
 

@@ -6,8 +6,9 @@ use crate::cts::{self, Encryption};
 use crate::digest::{Digest, HmacPads, Sha1, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::hashing::{self, Blocks, HashLane, Hashing, Region};
-use crate::kernels::{Kernels, LANES_MAX, STITCHED_MAX, Stitched};
-use crate::keys::ContextKeys;
+use crate::kernels::{HashFew, Kernels, LANES_MAX, STITCHED_MAX, Stitched};
+use crate::keys::{AesKey, ContextKeys};
+use crate::short::{SHORT_LEN_MAX, Two};
 use crate::stack::Stack;
 use crate::token::{CONFOUNDER_LEN, TOKEN_HEADER_LEN, TokenError, wrap_header};
 
@@ -64,10 +65,87 @@ pub fn seal_many_with(kernels: &Kernels, jobs: &mut [SealJob<'_>]) {
     for enctype in Enctype::ALL.into_iter().filter(|enctype| present & enctype.bit() != 0) {
         let jobs = jobs.iter_mut().filter(|job| job.keys.enctype() == enctype && job.result.is_ok());
         match enctype {
-            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => hash_and_encrypt(kernels, jobs),
+            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => match Sha1::few(kernels) {
+                Some(few) => {
+                    let mut shorts = Shorts { kernels, few, two: Two::new(), waiting: [const { None }; 2], hashed: Stack::new() };
+                    hash_and_encrypt(kernels, jobs.filter_map(|job| shorts.take(job)));
+                    shorts.finish();
+                }
+                None => hash_and_encrypt(kernels, jobs),
+            },
             Enctype::Aes128CtsHmacSha256_128 => encrypt_then_hash::<Sha256>(kernels, jobs),
             Enctype::Aes256CtsHmacSha384_192 => encrypt_then_hash::<Sha384>(kernels, jobs),
         }
+    }
+}
+
+/// Puts what is encrypted around the body: confounder, and the header with RRC 0 (RFC 4121 section 4.2.4). Returns where the checksum goes.
+fn lay_out(job: &mut SealJob<'_>) -> usize {
+    let checksum_at = job.token.len() - job.keys.enctype().checksum_len();
+    job.token[TOKEN_HEADER_LEN..][..CONFOUNDER_LEN].copy_from_slice(&job.confounder);
+    job.token[checksum_at - TOKEN_HEADER_LEN..checksum_at].copy_from_slice(&wrap_header(job.keys, job.seq, true, 0));
+    checksum_at
+}
+
+/// Short messages of RFC 3962: hashed two by two, and encrypted as many side by side as there are lanes.
+struct Shorts<'a, 'b, 'k> {
+    kernels: &'k Kernels,
+    few: HashFew<[u32; 5]>,
+    two: Two<Sha1>,
+    waiting: [Option<&'a mut SealJob<'b>>; 2],
+    /// Those that are to be encrypted.
+    hashed: Stack<Encryption, LANES_MAX>,
+}
+
+impl<'a, 'b> Shorts<'a, 'b, '_> {
+    /// Takes the job if its message is short.
+    fn take(&mut self, job: &'a mut SealJob<'b>) -> Option<&'a mut SealJob<'b>> {
+        if job.token.len() - TOKEN_HEADER_LEN - job.keys.enctype().checksum_len() > SHORT_LEN_MAX {
+            return Some(job);
+        }
+        let pads = Sha1::pads(&job.keys.send.seal)?;
+        let checksum_at = lay_out(job);
+        let at = self.two.add(pads, [&job.token[TOKEN_HEADER_LEN..checksum_at]]);
+        self.waiting[at] = Some(job);
+        if self.two.is_full() {
+            self.hash();
+        }
+        None
+    }
+
+    /// Hashes those that wait, writes header and checksum, and leaves what is between them to be encrypted.
+    fn hash(&mut self) {
+        let Shorts { two, waiting, hashed, .. } = self;
+        two.run(self.few, |at, mac| {
+            let Some(job) = waiting[at].take() else { return };
+            let checksum_len = job.keys.enctype().checksum_len();
+            let (sealed, checksum) = job.token.split_at_mut(job.token.len() - checksum_len);
+            checksum.copy_from_slice(&mac[..checksum_len]);
+            let (header, message) = sealed.split_at_mut(TOKEN_HEADER_LEN);
+            header.copy_from_slice(&wrap_header(job.keys, job.seq, true, 0));
+            let (key, len): (*const AesKey, usize) = (&job.keys.send.cipher, message.len());
+            // SAFETY: key and message are borrowed by the jobs for longer than this is used, and the message is touched by nothing else from here on.
+            let mut encryption = unsafe { Encryption::new(key, message.as_mut_ptr(), len) };
+            encryption.ready = len;
+            hashed.push(encryption);
+        });
+        // Room for two more.
+        if self.hashed.len() + 2 > self.kernels.lanes {
+            self.encrypt();
+        }
+    }
+
+    fn encrypt(&mut self) {
+        while self.hashed.iter().any(|encryption| !encryption.is_done()) {
+            // SAFETY: each has a message of its own; the jobs are of one enctype.
+            unsafe { cts::step(self.kernels, &mut self.hashed, |encryption| encryption) };
+        }
+        self.hashed = Stack::new();
+    }
+
+    fn finish(&mut self) {
+        self.hash();
+        self.encrypt();
     }
 }
 
@@ -89,15 +167,11 @@ impl<D: Digest> HashLane<D> for Lane<'_, '_, D> {
 }
 
 impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
-    /// Lays out what is encrypted: confounder, body, the header with RRC 0 (RFC 4121 section 4.2.4). `prefix_len` bytes before it are
-    /// hashed with it.
+    /// Lays out what is encrypted; `prefix_len` bytes before it are hashed with it.
     fn new(job: &'a mut SealJob<'b>, prefix_len: usize) -> Lane<'a, 'b, D> {
         let direction = &job.keys.send;
         let pads: &HmacPads<D> = D::pads(&direction.seal).expect("the enctype's own hash");
-        let checksum_at = job.token.len() - job.keys.enctype().checksum_len();
-        job.token[TOKEN_HEADER_LEN..][..CONFOUNDER_LEN].copy_from_slice(&job.confounder);
-        job.token[checksum_at - TOKEN_HEADER_LEN..checksum_at].copy_from_slice(&wrap_header(job.keys, job.seq, true, 0));
-        let len = checksum_at - TOKEN_HEADER_LEN;
+        let len = lay_out(job) - TOKEN_HEADER_LEN;
         // SAFETY: what is encrypted lies between the token's header and its checksum, and what is hashed begins inside the header or
         // behind it; the job is borrowed for the lane's life, and nothing else uses the token meanwhile.
         let (region, encryption) = unsafe {

@@ -58,7 +58,12 @@ pub(crate) struct HashKernel<S> {
     pub(crate) name: &'static str,
     /// Runs items; as [`HashItem`] says.
     pub(crate) many: unsafe fn(&mut [HashItem<S>]),
+    /// For short messages, where the CPU has instructions for this hash.
+    pub(crate) few: Option<HashFew<S>>,
 }
+
+/// Compresses so many blocks of each of two messages from where they lie, which are valid for reads of them: side by side as far as both go.
+pub(crate) type HashFew<S> = unsafe fn(&mut [S; 2], [*const u8; 2], [usize; 2]);
 
 /// CBC encryption over a list of items.
 pub(crate) struct EncryptKernel {

@@ -7,9 +7,9 @@ use crate::keys::AesKey;
 
 pub(crate) static ENCRYPT: EncryptKernel = EncryptKernel { name: "plain", many: encrypt };
 pub(crate) static DECRYPT: DecryptKernel = DecryptKernel { name: "plain", one: decrypt };
-pub(crate) static SHA1: HashKernel<[u32; 5]> = HashKernel { name: "plain", many: hash::<Sha1> };
-pub(crate) static SHA256: HashKernel<[u32; 8]> = HashKernel { name: "plain", many: hash::<Sha256> };
-pub(crate) static SHA512: HashKernel<[u64; 8]> = HashKernel { name: "plain", many: hash::<Sha384> };
+pub(crate) static SHA1: HashKernel<[u32; 5]> = HashKernel { name: "plain", many: hash::<Sha1>, few: None };
+pub(crate) static SHA256: HashKernel<[u32; 8]> = HashKernel { name: "plain", many: hash::<Sha256>, few: None };
+pub(crate) static SHA512: HashKernel<[u64; 8]> = HashKernel { name: "plain", many: hash::<Sha384>, few: None };
 
 unsafe fn encrypt(items: &mut [CbcItem]) {
     for item in items {

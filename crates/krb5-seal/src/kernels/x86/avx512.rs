@@ -5,11 +5,13 @@ use crate::kernels::lanes::{self, HashLanes};
 use crate::kernels::wide::{sha1, sha2};
 use crate::kernels::{HashItem, HashKernel, plain};
 
-pub(in crate::kernels) static SHA1: HashKernel<[u32; 5]> = HashKernel { name: "AVX-512 x16, SHA-NI", many: sha1_with_shani };
-pub(in crate::kernels) static SHA1_ALONE: HashKernel<[u32; 5]> = HashKernel { name: "AVX-512 x16", many: sha1_alone };
-pub(in crate::kernels) static SHA256: HashKernel<[u32; 8]> = HashKernel { name: "AVX-512 x16, SHA-NI", many: sha256_with_shani };
-pub(in crate::kernels) static SHA256_ALONE: HashKernel<[u32; 8]> = HashKernel { name: "AVX-512 x16", many: sha256_alone };
-pub(in crate::kernels) static SHA512: HashKernel<[u64; 8]> = HashKernel { name: "AVX-512 x8", many: sha512 };
+pub(in crate::kernels) static SHA1: HashKernel<[u32; 5]> =
+    HashKernel { name: "AVX-512 x16, SHA-NI", many: sha1_with_shani, few: super::shani::SHA1.few };
+pub(in crate::kernels) static SHA1_ALONE: HashKernel<[u32; 5]> = HashKernel { name: "AVX-512 x16", many: sha1_alone, few: None };
+pub(in crate::kernels) static SHA256: HashKernel<[u32; 8]> =
+    HashKernel { name: "AVX-512 x16, SHA-NI", many: sha256_with_shani, few: super::shani::SHA256.few };
+pub(in crate::kernels) static SHA256_ALONE: HashKernel<[u32; 8]> = HashKernel { name: "AVX-512 x16", many: sha256_alone, few: None };
+pub(in crate::kernels) static SHA512: HashKernel<[u64; 8]> = HashKernel { name: "AVX-512 x8", many: sha512, few: None };
 
 #[target_feature(enable = "avx512f,avx512bw")]
 unsafe fn sha1_wide(lanes: &mut HashLanes<u32, 5, 16>, blocks: usize) {

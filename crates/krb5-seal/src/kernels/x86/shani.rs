@@ -2,12 +2,12 @@
 
 use std::arch::x86_64::*;
 
-use crate::kernels::lanes::{self, HashLanes};
+use crate::kernels::lanes::{self, HashLanes, HashWide};
 use crate::kernels::wide::sha2::K256;
 use crate::kernels::{HashItem, HashKernel};
 
-pub(in crate::kernels) static SHA1: HashKernel<[u32; 5]> = HashKernel { name: "SHA-NI x2", many: sha1 };
-pub(in crate::kernels) static SHA256: HashKernel<[u32; 8]> = HashKernel { name: "SHA-NI x2", many: sha256 };
+pub(in crate::kernels) static SHA1: HashKernel<[u32; 5]> = HashKernel { name: "SHA-NI x2", many: sha1, few: Some(sha1_few) };
+pub(in crate::kernels) static SHA256: HashKernel<[u32; 8]> = HashKernel { name: "SHA-NI x2", many: sha256, few: Some(sha256_few) };
 
 unsafe fn sha1(items: &mut [HashItem<[u32; 5]>]) {
     // SAFETY: the kernel is offered only where the instructions are; the rest is the caller's promise.
@@ -27,6 +27,48 @@ unsafe fn sha256(items: &mut [HashItem<[u32; 8]>]) {
 unsafe fn sha256_one_by_one(items: &mut [HashItem<[u32; 8]>]) {
     // SAFETY: as above.
     unsafe { lanes::hash(items, 64, sha256_wide::<1>, 1, nothing) }
+}
+
+unsafe fn sha1_few(states: &mut [[u32; 5]; 2], data: [*const u8; 2], blocks: [usize; 2]) {
+    // SAFETY: the kernel is offered only where the instructions are; the rest is the caller's promise.
+    unsafe { few(states, data, blocks, sha1_wide::<2>, sha1_wide::<1>) }
+}
+
+unsafe fn sha256_few(states: &mut [[u32; 8]; 2], data: [*const u8; 2], blocks: [usize; 2]) {
+    // SAFETY: as above.
+    unsafe { few(states, data, blocks, sha256_wide::<2>, sha256_wide::<1>) }
+}
+
+/// As [`HashFew`](crate::kernels::HashFew) says.
+///
+/// # Safety
+/// As there; the CPU has what `two` and `one` need.
+unsafe fn few<const WORDS: usize>(
+    states: &mut [[u32; WORDS]; 2],
+    data: [*const u8; 2],
+    blocks: [usize; 2],
+    two: HashWide<u32, WORDS, 2>,
+    one: HashWide<u32, WORDS, 1>,
+) {
+    let both = blocks[0].min(blocks[1]);
+    if both > 0 {
+        let mut lanes = HashLanes { state: std::array::from_fn(|word| [states[0][word], states[1][word]]), data };
+        // SAFETY: the caller's promise.
+        unsafe { two(&mut lanes, both) };
+        for (lane, state) in states.iter_mut().enumerate() {
+            *state = std::array::from_fn(|word| lanes.state[word][lane]);
+        }
+    }
+    for lane in 0..2 {
+        if blocks[lane] > both {
+            // SAFETY: `both` blocks are behind us.
+            let rest = unsafe { data[lane].add(64 * both) };
+            let mut lanes = HashLanes { state: states[lane].map(|word| [word]), data: [rest] };
+            // SAFETY: the caller's promise.
+            unsafe { one(&mut lanes, blocks[lane] - both) };
+            states[lane] = lanes.state.map(|[word]| word);
+        }
+    }
 }
 
 /// What is left to do for fewer than one message.
