@@ -1,11 +1,13 @@
 //! The power fails under an exported file system: whatever the server has answered for is there when it comes back.
 //!
 //! The file system lies on a loop device, in a mount namespace of the test's own, and is told to go down without writing anything more (FS_IOC_SHUTDOWN, as `xfs_io` asks
-//! for it). What was only in memory is gone then, as after a power cut; mounting it again replays its journal.
+//! for it). What was only in memory is gone then, as after a power cut; mounting it again replays its journal. That this loses something at all is shown by a server whose
+//! calls to sync do nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -24,6 +26,8 @@ use crate::world::eventually;
 const ALONE: &str = "VOUCH_ALONE";
 /// Cuts a test.
 const ROUNDS: u64 = 6;
+/// Cuts within which something must have been lost where nothing is synced.
+const ROUNDS_WITHOUT_SYNC_MAX: u64 = 20;
 /// Clients that work at once.
 const WORKERS: u64 = 6;
 /// Every version of a file has this length.
@@ -39,33 +43,41 @@ fn what_was_acknowledged_on_xfs_outlives_a_power_cut() {
     outlives_cuts("power::what_was_acknowledged_on_xfs_outlives_a_power_cut", "xfs", &["-q", "-f"]);
 }
 
-fn outlives_cuts(test: &str, kind: &str, options: &[&str]) {
+#[test]
+fn without_syncs_a_power_cut_is_seen() {
+    let test = "power::without_syncs_a_power_cut_is_seen";
     if std::env::var_os(ALONE).is_none_or(|alone| alone != test) {
-        return begin_alone(test, kind);
+        return begin_alone(test, &["mkfs.ext4", "strace"]);
     }
     let directory = TempDir::new().expect("a temporary directory");
-    let image = directory.path().join("image");
-    std::fs::File::create(&image).and_then(|file| file.set_len(320 << 20)).expect("a sparse file");
-    let mkfs = format!("mkfs.{kind}");
-    tool(&mkfs, &[options, &[&image.to_string_lossy()]].concat()).unwrap_or_else(|why| panic!("{mkfs}: {why}"));
-    let disk = Disk { kind: kind.into(), image, point: directory.path().join("disk") };
-    std::fs::create_dir(&disk.point).expect("a directory");
-    if let Err(why) = disk.mount() {
-        return println!("skipped: this kernel does not mount {kind}: {}", why.trim());
+    let Some(disk) = Disk::new(directory.path(), "ext4", &["-q", "-F"]) else { return };
+    let lost = (0..ROUNDS_WITHOUT_SYNC_MAX).find_map(|round| round_of_work(&disk, directory.path(), round, Syncs::DoNothing).err());
+    // It is not for being traced, nor for how it was written, that something is lost.
+    let kept = (0..2).find_map(|round| round_of_work(&disk, directory.path(), ROUNDS_WITHOUT_SYNC_MAX + round, Syncs::AreSeen).err());
+    disk.unmount();
+    assert_eq!(kept, None, "all syncs were made");
+    println!("lost, as it must be: {}", lost.expect("what was not synced can't have outlived every cut"));
+}
+
+fn outlives_cuts(test: &str, kind: &str, options: &[&str]) {
+    if std::env::var_os(ALONE).is_none_or(|alone| alone != test) {
+        return begin_alone(test, &[&format!("mkfs.{kind}")]);
     }
+    let directory = TempDir::new().expect("a temporary directory");
+    let Some(disk) = Disk::new(directory.path(), kind, options) else { return };
     let mut acknowledged = 0;
     for round in 0..ROUNDS {
-        acknowledged += round_of_work(&disk, directory.path(), round);
+        acknowledged += round_of_work(&disk, directory.path(), round, Syncs::Work).unwrap_or_else(|lost| panic!("{lost}"));
     }
     disk.unmount();
     assert!(acknowledged > ROUNDS * WORKERS, "hardly anything was acknowledged: nothing is shown");
 }
 
-fn begin_alone(test: &str, kind: &str) {
+fn begin_alone(test: &str, needs: &[&str]) {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root, to mount file systems");
     }
-    for needed in ["unshare", "xfs_io", &format!("mkfs.{kind}")] {
+    for needed in ["unshare", "xfs_io"].iter().chain(needs) {
         if tool("sh", &["-c", &format!("command -v {needed}")]).is_err() {
             return println!("skipped: needs the program {needed}");
         }
@@ -90,6 +102,21 @@ struct Disk {
 }
 
 impl Disk {
+    /// Made and mounted; none, and a line that says why, where the kernel does not know this kind.
+    fn new(above: &Path, kind: &str, options: &[&str]) -> Option<Disk> {
+        let image = above.join("image");
+        std::fs::File::create(&image).and_then(|file| file.set_len(320 << 20)).expect("a sparse file");
+        let mkfs = format!("mkfs.{kind}");
+        tool(&mkfs, &[options, &[&image.to_string_lossy()]].concat()).unwrap_or_else(|why| panic!("{mkfs}: {why}"));
+        let disk = Disk { kind: kind.into(), image, point: above.join("disk") };
+        std::fs::create_dir(&disk.point).expect("a directory");
+        if let Err(why) = disk.mount() {
+            println!("skipped: this kernel does not mount {kind}: {}", why.trim());
+            return None;
+        }
+        Some(disk)
+    }
+
     fn mount(&self) -> Result<(), String> {
         tool("mount", &["-t", &self.kind, "-o", "loop", &self.image.to_string_lossy(), &self.point.to_string_lossy()])
     }
@@ -110,18 +137,44 @@ fn tool(program: &str, args: &[&str]) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 
-/// `vouch export` of the disk; killed when dropped.
+/// Whether what the server asks to be made durable is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Syncs {
+    Work,
+    /// They work, and strace(1) looks on.
+    AreSeen,
+    /// The calls succeed, and nothing is done: strace(1) puts itself in between.
+    DoNothing,
+}
+
+/// Calls that a server without syncs makes for nothing.
+const SYNCS: &str = "fsync,fdatasync,syncfs,sync_file_range,sync";
+
+/// `vouch export` of the disk, in a process group of its own that is killed when dropped.
 struct Server {
     child: Child,
     address: SocketAddr,
 }
 
 impl Server {
-    fn start(disk: &Disk, state: &Path) -> Server {
+    fn start(disk: &Disk, state: &Path, syncs: Syncs) -> Server {
         let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
-        command.arg("export").arg("--dir").arg(&disk.point).args(["--options", "rw,no_root_squash,insecure", "--lease", "5"]);
+        let vouch = env!("CARGO_BIN_EXE_vouch");
+        let mut command = Command::new(if syncs == Syncs::Work { vouch } else { "strace" });
+        if syncs != Syncs::Work {
+            command.args(["-f", "-qq", "-o", "/dev/null", "--seccomp-bpf", "-e", &format!("trace={SYNCS}")]);
+            if syncs == Syncs::DoNothing {
+                command.args(["-e", &format!("inject={SYNCS}:retval=0")]);
+            }
+            command.arg(vouch);
+        }
+        command.process_group(0).arg("export").arg("--dir").arg(&disk.point).args([
+            "--options",
+            "rw,no_root_squash,insecure",
+            "--lease",
+            "5",
+        ]);
         command.args(["--listen", &address.to_string()]).arg("--state").arg(state);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
         let server = Server { child, address };
@@ -132,20 +185,23 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        let group = rustix::process::Pid::from_child(&self.child);
+        let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         let _ = self.child.wait();
     }
 }
 
-/// Works, cuts, looks. How many operations were acknowledged.
-fn round_of_work(disk: &Disk, above: &Path, round: u64) -> u64 {
+/// Works, cuts, looks. How many operations were acknowledged, or what of it is lost.
+fn round_of_work(disk: &Disk, above: &Path, round: u64, syncs: Syncs) -> Result<u64, String> {
     // Each round has a state of its own: no grace to wait for.
-    let server = Server::start(disk, &above.join(format!("state {round}")));
+    let server = Server::start(disk, &above.join(format!("state {round}")), syncs);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     let address = server.address;
     // What is answered from here on counts for nothing: a file system that goes down drops what it was asked to write and says to some that there is nothing to write.
     let over = Arc::new(AtomicBool::new(false));
-    let workers: Vec<_> = (0..WORKERS).map(|number| runtime.spawn(Worker::run(address, round, number, over.clone()))).collect();
+    // A write that is to be on disk takes with it what was done before: without syncs, none is asked for.
+    let written = if syncs == Syncs::Work { StableHow::FileSync } else { StableHow::Unstable };
+    let workers: Vec<_> = (0..WORKERS).map(|number| runtime.spawn(Worker::run(address, round, number, written, over.clone()))).collect();
     std::thread::sleep(Duration::from_millis(200 + Dice(round * 7919 + 1).roll(500)));
     over.store(true, Ordering::SeqCst);
     disk.cut();
@@ -154,9 +210,9 @@ fn round_of_work(disk: &Disk, above: &Path, round: u64) -> u64 {
     disk.unmount();
     disk.mount().expect("it comes back");
     for worker in &done {
-        worker.check(&disk.point);
+        worker.check(&disk.point)?;
     }
-    done.iter().map(|worker| worker.acknowledged).sum()
+    Ok(done.iter().map(|worker| worker.acknowledged).sum())
 }
 
 /// What a name is known to be.
@@ -182,10 +238,12 @@ struct Worker {
     acknowledged: u64,
     dice: Dice,
     version: u32,
+    /// How each second write is asked for; the others are unstable, and committed.
+    written: StableHow,
 }
 
 impl Worker {
-    async fn run(address: SocketAddr, round: u64, number: u64, over: Arc<AtomicBool>) -> Worker {
+    async fn run(address: SocketAddr, round: u64, number: u64, written: StableHow, over: Arc<AtomicBool>) -> Worker {
         let mut worker = Worker {
             directory: format!("round-{round}-{number}"),
             known: BTreeMap::new(),
@@ -194,6 +252,7 @@ impl Worker {
             acknowledged: 0,
             dice: Dice(round * 1000 + number + 1),
             version: 0,
+            written,
         };
         let identity = Identity::new(worker.directory.clone(), Verifier((round + 1).to_be_bytes()));
         let config = Config { reconnect: Duration::ZERO, ..Config::new(address, 2, identity, Plain::sys(&AuthSys::default())) };
@@ -242,10 +301,9 @@ impl Worker {
             }
             (0..4, Some(Known::File { mode, mark, .. })) => {
                 let file = client.open(directory, name.as_bytes(), ShareAccess::BOTH, None).await?;
-                if version.is_multiple_of(2) {
-                    client.write(&file, 0, &content(version), StableHow::FileSync).await?;
-                } else {
-                    let (_, _, life) = client.write(&file, 0, &content(version), StableHow::Unstable).await?;
+                let how = if version.is_multiple_of(2) { self.written } else { StableHow::Unstable };
+                let (_, _, life) = client.write(&file, 0, &content(version), how).await?;
+                if how == StableHow::Unstable {
                     assert_eq!(client.commit(&file).await?, life, "the server is the same");
                 }
                 self.note(&name, Known::File { content: Some(version), mode, mark });
@@ -298,31 +356,37 @@ impl Worker {
         self.gone.insert(name.into());
     }
 
-    /// Compares what is there with what was acknowledged.
-    fn check(&self, point: &Path) {
-        let directory = point.join(&self.directory);
-        if self.acknowledged == 0 && !directory.exists() {
-            return;
+    /// Compares what is there with what was acknowledged; what is missing or wrong.
+    fn check(&self, point: &Path) -> Result<(), String> {
+        let (directory, steps) = (point.join(&self.directory), self.acknowledged);
+        if steps == 0 && !directory.exists() {
+            return Ok(());
         }
         for (name, known) in self.known.iter().filter(|(name, _)| !self.uncertain.contains(name)) {
-            let found = self.found(&directory.join(name), known);
-            assert_eq!(found.as_ref(), Some(known), "{}/{name} after {} steps", self.directory, self.acknowledged);
+            let found = self.found(&directory.join(name));
+            if found.as_ref() != Some(known) {
+                return Err(format!("{}/{name} after {steps} steps: {found:?} and not {known:?}", self.directory));
+            }
         }
         for name in self.gone.iter().filter(|name| !self.uncertain.contains(name)) {
-            let found = directory.join(name).symlink_metadata();
-            assert!(found.is_err(), "{}/{name} was removed, and is back after {} steps", self.directory, self.acknowledged);
+            if directory.join(name).symlink_metadata().is_ok() {
+                return Err(format!("{}/{name} was removed, and is back after {steps} steps", self.directory));
+            }
         }
         // A rename under way has lost nothing: it has one name or the other.
         if let [old, new] = &self.uncertain[..]
             && let Some(known) = self.known.get(old)
         {
-            let either = [old, new].map(|name| self.found(&directory.join(name), known));
-            assert!(either.iter().any(|found| found.as_ref() == Some(known)), "{}: {old} or {new}: {either:?}", self.directory);
+            let either = [old, new].map(|name| self.found(&directory.join(name)));
+            if either.iter().all(|found| found.as_ref() != Some(known)) {
+                return Err(format!("{}: {old} or {new}: {either:?} and not {known:?}", self.directory));
+            }
         }
+        Ok(())
     }
 
-    /// What is there, in the same words; versions by their content.
-    fn found(&self, path: &Path, like: &Known) -> Option<Known> {
+    /// What is there, in the same words; versions by their content, none for a file of no or of mixed content.
+    fn found(&self, path: &Path) -> Option<Known> {
         let metadata = path.symlink_metadata().ok()?;
         if metadata.is_dir() {
             return Some(Known::Directory);
@@ -332,7 +396,6 @@ impl Worker {
         }
         let bytes = std::fs::read(path).ok()?;
         let version = (1..=self.version).rev().find(|&version| bytes == content(version));
-        assert!(version.is_some() || bytes.is_empty() || !matches!(like, Known::File { content: Some(_), .. }), "{path:?} is torn");
         let mut mark = [0; 4];
         let marked = rustix::fs::getxattr(path, "user.mark", &mut mark).is_ok_and(|len| len == 4);
         assert_eq!(metadata.uid(), 0);
