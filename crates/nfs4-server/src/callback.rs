@@ -1,7 +1,7 @@
 //! Callbacks on the wire: a CB_COMPOUND or CB_NULL as an RPC call, and what its reply says (RFC 8881, section 20; RFC 7530, section 15).
 
 use vouch_nfs4::attr::Attr;
-use vouch_nfs4::cb::{Args, CbGetattrArgs, CbNotifyLockArgs, CbOffloadArgs, CbRecallArgs, CbSequenceArgs, Results};
+use vouch_nfs4::cb::{Args, CbGetattrArgs, CbNotifyLockArgs, CbOffloadArgs, CbRecallAnyArgs, CbRecallArgs, CbSequenceArgs, Results};
 use vouch_nfs4::{Bitmap, Bytes, CALLBACK_VERSION, CallbackHead, ClientId, List, PROC_COMPOUND, PROC_NULL, ReplyHead, StateOwner, Status};
 use vouch_oncrpc::{Accepted, AuthSys, Call, Flavor, OpaqueAuth, Reply, ReplyBody};
 use vouch_xdr::{Reader, Writer, Xdr as _};
@@ -55,6 +55,9 @@ fn operation(op: &CallbackOp, handles: &HandleCodec, args: &mut Writer) {
         CallbackOp::Recall { stateid, file, truncate } => {
             Args::Recall(CbRecallArgs { stateid: *stateid, truncate: *truncate, handle: handle(file) }).encode(args);
         }
+        CallbackOp::RecallAny { keep } => {
+            Args::RecallAny(CbRecallAnyArgs { keep: *keep, kinds: Bitmap::of(&[READ_DELEGATIONS, WRITE_DELEGATIONS]) }).encode(args);
+        }
         CallbackOp::Getattr { file, times } => {
             let mut wanted = Bitmap::of(&[Attr::CHANGE.0, Attr::SIZE.0]);
             if *times {
@@ -72,6 +75,10 @@ fn operation(op: &CallbackOp, handles: &HandleCodec, args: &mut Writer) {
         }
     }
 }
+
+/// RCA4_TYPE_MASK_RDATA_DLG and RCA4_TYPE_MASK_WDATA_DLG (RFC 8881, section 20.6.1).
+const READ_DELEGATIONS: u32 = 0;
+const WRITE_DELEGATIONS: u32 = 1;
 
 /// What a client answered: `record` is the whole RPC message.
 pub(crate) fn answer(record: &[u8]) -> CallbackAnswer {

@@ -47,6 +47,7 @@ mod open;
 mod owner;
 mod protection;
 mod range;
+mod recall_any;
 mod recovery;
 mod report;
 mod session;
@@ -135,6 +136,8 @@ pub struct State<F> {
     lock_count: usize,
     copy_count: usize,
     delegation_count: usize,
+    /// When holders of many delegations may be asked for some again.
+    recall_any_after_ms: u64,
     callbacks: slab::Slab<id::CallbackKey, backchannel::Callback>,
     /// Silent clients, the longest silent first; some may have come back.
     courtesy: VecDeque<ClientKey>,
@@ -172,6 +175,7 @@ impl<F: Clone> State<F> {
             lock_count: 0,
             copy_count: 0,
             delegation_count: 0,
+            recall_any_after_ms: 0,
             callbacks: slab::Slab::new(),
             courtesy: VecDeque::new(),
             grace,

@@ -284,7 +284,9 @@ impl<F: Clone> State<F> {
         if !free || self.files.contended(&call.file, now) {
             return refused(NoDelegation::Contention(false));
         }
-        self.grant(call, file, open, write)
+        let granted = self.grant(call, file, open, write);
+        self.keep_room_for_delegations(now);
+        granted
     }
 
     /// A delegation is reclaimed with an open (section 10.2.1). One a client and file, and none that conflicts with what others have reclaimed: the client's word is all

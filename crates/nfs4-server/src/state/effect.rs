@@ -98,6 +98,11 @@ pub enum CallbackOp {
         /// Whether the file is about to be truncated.
         truncate: bool,
     },
+    /// CB_RECALL_ANY: some delegations, of the client's choice.
+    RecallAny {
+        /// How many it may keep.
+        keep: u32,
+    },
     /// CB_GETATTR of size and change.
     Getattr {
         /// The file.

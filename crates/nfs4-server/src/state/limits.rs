@@ -58,6 +58,12 @@ pub(super) const IMPLEMENTATION_LEN_MAX: usize = 128;
 pub(super) const REPORT_ROWS_MAX: usize = 1000;
 /// Revoked delegations of a client that it has not freed: with more, it gets no new ones.
 pub(super) const REVOKED_PER_CLIENT_MAX: usize = 64;
+/// When all delegations but one in so many are given, some are asked for.
+pub(super) const RECALL_ANY_ROOM: usize = 8;
+/// Of what a client holds, one in so many is asked for.
+pub(super) const RECALL_ANY_SHARE: usize = 4;
+/// How long nobody is asked again, milliseconds: returning thousands takes a client some seconds.
+pub(super) const RECALL_ANY_INTERVAL_MS: u64 = 10_000;
 /// How often a callback is sent before it is given up.
 pub(super) const CALLBACK_TRIES_MAX: u8 = 5;
 /// How long a client that answers DELAY, or does not know yet what it was given, is left alone, milliseconds.

@@ -91,6 +91,41 @@ fn changes_without_an_open_recall_what_others_hold() {
 }
 
 #[test]
+fn before_there_is_no_room_those_who_hold_many_are_asked_for_some() {
+    // RFC 8881, section 20.6.
+    let limits = Limits { delegations_max: 16, ..Limits::default() };
+    let mut world = World::with(StateConfig { limits, ..config() }, &[]);
+    let (mut many, mut few) = (world.peer("many"), world.peer("few"));
+    let held: Vec<Stateid> = (0..12).map(|number| read_delegation(&mut world, &many, number)).collect();
+    read_delegation(&mut world, &few, 100);
+    assert!(world.callbacks().is_empty(), "there is room");
+    read_delegation(&mut world, &few, 101);
+    let asked = |callbacks: &[OutgoingCallback]| match callbacks {
+        [OutgoingCallback { op: CallbackOp::RecallAny { keep }, sequence: Some(sequence), .. }] => (sequence.session, *keep),
+        other => panic!("{other:?}"),
+    };
+    let callbacks = world.callbacks();
+    assert_eq!(asked(&callbacks), (many.session, 9));
+    // It does nothing: nobody is asked again at once, nothing is taken away, and the bound holds.
+    world.answer(&callbacks[0], Status::OK);
+    for number in [102, 103] {
+        read_delegation(&mut world, &few, number);
+    }
+    assert!(world.callbacks().is_empty());
+    let refused = world.open_as(&few, "o", 104, share(1, 0), Claim::New, Want::Read).unwrap();
+    assert!(matches!(refused.delegation, Granted::Refused(NoDelegation::Resource(_))), "{:?}", refused.delegation);
+    assert!(held.iter().all(|stateid| world.state.test_stateid(many.client, stateid).is_ok()));
+    // Later it returns one, and is asked again when that is given away.
+    world.pass(LEASE_MS / 2);
+    (world.beat(&mut many).unwrap(), world.beat(&mut few).unwrap());
+    world.pass(LEASE_MS / 2 + 1);
+    (world.beat(&mut many).unwrap(), world.beat(&mut few).unwrap());
+    world.state.return_delegation(Some(many.client), &held[0], &file(0), world.now).unwrap();
+    read_delegation(&mut world, &few, 105);
+    assert_eq!(asked(&world.callbacks()), (many.session, 8));
+}
+
+#[test]
 fn a_delegation_that_is_not_returned_is_revoked() {
     // Section 10.4.6; section 18.46.3: the flag; section 18.38: it is freed.
     let mut world = World::new();

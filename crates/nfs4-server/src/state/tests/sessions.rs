@@ -21,6 +21,18 @@ fn a_retry_is_answered_from_the_cache_over_any_connection() {
 }
 
 #[test]
+fn what_is_not_kept_over_a_restart_is_not_promised() {
+    // Section 18.36.3: CREATE_SESSION4_FLAG_PERSIST.
+    let mut world = World::new();
+    let introduced = world.introduce("a", 1, 0).unwrap();
+    let connection = world.connection();
+    let wishes = CreateSessionFlags::PERSIST | CreateSessionFlags::CONN_BACK_CHAN;
+    let args = CreateSessionArgs { flags: wishes, ..session_args(introduced.client, introduced.seq) };
+    let made = world.state.create_session(&args, connection, sys(&user(0)), 0).unwrap();
+    assert_eq!(made.flags, CreateSessionFlags::CONN_BACK_CHAN);
+}
+
+#[test]
 fn what_is_larger_than_the_channel_is_refused_before_the_slot_is_used() {
     // Section 18.46.3.
     let mut world = World::new();
