@@ -37,6 +37,7 @@ mod session;
 pub mod state;
 mod status_report;
 mod stop;
+#[cfg(feature = "testing")]
 pub mod testing;
 mod time;
 mod tree;

@@ -3,7 +3,7 @@
 use vouch_nfs4::Status;
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{CreateArgs, CreateOk, CreateType, Results};
-use vouch_vfs::NewNode;
+use vouch_vfs::{Error, NewNode, Patience};
 
 use crate::attribute::settings;
 use crate::stop::{Outcome, Stop};
@@ -32,6 +32,12 @@ pub(crate) fn create(walk: &mut Walk<'_>, args: &CreateArgs<'_>) -> Outcome {
     }
     directory.writable()?;
     super::not_a_junction(walk, &directory, name).map_err(|_| Stop::Status(Status::EXIST))?;
+    // Making a name reads its directory, and there is no asking for it only where that is in memory. A look-up tells.
+    if walk.patience == Patience::None
+        && let Err(Error::WouldBlock) = directory.files().lookup(&directory.grant.caller, &directory.id, name, walk.patience)
+    {
+        return Err(Stop::Blocked);
+    }
     let made = directory.files().make(&directory.grant.caller, &directory.id, name, node, &settings.set);
     let (id, _, change) = made?;
     let file = directory.with(id);

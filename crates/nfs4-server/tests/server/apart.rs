@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use vouch_nfs4::Name;
 use vouch_nfs4::Status;
-use vouch_nfs4::op::Args;
+use vouch_nfs4::attr::FileType;
+use vouch_nfs4::op::{Args, CreateArgs, CreateType, RenameArgs};
 use vouch_nfs4_server::{Compound, Export, ExportId, Flavour, Progress};
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Error, Patience};
@@ -24,6 +26,35 @@ fn status(world: &World, call: &mut Compound, patience: Patience) -> Status {
     match call.run(&world.server, patience) {
         Progress::Done(Some(reply)) => results(reply.bytes[28..].to_vec()).0,
         _ => panic!("neither done nor answered"),
+    }
+}
+
+#[test]
+fn whoever_makes_or_renames_in_a_cold_directory_waits_apart() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    let mode = mode(0o755);
+    let made = |name: &'static str| {
+        let kind = CreateType::Plain(FileType::Directory);
+        [Args::Create(CreateArgs { kind, name: Name(name.as_bytes()), attrs: mode.fattr() }), Args::Getfh]
+    };
+    let renamed = |old: &'static str, new: &'static str| {
+        [Args::Savefh, Args::Rename(RenameArgs { old: Name(old.as_bytes()), new: Name(new.as_bytes()) })]
+    };
+    // The last look-up has brought the directory into memory again.
+    let steps = [(false, made("a")), (false, renamed("a", "c")), (true, made("b")), (true, renamed("b", "d")), (false, made("e"))];
+    for (is_cold, [first, second]) in steps {
+        if is_cold {
+            world.files.chill();
+        }
+        let ops = [client.sequence(false), Args::Putrootfh, crate::world::lookup("export"), first, second];
+        let mut call = world.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
+        if is_cold {
+            assert!(matches!(call.run(&world.server, Patience::None), Progress::Blocked), "{:?}", ops[3].op());
+            assert_eq!(status(&world, &mut call, Patience::Any), Status::OK);
+        } else {
+            assert_eq!(status(&world, &mut call, Patience::None), Status::OK, "{:?}", ops[3].op());
+        }
     }
 }
 
