@@ -5,19 +5,19 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use vouch_tree::statement::{Body, KeyStatement};
 use vouch_tree::{Blob, BlobBody, Content, Inode};
-use vouch_tree_client::{Client, ClientOptions, Clock, Error, ErrorClass, Position, Tree, TreeOptions};
-use vouch_xdr::Xdr;
+use vouch_tree_client::{Client, ClientOptions, Clock, DiskCacheOptions, Error, ErrorClass, Position, Tree, TreeOptions};
 
+use crate::lies::{Dice, OFFERS, Offer, Stand, World, offer, worlds};
 use crate::world::network::TestNetwork;
 use crate::world::replica::{Fault, TestReplica};
-use crate::world::{NOW, Node, Published, Publisher, TestClock, dir, noise};
+use crate::world::{NOW, Node, TestClock};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -44,148 +44,6 @@ const FAULTS: [Fault; 20] = [
     Fault::NoTree,
 ];
 
-/// What a replica offers as the fsinfo.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Offer {
-    Newest,
-    /// Valid, but a newer one exists.
-    Older,
-    Expired,
-    FromTheFuture,
-    OfAnotherTree,
-    ForgedBytes,
-    ForgedKey,
-    ForgedRevocation,
-    Nothing,
-}
-
-const OFFERS: [Offer; 9] = [
-    Offer::Newest,
-    Offer::Older,
-    Offer::Expired,
-    Offer::FromTheFuture,
-    Offer::OfAnotherTree,
-    Offer::ForgedBytes,
-    Offer::ForgedKey,
-    Offer::ForgedRevocation,
-    Offer::Nothing,
-];
-
-struct World {
-    publisher: Publisher,
-    expired: Published,
-    older: Published,
-    newest: Published,
-    future: Published,
-    forged_key: Published,
-    other: Published,
-    /// By revision number.
-    truth: BTreeMap<u64, BTreeMap<Vec<u8>, Node>>,
-}
-
-fn content(seed: u64) -> Node {
-    let small = (0..40u64).map(|n| (format!("s{n}").into_bytes(), Node::File(noise(seed ^ n, (n * n * 3) as usize)))).collect();
-    let many = (0..700u64).map(|n| (format!("entry-{n:05}").into_bytes(), Node::File(noise(seed + n, (n % 90) as usize)))).collect();
-    let big = noise(seed, 300_000);
-    let holey = [&big[..1000], &vec![0; 400_000], &big[..70_000]].concat();
-    dir([
-        ("small", Node::Dir(small)),
-        ("many", Node::Dir(many)),
-        ("deep", dir([("er", dir([("still", dir([("file", Node::File(noise(seed, 2000)))]))]))])),
-        ("big", Node::File(big)),
-        ("holey", Node::File(holey)),
-        ("link", Node::Link(b"small/s3".to_vec())),
-        ("empty", dir([])),
-    ])
-}
-
-/// The tree and the same with some changes.
-fn changed(tree: &Node, seed: u64) -> Node {
-    let Node::Dir(mut root) = tree.clone() else { unreachable!("roots are directories") };
-    root.insert(b"big".to_vec(), Node::File(noise(seed ^ 77, 290_000)));
-    root.insert(format!("new-{seed}").into_bytes(), Node::File(noise(seed, 5000)));
-    if let Some(Node::Dir(many)) = root.get_mut(&b"many"[..]) {
-        many.remove(&b"entry-00100"[..]);
-        many.insert(b"entry-00100x".to_vec(), Node::File(noise(seed, 3000)));
-    }
-    Node::Dir(root)
-}
-
-fn flatten(node: &Node, path: &[u8], into: &mut BTreeMap<Vec<u8>, Node>) {
-    into.insert(path.to_vec(), node.clone());
-    if let Node::Dir(entries) = node {
-        for (name, node) in entries {
-            let path = if path.is_empty() { name.clone() } else { [path, b"/", name].concat() };
-            flatten(node, &path, into);
-        }
-    }
-}
-
-impl World {
-    fn new(seed: u8) -> Self {
-        let mut publisher = Publisher::new(seed);
-        let trees = (0..3).scan(content(seed.into()), |tree, n| {
-            let this = tree.clone();
-            *tree = changed(&this, n + 1);
-            Some(this)
-        });
-        let trees: Vec<Node> = trees.collect();
-        let expired = publisher.publish(&trees[0], NOW - 200_000);
-        let older = publisher.publish(&trees[1], NOW - 5000);
-        let newest = publisher.publish(&trees[2], NOW - 1000);
-        // Revision 4 holds what revision 1 did; it is the publisher's own, but nobody may believe it before its time.
-        let truth = trees.iter().chain([&trees[0]]).zip(1..).map(|(tree, revision)| {
-            let mut flat = BTreeMap::new();
-            flatten(tree, b"", &mut flat);
-            (revision, flat)
-        });
-        let truth = truth.collect();
-        let (revision, previous) = (publisher.revision, publisher.previous);
-        let future = publisher.publish(&trees[0], NOW + 50_000);
-        (publisher.revision, publisher.previous) = (revision, previous);
-        let mut thief = Publisher::new(seed);
-        let other_root = Publisher::new(seed ^ 0x33);
-        thief.cert = other_root.cert;
-        thief.signing = vouch_tree::key::SecretKey::from_seed(&[seed ^ 0x33 ^ 0x80; 32]);
-        thief.root = vouch_tree::key::SecretKey::from_seed(&[seed ^ 0x33; 32]);
-        thief.revision = 50;
-        thief.previous = publisher.previous;
-        let forged_key = thief.publish(&trees[0], NOW - 10);
-        let other = Publisher::new(seed ^ 0x44).publish(&trees[0], NOW - 10);
-        Self { publisher, expired, older, newest, future, forged_key, other, truth }
-    }
-}
-
-fn worlds() -> &'static [World] {
-    static WORLDS: OnceLock<Vec<World>> = OnceLock::new();
-    WORLDS.get_or_init(|| vec![World::new(10), World::new(11)])
-}
-
-/// Draws of one case.
-struct Dice(u64);
-
-impl Dice {
-    fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.draw() % n.max(1)
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.below(of.len() as u64) as usize]
-    }
-}
-
 struct Case {
     dice: Dice,
     world: &'static World,
@@ -196,44 +54,31 @@ struct Case {
     tree: Option<Arc<Tree>>,
     /// How far ahead the clock has ever been.
     latest: u64,
-    /// Answers that were right.
-    answers: u64,
+    /// How far the publisher, and with it the honest replica, has gone on: an index of the world's stages.
+    stage: Arc<AtomicUsize>,
+    /// A thief has published too.
+    is_robbed: bool,
+    /// The newest revision that was in force.
+    stand: Stand,
+    score: Score,
 }
 
-fn offer(replica: &TestReplica, world: &World, offer: Offer, dice: &mut Dice) {
-    let base = match offer {
-        Offer::Older => &world.older,
-        Offer::Expired => &world.expired,
-        Offer::FromTheFuture => &world.future,
-        Offer::OfAnotherTree => &world.other,
-        Offer::ForgedKey => &world.forged_key,
-        _ => &world.newest,
-    };
-    replica.serve_revision(base);
-    replica.alter(|served| {
-        served.hostid = Some(world.publisher.hostid());
-        served.statements.clear();
-        match offer {
-            Offer::ForgedBytes => {
-                let bit = dice.below(served.signed.len() as u64 * 8) as usize;
-                served.signed[bit / 8] ^= 1 << (bit % 8);
-            }
-            Offer::ForgedRevocation => {
-                let mut statement = KeyStatement::issue(&world.publisher.root, NOW, Body::Revocation { reason: "lie".into() }).to_xdr();
-                let last = statement.len() - 1;
-                statement[last] ^= 1;
-                served.statements.push(statement);
-            }
-            Offer::Nothing => served.signed.clear(),
-            _ => {}
-        }
-        if dice.one_in(2) {
-            served.companions = served.frames.values().take(3).filter(|f| f.len() < 20_000).map(|f| f.to_vec()).collect();
-        }
-        if dice.one_in(8) {
-            served.companions.push(noise(dice.draw(), 3000));
-        }
-    });
+/// What a case has shown.
+#[derive(Default, Clone, Copy)]
+struct Score {
+    /// Answers that were right.
+    answers: u64,
+    /// Lies that were caught.
+    lies: u64,
+    /// Newer revisions taken up in the middle.
+    news: u64,
+    /// The last of them under the next certificate.
+    renewed: u64,
+}
+
+fn stand_of(tree: &Tree) -> Stand {
+    let newest = tree.newest();
+    (newest.cert_serial(), newest.number())
 }
 
 impl Case {
@@ -244,7 +89,7 @@ impl Case {
         let honest = (!dice.one_in(4)).then(|| dice.below(count as u64) as usize);
         let replicas: Vec<Arc<TestReplica>> = (0..count)
             .map(|n| {
-                let replica = TestReplica::new(&world.newest, Fault::None, dice.draw());
+                let replica = TestReplica::new(&world.stages[0].1, Fault::None, dice.draw());
                 if Some(n) != honest {
                     let what = if dice.one_in(3) { *dice.pick(&OFFERS) } else { Offer::Newest };
                     offer(&replica, world, what, &mut dice);
@@ -259,10 +104,22 @@ impl Case {
                 replica
             })
             .collect();
-        Self { dice, world, replicas, honest, clock: TestClock::at(NOW), tree: None, latest: 0, answers: 0 }
+        Self {
+            dice,
+            world,
+            replicas,
+            honest,
+            clock: TestClock::at(NOW),
+            tree: None,
+            latest: 0,
+            stage: Arc::default(),
+            is_robbed: false,
+            stand: (0, 0),
+            score: Score::default(),
+        }
     }
 
-    async fn run(&mut self) {
+    async fn run(&mut self, cache: Option<&Path>) {
         let network = TestNetwork::of(&self.world.publisher.location, &self.replicas);
         let client = Client::new(ClientOptions {
             connector: network,
@@ -270,6 +127,7 @@ impl Case {
             deadline: DEADLINE,
             memory_cache_bytes: if self.dice.one_in(4) { 100_000 } else { 8 << 20 },
             seed: Some(self.dice.draw()),
+            disk_cache: cache.map(|dir| DiskCacheOptions { dir: dir.to_owned(), quota_bytes: 16 << 20 }),
             ..ClientOptions::default()
         });
         let client = client.expect("in a runtime");
@@ -295,7 +153,7 @@ impl Case {
             return;
         }
         let n = self.dice.below(self.replicas.len() as u64) as usize;
-        match self.dice.below(4) {
+        match self.dice.below(8) {
             0 if Some(n) != self.honest => self.replicas[n].set_fault(*self.dice.pick(&FAULTS)),
             1 if Some(n) != self.honest => self.replicas[n].set_fault(Fault::None),
             2 => self.clock.set(NOW - self.dice.below(100_000_000)),
@@ -306,26 +164,91 @@ impl Case {
                 self.clock.set(NOW + ahead);
                 self.latest = self.latest.max(ahead);
             }
+            4..=6 => self.publish(),
+            7 if Some(n) != self.honest => {
+                self.replicas[n].set_fault(Fault::None);
+                self.replicas[n].serve_revision(&self.world.stolen.1);
+                self.is_robbed = true;
+            }
             _ => {}
         }
+    }
+
+    /// The publisher goes on, now or in the middle of what is done next; some of the others follow.
+    fn publish(&mut self) {
+        let next = self.stage.load(Ordering::SeqCst) + 1 + usize::from(self.dice.one_in(3));
+        let Some((_, published)) = self.world.stages.get(next) else { return };
+        let mut follow = Vec::new();
+        for (n, replica) in self.replicas.iter().enumerate() {
+            if Some(n) == self.honest || self.dice.one_in(2) {
+                follow.push(Arc::clone(replica));
+            }
+        }
+        let stage = Arc::clone(&self.stage);
+        let publish = move || {
+            if stage.load(Ordering::SeqCst) >= next {
+                return;
+            }
+            follow.iter().for_each(|replica| replica.serve_revision(published));
+            stage.store(next, Ordering::SeqCst);
+        };
+        if self.dice.one_in(2) {
+            return publish();
+        }
+        let delay = Duration::from_millis(self.dice.below(400));
+        tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            publish();
+        });
+    }
+
+    /// What is in force may be believed, and is not older than what was.
+    fn check_stand(&mut self, tree: &Tree) -> Stand {
+        let (stand, stage) = (stand_of(tree), self.stage.load(Ordering::SeqCst));
+        let is_genuine = stand == (1, 2) || self.world.stages[..=stage].iter().any(|known| known.0 == stand);
+        let is_future = stand == (1, 4) && self.latest >= 50_000 - 300;
+        let is_stolen = stand == self.world.stolen.0 && self.is_robbed;
+        assert!(is_genuine || is_future || is_stolen, "{stand:?} is expired, future, forged or not yet published");
+        assert!(stand >= self.stand, "{stand:?} after {:?}", self.stand);
+        if self.stand != (0, 0) && stand > self.stand {
+            self.score.news += 1;
+            self.score.renewed += u64::from(stand.0 == 2);
+        }
+        self.stand = stand;
+        stand
+    }
+
+    /// Asks for news; where an honest replica has some, they are in force then.
+    async fn check_refresh(&mut self, tree: &Tree) -> Result<(), Error> {
+        let published = &self.world.stages[self.stage.load(Ordering::SeqCst)];
+        // Who comes while the tree asks by itself is told what comes of that, which may have begun before the publication.
+        let mut outcome = tree.refresh().await;
+        outcome = tree.refresh().await.or(outcome);
+        let sees_it =
+            self.clock.now() >= NOW as i64 && NOW + self.latest < published.1.fsinfo.start + u64::from(published.1.fsinfo.duration_s);
+        if outcome.is_ok() && self.honest.is_some() && sees_it {
+            assert!(stand_of(tree) >= published.0, "{:?} is published, and {:?} in force", published.0, stand_of(tree));
+        }
+        outcome.map(drop)
     }
 
     /// One random operation, its answer held against the truth.
     async fn operation(&mut self) {
         let Some(tree) = self.tree.clone() else { return };
+        let stand = self.check_stand(&tree);
         let newest = tree.newest();
-        let last = if self.latest >= 50_000 - 300 { 4 } else { 3 };
-        assert!((2..=last).contains(&newest.number()), "revision {} is expired, future or forged", newest.number());
+        let published = self.world.stages[self.stage.load(Ordering::SeqCst)].0;
         let fresh = newest.is_fresh(self.clock.now());
-        let truth = &self.world.truth[&newest.number()];
+        let truth = &self.world.truth[&stand];
         let paths: Vec<&Vec<u8>> = truth.keys().collect();
         let path = (*self.dice.pick(&paths)).clone();
         let begun = Instant::now();
         let roll = self.dice.below(10);
+        let asks = roll == 2 || ((3..=5).contains(&roll) && published > stand);
         let outcome = match roll {
             0 => self.check_missing(&tree, newest.root(), truth, &path).await,
             1 => self.check_listing(&tree, newest.root(), truth, &path).await,
-            2 => tree.refresh().await.map(drop),
+            _ if asks => self.check_refresh(&tree).await,
             _ => self.check_file(&tree, newest.root(), truth, &path).await,
         };
         // Several calls, each within its deadline.
@@ -333,11 +256,11 @@ impl Case {
         match outcome {
             Ok(()) => {
                 let fresh_now = tree.newest().is_fresh(self.clock.now());
-                assert!(fresh || fresh_now || roll == 2, "an answer from the expired revision {}", newest.number());
-                self.answers += 1;
+                assert!(fresh || fresh_now || asks, "an answer from the expired revision {}", newest.number());
+                self.score.answers += 1;
             }
-            // The honest replica has nothing newer than revision 3, and to a clock far behind that is not valid yet.
-            Err(_) if roll == 2 && (newest.number() > 3 || self.clock.now() < NOW as i64 - 1300) => {}
+            // The honest replica may have nothing so new, and to a clock that is behind it is not valid yet.
+            Err(_) if asks && (stand_of(&tree) > published || self.clock.now() < NOW as i64) => {}
             Err(_) if self.honest.is_none() || !fresh => {}
             Err(_) if (NOW + self.latest) as i64 >= newest.expires() => {}
             Err(error) => panic!("an honest replica, and {}: {error}", String::from_utf8_lossy(&path)),
@@ -415,8 +338,7 @@ impl Case {
     }
 }
 
-/// Right answers, and lies that were caught.
-fn run_case(seed: u64) -> Result<[u64; 2], String> {
+fn run_case(seed: u64, cache: Option<&Path>) -> Result<Score, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().expect("a runtime");
     let mut case = Case::new(seed);
     let told = format!(
@@ -424,23 +346,21 @@ fn run_case(seed: u64) -> Result<[u64; 2], String> {
         case.honest,
         case.replicas.iter().map(|r| (r.fault(), *r.delay.lock())).collect::<Vec<_>>()
     );
-    let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(case.run())));
+    let outcome = catch_unwind(AssertUnwindSafe(|| runtime.block_on(case.run(cache))));
     runtime.shutdown_background();
-    let lies = case.tree.as_ref().map_or(0, |tree| tree.counters().lies);
-    outcome.map(|()| [case.answers, lies]).map_err(|panic| {
+    case.score.lies = case.tree.as_ref().map_or(0, |tree| tree.counters().lies);
+    outcome.map(|()| case.score).map_err(|panic| {
         let what = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
         format!("{told}: {}", what.unwrap_or_default())
     })
 }
 
-#[test]
-fn no_lie_reaches_a_reader() {
-    let setting = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    let cases = setting("VOUCH_LIE_CASES").unwrap_or(if cfg!(debug_assertions) { 2_000 } else { 100_000 });
+/// Runs cases on all CPUs, each by `run`, and sums up.
+fn run_cases(cases: u64, run: impl Fn(u64) -> Result<Score, String> + Sync) {
     let first = setting("VOUCH_LIE_SEED").unwrap_or(0);
     worlds();
-    let (next, answers, lies) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    let failures = std::sync::Mutex::new(Vec::new());
+    let next = AtomicU64::new(0);
+    let (total, failures) = (std::sync::Mutex::new(Score::default()), std::sync::Mutex::new(Vec::new()));
     let begun = std::time::Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
@@ -450,10 +370,13 @@ fn no_lie_reaches_a_reader() {
                     if n >= cases {
                         return;
                     }
-                    match run_case(first + n) {
-                        Ok([right, caught]) => {
-                            answers.fetch_add(right, Ordering::Relaxed);
-                            lies.fetch_add(caught, Ordering::Relaxed);
+                    match run(first + n) {
+                        Ok(score) => {
+                            let mut total = total.lock().expect("no panic holds it");
+                            total.answers += score.answers;
+                            total.lies += score.lies;
+                            total.news += score.news;
+                            total.renewed += score.renewed;
                         }
                         Err(failure) => failures.lock().expect("no panic holds it").push(failure),
                     }
@@ -462,13 +385,75 @@ fn no_lie_reaches_a_reader() {
         }
     });
     let failures = failures.into_inner().expect("no panic holds it");
-    let lies = lies.into_inner();
-    println!("{cases} cases, {} right answers, {lies} lies caught, {:?}", answers.into_inner(), begun.elapsed());
-    assert!(cases < 100 || lies > cases / 10, "{lies} lies in {cases} cases: the liars do not get to lie");
+    let Score { answers, lies, news, renewed } = total.into_inner().expect("no panic holds it");
+    println!(
+        "{cases} cases, {answers} right answers, {lies} lies caught, {news} times news, {renewed} of it certificates, {:?}",
+        begun.elapsed()
+    );
     assert!(
         failures.is_empty(),
         "{} of {cases} cases failed:\n{}",
         failures.len(),
         failures.iter().take(20).cloned().collect::<Vec<_>>().join("\n")
     );
+    if cases >= 100 {
+        assert!(lies > cases / 10, "{lies} lies in {cases} cases: the liars do not get to lie");
+        assert!(
+            renewed > cases / 100 && news > renewed,
+            "{news} times news, {renewed} certificates in {cases} cases: nothing happens in the middle"
+        );
+    }
+}
+
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|value| value.parse().ok())
+}
+
+#[test]
+fn no_lie_reaches_a_reader() {
+    let cases = setting("VOUCH_LIE_CASES").unwrap_or(if cfg!(debug_assertions) { 2_000 } else { 100_000 });
+    run_cases(cases, |seed| run_case(seed, None));
+}
+
+/// The cases' readers share a few caches on disk, in which bits fall over meanwhile.
+#[test]
+fn no_lie_reaches_a_reader_through_a_disk_cache_that_rots() {
+    let cases = setting("VOUCH_LIE_CASES").map(|cases| cases / 50).unwrap_or(if cfg!(debug_assertions) { 300 } else { 2_000 });
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    run_cases(cases, |seed| {
+        let cache = dir.path().join((seed % 4).to_string());
+        rot(&cache, &mut Dice(seed));
+        run_case(seed, Some(&cache))
+    });
+    let kept: u64 =
+        std::fs::read_dir(dir.path()).expect("it is ours").map(|cache| files(&cache.expect("an entry").path()).len() as u64).sum();
+    assert!(kept > 0, "nothing was kept");
+}
+
+fn files(dir: &Path) -> Vec<std::path::PathBuf> {
+    std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.is_file())
+        .collect()
+}
+
+/// Flips some bits of what is kept, or cuts it.
+fn rot(cache: &Path, dice: &mut Dice) {
+    use std::os::unix::fs::FileExt as _;
+    for path in files(cache) {
+        // Others of this process use it too, and may have removed it.
+        let Ok(file) = std::fs::File::options().read(true).write(true).open(&path) else { continue };
+        let len = file.metadata().map_or(0, |meta| meta.len());
+        for _ in 0..dice.below(4) {
+            let (at, mut byte) = (dice.below(len), [0]);
+            if file.read_exact_at(&mut byte, at).is_ok() {
+                let _ = file.write_all_at(&[byte[0] ^ (1 << dice.below(8))], at);
+            }
+        }
+        if dice.one_in(20) {
+            let _ = file.set_len(dice.below(len));
+        }
+    }
 }

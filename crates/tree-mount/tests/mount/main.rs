@@ -5,6 +5,7 @@
 mod faithful;
 mod freshness;
 mod full_disk;
+mod lies;
 mod lifecycle;
 mod namespace;
 mod passthrough;

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -52,6 +52,9 @@ pub struct Site {
     db: Mutex<&'static str>,
     pub name: TreeName,
     pub is_up: AtomicBool,
+    /// Of 256 answers, in how many a bit is flipped.
+    pub lies: AtomicU64,
+    dice: AtomicU64,
     statements: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -65,7 +68,17 @@ impl Site {
         fs::create_dir(dir.path().join("source")).unwrap();
         Database::create(&dir.path().join("db"), *name.hostid(), Iv::from_bytes([seed; 32])).unwrap();
         let (signer, db) = (Mutex::new((signing, cert)), Mutex::new("db"));
-        Arc::new(Self { dir, root, signer, db, name, is_up: AtomicBool::new(true), statements: Mutex::default() })
+        Arc::new(Self {
+            dir,
+            root,
+            signer,
+            db,
+            name,
+            is_up: AtomicBool::new(true),
+            lies: AtomicU64::new(0),
+            dice: AtomicU64::new(seed.into()),
+            statements: Mutex::default(),
+        })
     }
 
     fn db(&self) -> PathBuf {
@@ -145,6 +158,21 @@ impl Site {
         }
     }
 
+    /// Flips a bit somewhere behind the mark of the record and its transaction: a reply that is none is waited for, not seen through.
+    fn falsify(&self, bytes: &mut [u8]) {
+        let draw = || {
+            // As splitmix64 draws.
+            let z = self.dice.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::SeqCst);
+            let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^ (z >> 31)
+        };
+        if draw() % 256 < self.lies.load(Ordering::SeqCst) {
+            let bit = 64 + draw() as usize % (bytes.len() * 8 - 64);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
     async fn serve(self: Arc<Self>, mut stream: DuplexStream) {
         let (mut records, mut buffer) = (RecordReader::new(1 << 20), vec![0; 64 * 1024]);
         loop {
@@ -160,6 +188,7 @@ impl Site {
                 Reply::accepted(call.xid, Accepted::Success(&results)).encode(&mut w);
                 let mut bytes = w.into_bytes();
                 end_record(&mut bytes, start, 0);
+                self.falsify(&mut bytes);
                 if stream.write_all(&bytes).await.is_err() {
                     return;
                 }
