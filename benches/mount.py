@@ -105,7 +105,7 @@ Subsystem sftp internal-sftp
 
     def wait_for_copy(self):
         """Waits until the client has the file as a whole, which it writes behind the reader's back."""
-        if self.options.passthrough:
+        if self.options.passthrough in ("auto", "always"):
             names = lambda: [n for n in os.listdir(f"{self.work}/cache") if n.startswith("whole-") and not n.endswith(".new")]
             wait_for("a whole copy", names, 120)
 
@@ -321,7 +321,7 @@ def main():
     parser.add_argument("--dir", default="/tmp")
     parser.add_argument("--rounds", default=5, type=int)
     parser.add_argument("--large-gib", default=4, type=int)
-    parser.add_argument("--passthrough", nargs="?", const="always", choices=("auto", "always"), help="with a disk cache, fresh for each mount, and passthrough; needs root")
+    parser.add_argument("--passthrough", nargs="?", const="always", choices=("never", "auto", "always"), help="with a disk cache, fresh for each mount; passthrough needs root")
     parser.add_argument("--mount-option", default=[], action="append", help="passed on to vouch mount")
     parser.add_argument("works", nargs="*", default=[])
     options = parser.parse_args()

@@ -44,6 +44,11 @@ enum Verdict {
 }
 
 impl Tree {
+    /// Whether whole copies can be kept at all.
+    pub fn keeps_whole_copies(&self) -> bool {
+        self.whole_shelf().is_some()
+    }
+
     /// Whether a whole copy of `blob` could be kept.
     pub fn may_be_whole(&self, blob: &Blob) -> bool {
         key_of(blob).is_some() && self.whole_shelf().is_some_and(|shelf| shelf.fits(blob.size))

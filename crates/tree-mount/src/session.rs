@@ -74,7 +74,8 @@ pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted,
     let numbering = Numbering::of_tree(&fsinfo.hostid);
     let volume = Arc::new(Volume::new(tree.clone(), config.options.clock.clone(), numbering, NodeId::ROOT, label.clone()));
     let root = brief(volume.shown().root());
-    let mounted = mount(config, Shape::Tree(volume.clone()), Some(volume.clone()), root, without_xattrs, &label).await?;
+    let at = Place { shape: Shape::Tree(volume.clone()), volume: Some(volume.clone()), root, keeps_copies: tree.keeps_whole_copies() };
+    let mounted = mount(config, at, without_xattrs, &label).await?;
     tokio::spawn(sweep::follow(Arc::downgrade(&mounted.core), volume));
     Ok(mounted)
 }
@@ -85,19 +86,25 @@ pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted,
 /// As [`mount_tree`].
 pub async fn mount_namespace(config: MountConfig, client: Arc<Client>, trees: TreeOptions) -> Result<Mounted, MountError> {
     let without_xattrs = config.options.xattrs == XattrMode::Off;
-    mount(config, Shape::Namespace(Namespace::new(client, trees)), None, Namespace::root(), without_xattrs, "auto").await
+    let keeps_copies = client.cache_usage().disk_quota_bytes > 0;
+    let shape = Shape::Namespace(Namespace::new(client, trees));
+    mount(config, Place { shape, volume: None, root: Namespace::root(), keeps_copies }, without_xattrs, "auto").await
 }
 
-async fn mount(
-    config: MountConfig,
+/// What is mounted.
+struct Place {
     shape: Shape,
     volume: Option<Arc<Volume>>,
     root: vouch_tree::Inode,
-    without_xattrs: bool,
-    source: &str,
-) -> Result<Mounted, MountError> {
+    /// Whether there is a disk cache for whole copies of files.
+    keeps_copies: bool,
+}
+
+async fn mount(config: MountConfig, place: Place, without_xattrs: bool, source: &str) -> Result<Mounted, MountError> {
+    let Place { shape, volume, root, keeps_copies } = place;
     let (kernel, notices) = Kernel::channel();
-    let wants_passthrough = config.options.passthrough != Passthrough::Never && is_root();
+    // Without copies each open would cost a round trip, and none would gain by it.
+    let wants_passthrough = config.options.passthrough != Passthrough::Never && keeps_copies && is_root();
     let read_ahead_bytes = config.options.read_ahead_bytes;
     let session_config = config.options.session(source);
     let runtime = tokio::runtime::Handle::current();

@@ -217,3 +217,11 @@ fn where_mostly_small_files_are_opened_the_kernel_is_told_not_to_ask() {
     assert!(fs::read(world.path("one")).unwrap() == noise(1, LEN + 77));
     small();
 }
+
+#[test]
+fn where_no_copy_can_be_kept_the_kernel_is_not_asked_to_ask() {
+    let site = site(42);
+    let Some(world) = World::of_tree_with(&site, |options| options.passthrough = Passthrough::Always) else { return };
+    assert!(fs::read(world.path("one")).unwrap() == noise(1, LEN + 77));
+    assert!(!world.mounted.as_ref().unwrap().status().passthrough);
+}

@@ -65,9 +65,10 @@ pub(crate) struct Args {
     /// The kernel's read-ahead.
     #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = size::parse)]
     read_ahead: u64,
-    /// Let the kernel read large files that are wholly cached by itself: as fast as local ones, but each open of any file asks. With auto (or
-    /// without a value) until opens of small files have cost more than is gained. Needs root and the disk cache; what guards the copies is told in SECURITY.md.
-    #[arg(long, value_name = "WHEN", default_value = "never", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
+    /// Let the kernel read large files that are wholly cached by itself: as fast as local ones, but each open of any file asks. With auto
+    /// until opens of small files have cost more than is gained. For root with a disk cache, on a kernel that has it; else it is as never. An open file that is read so
+    /// goes on after the tree has expired or was revoked: never, where that is too much. What guards the copies is told in SECURITY.md.
+    #[arg(long, value_name = "WHEN", default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
     passthrough: PassthroughArg,
     #[command(flatten)]
     client: ClientArgs,
@@ -197,6 +198,20 @@ fn detach() -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn passthrough_is_had_where_it_pays_unless_told_otherwise() {
+        use clap::Parser as _;
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            args: Args,
+        }
+        let chosen = |more: &[&str]| Command::parse_from([&["mount", "NAME", "DIR"], more].concat()).args.passthrough;
+        assert_eq!(chosen(&[]), PassthroughArg::Auto);
+        assert_eq!(chosen(&["--passthrough"]), PassthroughArg::Auto);
+        assert_eq!(chosen(&["--passthrough=never"]), PassthroughArg::Never);
+    }
 
     #[test]
     fn the_word_to_the_process_behind_is_an_option_also_before_a_double_dash() {
