@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use vouch_tree::instant::{Away, Utc};
 use vouch_tree::verify::Refusal;
 use vouch_tree::{BlockHandle, FileType, HostId, TreeName, frame};
 
@@ -52,18 +53,30 @@ pub enum Error {
     },
     /// The newest revision known is no longer valid, and no replica has a newer one.
     #[error(
-        "revision {revision} expired at {since} (seconds since 1970) and no replica has a newer one ({last}); the publisher must publish again, or this machine's clock is wrong"
+        "revision {revision} expired on {}, {}, and no replica has a newer one ({last}); the publisher must publish again, or this machine's clock is wrong",
+        Utc(*since),
+        Away { at: *since, now: *now }
     )]
     Expired {
         /// The newest revision seen.
         revision: u64,
         /// When it ended, in seconds since 1970.
-        since: i64,
+        since: u64,
+        /// The time that this was held against, in seconds since 1970.
+        now: u64,
         /// What the replicas said last.
         last: String,
     },
+    /// Every replica sent what is provably not what was asked for, or lacks it.
+    #[error(
+        "no replica can be believed: {said}; name another by --replica, and let the administrators of these check their databases (vouch verify --db)"
+    )]
+    Lied {
+        /// One reason for each replica.
+        said: String,
+    },
     /// What the replicas offer must not be believed.
-    #[error("no replica offers a revision that may be believed: {reason}")]
+    #[error("no replica offers a revision that may be believed: {reason}{}", cure(source))]
     Refused {
         /// One line for each replica.
         reason: String,
@@ -79,7 +92,7 @@ pub enum Error {
         what: String,
     },
     /// The tree's root key has revoked itself.
-    #[error("the key of {hostid} was revoked: {reason}; ask the publisher for the tree's new name")]
+    #[error("the key of {hostid} was revoked{}; ask the publisher for the tree's new name", because(reason))]
     Revoked {
         /// The tree.
         hostid: HostId,
@@ -97,6 +110,15 @@ pub enum Error {
     Unreachable {
         /// What was tried and how it failed.
         tried: String,
+    },
+    /// A database can't take up the newest revision, which was made with another iv: its frames would fit nowhere.
+    #[error(
+        "{}: the tree's newest revision was not made from the revisions that are in this database (another iv): either its publisher began a new database, or somebody has the signing key; ask the publisher, and pull a tree that was made anew into an empty directory",
+        db.display()
+    )]
+    OtherIv {
+        /// The database.
+        db: PathBuf,
     },
     /// Replicas were reached, but none answered in time.
     #[error("no answer within {} s: {last}", after.as_secs_f32())]
@@ -169,7 +191,7 @@ pub enum ErrorClass {
     NotFound,
     /// The request makes no sense.
     Input,
-    /// Signature, rollback, revocation.
+    /// Signature, rollback, revocation, or nobody who tells the truth.
     Refused,
     /// Nothing valid is at hand.
     Expired,
@@ -192,7 +214,9 @@ impl Error {
             Self::NotADirectory { .. } | Self::Path { .. } | Self::WrongType { .. } | Self::SymlinkLoop { .. } => ErrorClass::Input,
             Self::Expired { .. } => ErrorClass::Expired,
             Self::Refused { source: Refusal::Expired { .. }, .. } => ErrorClass::Expired,
-            Self::Refused { .. } | Self::Revoked { .. } | Self::Forwarded { .. } => ErrorClass::Refused,
+            Self::Refused { .. } | Self::Revoked { .. } | Self::Forwarded { .. } | Self::Lied { .. } | Self::OtherIv { .. } => {
+                ErrorClass::Refused
+            }
             Self::Unreachable { .. } | Self::TimedOut { .. } | Self::NoSuchTree { .. } => ErrorClass::Unreachable,
             Self::Missing { .. } | Self::Damaged { .. } => ErrorClass::Damaged,
             Self::Local { .. } | Self::StateUnreadable { .. } | Self::StateOpen { .. } | Self::NoState => ErrorClass::Local,
@@ -232,6 +256,23 @@ impl Error {
 impl From<vouch_tree_store::Error> for Error {
     fn from(error: vouch_tree_store::Error) -> Self {
         Self::Store(Arc::new(error))
+    }
+}
+
+/// What somebody said of it, if anything.
+fn because(reason: &str) -> String {
+    if reason.is_empty() { ", without a word why".to_owned() } else { format!(": {reason}") }
+}
+
+/// What to do about a refusal that does not say it by itself.
+const fn cure(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Malformed(_) | Refusal::Forged(_) => "; check that the name was copied whole, or name another replica by --replica",
+        Refusal::Superseded { .. } | Refusal::OutsideCertificate { .. } => {
+            "; its publisher must publish with the newest certificate, or somebody uses a signing key that is not valid any more"
+        }
+        Refusal::Rollback { .. } => "; wait until a replica has caught up, or name another by --replica",
+        _ => "",
     }
 }
 

@@ -116,7 +116,10 @@ impl Freshness {
         }
         let last = self.last_word.lock().clone();
         match newest {
-            Some(revision) => Error::Expired { revision: revision.number(), since: revision.expires(), last },
+            Some(revision) => {
+                let since = u64::try_from(revision.expires()).unwrap_or(0);
+                Error::Expired { revision: revision.number(), since, now: self.now(), last }
+            }
             None => Error::Unreachable { tried: last },
         }
     }
@@ -204,7 +207,12 @@ impl Freshness {
 
     /// Ends belief in the tree.
     pub(crate) fn condemn(&self, error: Error) {
-        tracing::error!(tree = %self.hostid, "{error}");
+        if self.newest().is_some() {
+            tracing::error!(tree = %self.hostid, "{error}");
+        } else {
+            // Whoever opens the tree is told.
+            tracing::debug!(tree = %self.hostid, "{error}");
+        }
         *self.condemned.write() = Some(error);
         self.expires.store(i64::MIN, Ordering::Release);
     }

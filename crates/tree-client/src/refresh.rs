@@ -1,5 +1,6 @@
 //! Asking the replicas for the newest revision: when the tree is opened, in the background, and on demand.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -50,8 +51,13 @@ struct Tally {
     heeded: usize,
     no_tree: usize,
     asked: usize,
+    /// Answers that were none: provably no replica's.
+    lies: usize,
+    refused: usize,
     refusal: Option<Refusal>,
     reasons: Vec<String>,
+    /// Those of the reasons that are refusals.
+    refusals: Vec<String>,
     fault: Option<Error>,
 }
 
@@ -78,9 +84,12 @@ impl Tree {
                 return Err(error);
             }
             if self.freshness().is_fresh() {
+                // Opening succeeds, so nobody else tells of it.
+                tally.refusals.iter().for_each(|reason| tracing::warn!(tree = %self.name(), "{reason}"));
                 return Ok(());
             }
-            let more = tally.may_get_better();
+            // A lie may be a bit that fell over on the way, but hardly twice.
+            let more = tally.may_get_better() || (tally.lies > 0 && round == 0);
             last = Some(tally);
             if !more || round + 1 == OPEN_ROUNDS || Instant::now() + pause >= deadline {
                 break;
@@ -89,7 +98,8 @@ impl Tree {
             pause *= 2;
         }
         if self.adopt_remembered().await? {
-            tracing::warn!(tree = %self.name(), "no replica offers a valid revision; going on with what was seen before");
+            let words = last.map_or_else(String::new, |tally| tally.words());
+            tracing::warn!(tree = %self.name(), "no replica offers a valid revision ({words}); going on with what was seen before");
             return Ok(());
         }
         Err(last.map_or_else(|| Error::Unreachable { tried: String::new() }, |tally| tally.into_error(self)))
@@ -163,6 +173,7 @@ impl Tree {
         if replicas.is_empty() {
             tally.reasons.push(self.replicas_set().resolve_error());
         }
+        let mut unanswered: Vec<SocketAddr> = replicas.iter().map(|replica| replica.address).collect();
         let mut answers: FuturesUnordered<_> =
             replicas.into_iter().map(|replica| async move { (replica.offer(hurry).await, replica) }).collect();
         let mut until = deadline;
@@ -170,12 +181,16 @@ impl Tree {
             tokio::select! {
                 biased;
                 answer = answers.next() => match answer {
-                    Some((offer, replica)) => self.weigh(&mut tally, &replica, offer).await,
+                    Some((offer, replica)) => {
+                        unanswered.retain(|address| *address != replica.address);
+                        self.weigh(&mut tally, &replica, offer).await;
+                    }
                     None => return tally,
                 },
                 () = sleep_until(until) => {
                     if tally.good == 0 {
-                        tally.reasons.push("the others do not answer".into());
+                        let waited = begun.elapsed().as_secs();
+                        tally.reasons.extend(unanswered.iter().map(|address| format!("{address}: no answer within {waited} s")));
                     }
                     return tally;
                 }
@@ -190,7 +205,10 @@ impl Tree {
 
     async fn weigh(&self, tally: &mut Tally, replica: &Replica, offer: std::result::Result<Option<FsinfoOffer>, CallFailure>) {
         let reason = match offer {
-            Err(failure) => failure.to_string(),
+            Err(failure) => {
+                tally.lies += usize::from(matches!(failure, CallFailure::Garbage(_)));
+                failure.to_string()
+            }
             Ok(None) => {
                 tally.no_tree += 1;
                 "does not serve this tree".to_owned()
@@ -207,6 +225,8 @@ impl Tree {
                 Ok(Judgement::Stale(revision)) => format!("offers the old revision {revision}"),
                 Ok(Judgement::Refused(refusal, _)) => {
                     let reason = refusal.to_string();
+                    tally.refused += 1;
+                    tally.refusals.push(format!("{}: {reason}", replica.address));
                     tally.refusal.get_or_insert(refusal);
                     reason
                 }
@@ -243,7 +263,11 @@ impl Tree {
             }
             Judgement::Current(revision) | Judgement::Stale(revision) => replica.note_revision((self.newest_order().0, *revision)),
             Judgement::Refused(refusal, true) => replica.lied(&format!("it offers an fsinfo that can't be: {refusal}")),
-            Judgement::Refused(refusal, false) => tracing::warn!(tree = %self.name(), replica = %replica.address, "{refusal}"),
+            Judgement::Refused(refusal, false) if self.freshness().newest().is_some() => {
+                tracing::warn!(tree = %self.name(), replica = %replica.address, "{refusal}");
+            }
+            // Whoever opens the tree is told, or the log is when that has succeeded.
+            Judgement::Refused(_, false) => {}
             Judgement::Nothing => {}
         }
         if matches!(judgement, Judgement::Newer | Judgement::Current(_)) {
@@ -286,7 +310,7 @@ impl Tally {
 
     /// Whether asking again soon may help: somebody could not be reached.
     fn may_get_better(&self) -> bool {
-        self.fault.is_none() && (self.reasons.len() > self.no_tree + usize::from(self.refusal.is_some()) || self.asked == 0)
+        self.fault.is_none() && (self.reasons.len() > self.no_tree + self.refused + self.lies || self.asked == 0)
     }
 
     fn into_error(self, tree: &Tree) -> Error {
@@ -295,6 +319,7 @@ impl Tally {
             (Some(fault), _) => fault,
             (None, Some(refusal)) => Error::Refused { reason: words, source: refusal },
             (None, None) if self.asked > 0 && self.no_tree == self.asked => Error::NoSuchTree { hostid: *tree.hostid(), asked: self.asked },
+            (None, None) if self.lies > 0 && self.lies + self.no_tree == self.asked => Error::Lied { said: words },
             (None, None) => Error::Unreachable { tried: words },
         }
     }

@@ -356,8 +356,8 @@ fn locations(name: &TreeName, options: &TreeOptions) -> Result<Vec<Location>> {
     }
     for replica in &options.replicas {
         let parsed = TreeName::new(replica, *name.hostid());
-        let parsed =
-            parsed.map_err(|_| Error::Path { path: replica.clone().into_bytes(), why: "not a replica; it should be HOST[:PORT]" })?;
+        let parsed = parsed
+            .map_err(|_| Error::Path { path: format!("'{replica}'").into_bytes(), why: "not a replica; it should be HOST[:PORT]" })?;
         locations.push(Location { host: parsed.host().to_owned(), port: parsed.port() });
     }
     locations.dedup();

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use vouch_tree::instant::Utc;
+
 use crate::printable::printable;
 
 /// Why there is no new revision. The one before stays in force.
@@ -63,7 +65,9 @@ pub enum Error {
     Key(String),
     /// The environment's: time has gone backwards.
     #[error(
-        "revision {revision} starts at {start}, which is in the future of this clock ({now}); set the clock right and publish again, or, if it is right now and was ahead then, publish with --clock-was-ahead"
+        "revision {revision} starts on {}, which is in the future of this clock ({}); set the clock right and publish again, or, if it is right now and was ahead then, publish with --clock-was-ahead",
+        Utc(*start),
+        Utc(*now)
     )]
     Clock {
         /// The newest revision.

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use vouch_tree::fsinfo::TAG_LEN_MAX;
+use vouch_tree::instant::Utc;
 use vouch_tree::{BlockHandle, FrameKind, Fsinfo, SignedFsinfo, frame};
 use vouch_tree_store::{FrameSink as _, NewRevision, PutCounts, Writer};
 use vouch_xdr::Xdr as _;
@@ -94,8 +95,10 @@ fn check_key(writer: &Writer, signer: &Signer<'_>, options: &Options, before: Op
     }
     if start < cert.not_before || start >= cert.not_after {
         return Err(Error::Key(format!(
-            "the signing key's certificate is valid from {} to {} and it is {start} now; certify a signing key with the root key",
-            cert.not_before, cert.not_after
+            "the signing key's certificate is valid from {} to {} and it is {} now; certify a signing key with the root key",
+            Utc(cert.not_before),
+            Utc(cert.not_after),
+            Utc(start)
         )));
     }
     if let Some(head) = before {

@@ -68,8 +68,9 @@ pub enum Error {
     },
     /// The environment's: the disk or the quota is full. The last committed revision stays in force.
     #[error(
-        "{}: no space to {doing}: {source}; the last committed revision stays in force: free some space, or run `vouch gc`, and go on",
-        path.display()
+        "{}: no space to {doing}: {source}; the last committed revision stays in force: make room in the file system of {}, or let `vouch gc` drop what no kept revision needs, and run it again",
+        path.display(),
+        path.parent().unwrap_or(path).display()
     )]
     NoSpace {
         /// What was being done, as the words after "to".
@@ -81,7 +82,7 @@ pub enum Error {
         source: io::Error,
     },
     /// An earlier write of this writer failed, so it writes no more; a new writer goes on from what is whole.
-    #[error("this writer stopped at an earlier error: {first}")]
+    #[error("{first}")]
     Broken {
         /// The earlier error.
         first: String,

@@ -13,6 +13,7 @@ pub mod frame;
 pub mod fsinfo;
 pub mod handle;
 pub mod inode;
+pub mod instant;
 pub mod key;
 pub mod keyfile;
 pub mod name;

@@ -6,6 +6,7 @@
 use vouch_xdr::{Error as XdrError, Reader, Writer, Xdr};
 
 use crate::fsinfo::OpenError;
+use crate::instant::{Away, Utc};
 use crate::statement::{Body, KeyStatement, in_force};
 use crate::{Fsinfo, HostId, SignedFsinfo, TreeName};
 
@@ -68,7 +69,7 @@ pub struct Verified {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The root key has been revoked by itself.
-    #[error("the key of this tree was revoked at {time}: {reason}; ask its publisher for the new name")]
+    #[error("the key of this tree was revoked on {}{}{reason}; ask its publisher for the new name", Utc(*time), if reason.is_empty() { ", without a word why" } else { ": " })]
     Revoked {
         /// When, in seconds since 1970.
         time: u64,
@@ -107,7 +108,7 @@ pub enum Refusal {
         revision: u64,
     },
     /// No longer valid.
-    #[error("valid until {expires}, and now it is {now}; the publisher must publish again, or this clock is wrong")]
+    #[error("valid until {}, {}; the publisher must publish again, or this machine's clock ({}) is wrong", Utc(*expires), Away { at: *expires, now: *now }, Utc(*now))]
     Expired {
         /// The end of its validity.
         expires: u64,
@@ -115,7 +116,7 @@ pub enum Refusal {
         now: u64,
     },
     /// Not valid yet.
-    #[error("valid from {start}, and now it is {now}; is this machine's clock right?")]
+    #[error("valid from {}, {}; is this machine's clock ({}) right?", Utc(*start), Away { at: *start, now: *now }, Utc(*now))]
     NotYetValid {
         /// The start of its validity.
         start: u64,
@@ -123,7 +124,7 @@ pub enum Refusal {
         now: u64,
     },
     /// It starts outside its certificate's dates.
-    #[error("signed at {start}, outside the validity of its certificate ({not_before} to {not_after})")]
+    #[error("signed on {}, outside the validity of its certificate ({} to {})", Utc(*start), Utc(*not_before), Utc(*not_after))]
     OutsideCertificate {
         /// The fsinfo's start.
         start: u64,

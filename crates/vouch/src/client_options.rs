@@ -18,7 +18,7 @@ use crate::{size, when};
 #[command(next_help_heading = "Reading options")]
 pub(crate) struct ClientArgs {
     /// Ask this replica too; may be repeated. Without a port: 4340.
-    #[arg(long, value_name = "HOST[:PORT]")]
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     replica: Vec<String>,
     /// Ask only the replicas given by --replica, not the host in the name.
     #[arg(long, requires = "replica")]

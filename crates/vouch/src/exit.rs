@@ -257,6 +257,12 @@ impl Failure {
         self
     }
 
+    /// Whether a disk or a quota is full.
+    pub(crate) fn is_full_disk(&self) -> bool {
+        let full = |error: &io::Error| matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        matches!(&*self.cause, Cause::Io(error) if full(error))
+    }
+
     /// Whether the reader of our standard output has gone, which is its right.
     fn is_closed_pipe(&self) -> bool {
         matches!(&*self.cause, Cause::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)

@@ -80,8 +80,8 @@ pub(crate) fn read_small(path: &Path) -> Outcome<Zeroizing<Vec<u8>>> {
 
 /// Reads a private key, asking for its passphrase where it is sealed.
 pub(crate) fn read_secret(path: &Path, role: Role, passphrase: &PassphraseArgs) -> Outcome<SecretKey> {
+    refuse_exposed(path)?;
     let text = read_small(path)?;
-    warn_if_exposed(path);
     let sealed = keyfile::is_sealed(role, &text).at(path.display())?;
     let passphrase = if sealed { Some(passphrase.ask(path)?) } else { None };
     keyfile::read_secret(role, &text, passphrase.as_ref().map(|text| text.as_bytes())).at(path.display())
@@ -133,13 +133,21 @@ pub(crate) fn random<const N: usize>() -> Outcome<Zeroizing<[u8; N]>> {
     Ok(bytes)
 }
 
-fn warn_if_exposed(path: &Path) {
+/// Refuses a private key of this user's that others may read or change, as ssh(1) does: it may be anybody's by now. Another owner's, such as a secret that
+/// a service manager lends by an ACL, is its owner's business, and worth a warning.
+fn refuse_exposed(path: &Path) -> Outcome {
     use std::os::unix::fs::MetadataExt as _;
-    if let Ok(meta) = std::fs::metadata(path)
-        && meta.mode() & 0o077 != 0
-    {
-        tracing::warn!(path = %path.display(), mode = format_args!("{:o}", meta.mode() & 0o7777), "private key is open to others; chmod 600");
+    let meta = std::fs::metadata(path).at(path.display())?;
+    let mode = meta.mode() & 0o7777;
+    if mode & 0o077 == 0 {
+        return Ok(());
     }
+    if meta.uid() == rustix::process::geteuid().as_raw() {
+        return Err(Failure::input(path.display(), format_args!("others have rights to this private key (mode {mode:03o})"))
+            .cure("chmod 600 it; if somebody may have read it, replace it (vouch certify)"));
+    }
+    tracing::warn!(path = %path.display(), mode = format_args!("{mode:03o}"), "others than its owner have rights to this private key");
+    Ok(())
 }
 
 fn parent(path: &Path) -> &Path {
@@ -164,6 +172,23 @@ mod tests {
         write_new(&path, b"first", 0o600).expect("a new file");
         assert!(write_new(&path, b"second", 0o600).is_err());
         assert_eq!(std::fs::read(&path).expect("it is there"), b"first");
+    }
+
+    #[test]
+    fn a_private_key_that_others_may_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().expect("the system has a temporary directory");
+        let path = dir.path().join("key");
+        write_new(&path, b"secret", 0o600).expect("a new file");
+        for (mode, fits) in [(0o600, true), (0o400, true), (0o700, true), (0o640, false), (0o604, false), (0o620, false)] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+            let refused = refuse_exposed(&path);
+            assert_eq!(refused.is_ok(), fits, "{mode:o}");
+            if let Err(failure) = refused {
+                let line = failure.to_string();
+                assert!(line.contains(&format!("mode {mode:o}")) && line.contains("chmod 600"), "{line}");
+            }
+        }
     }
 
     #[test]

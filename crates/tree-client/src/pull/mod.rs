@@ -134,7 +134,8 @@ pub async fn pull(client: &Arc<Client>, name: &TreeName, options: &PullOptions, 
 }
 
 /// Keeps the database current until it is dropped. `done` is told of each pull. Returns only what another try can't help:
-/// the database is being written by others, or the key is no longer to be believed.
+/// the database is being written by others or can't be written, or the key is no longer to be believed. Replicas that lie, and what a thief of
+/// the signing key has signed, are sat out: nobody but the root key's owner may end a mirror.
 pub async fn pull_watch(
     client: &Arc<Client>,
     name: &TreeName,
@@ -164,10 +165,10 @@ pub async fn pull_watch(
             }
             Err(error) => {
                 statements::hand_on_if_condemned(client, name, options, &error).await?;
-                if matches!(error.class(), ErrorClass::Busy | ErrorClass::Refused | ErrorClass::Local) {
+                if is_final(&error) {
                     return Err(error);
                 }
-                if matches!(error, Error::Damaged { .. }) {
+                if matches!(error, Error::Damaged { .. } | Error::OtherIv { .. }) {
                     open = None;
                 }
                 done(Err(error));
@@ -176,6 +177,11 @@ pub async fn pull_watch(
             }
         }
     }
+}
+
+/// Whether trying again is of no use.
+fn is_final(error: &Error) -> bool {
+    matches!(error, Error::Revoked { .. } | Error::Forwarded { .. }) || matches!(error.class(), ErrorClass::Busy | ErrorClass::Local)
 }
 
 async fn pull_tree(tree: &Arc<Tree>, options: &PullOptions, progress: &PullProgressFn) -> Result<(PullReport, Order)> {
@@ -215,7 +221,7 @@ async fn pull_newest(
     loop {
         let revision = tree.revision()?;
         match pull_revision(tree, &revision, writer, options, progress).await {
-            Err(Error::Missing { .. }) if restarts < RESTARTS_MAX && tree.refresh().await.unwrap_or(false) => {
+            Err(Error::Missing { .. } | Error::Lied { .. }) if restarts < RESTARTS_MAX && tree.refresh().await.unwrap_or(false) => {
                 restarts += 1;
                 tracing::info!(tree = %tree.name(), "the replicas have gone on to revision {}", tree.newest().number());
             }
@@ -241,10 +247,13 @@ async fn open_database(tree: &Tree, options: &PullOptions) -> Result<Arc<Writer>
         Ok(Database::open_write(&db, WriteOptions { lock_wait, ..WriteOptions::default() })?)
     });
     let writer = writer.await?;
-    if writer.hostid() != hostid || writer.iv() != iv {
-        let what = if writer.hostid() == hostid { "it was made with another iv" } else { "it holds another tree" };
-        let source = std::io::Error::new(std::io::ErrorKind::AlreadyExists, format!("{what}; pull into an empty directory"));
+    if writer.hostid() != hostid {
+        let what = "it holds another tree; pull into an empty directory";
+        let source = std::io::Error::new(std::io::ErrorKind::AlreadyExists, what);
         return Err(Error::local("pull into", &options.db, source));
+    }
+    if writer.iv() != iv {
+        return Err(Error::OtherIv { db: options.db.clone() });
     }
     Ok(Arc::new(writer))
 }
@@ -315,7 +324,8 @@ async fn pull_history(tree: &Tree, fsinfo: &Fsinfo, writer: &Arc<Writer>) -> Res
         let want = Want { handle, iv: tree.iv(), decode: None, len_expected: 1024, urgency: Urgency::Bulk };
         let stored = match tree.replicas_set().fetch(want, Instant::now() + tree.limit(), tree.limit()).await {
             Ok(fetched) => fetched.stored,
-            Err(Error::Missing { .. }) => break,
+            // Nobody has it: it is history that was not kept, whatever is said in its place.
+            Err(Error::Missing { .. } | Error::Lied { .. }) => break,
             Err(error) => return Err(error),
         };
         let payload = vouch_tree::frame::payload(FrameKind::Fsinfo, &stored).map_err(|e| Error::frame(&handle, e))?;

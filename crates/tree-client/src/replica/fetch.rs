@@ -26,6 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Replicas asked at once for one frame.
 const ATTEMPTS_MAX: usize = 4;
 
+/// Who lied so often about one frame is not asked for it again: once may be a bit that fell over on the way.
+const LIES_MAX: u32 = 2;
+
 /// Who waits for the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
@@ -49,10 +52,22 @@ pub(crate) struct Want {
 /// What has become of the search so far.
 #[derive(Default)]
 struct Search {
-    /// Asked in this round and failed; `true` for those that say they lack the frame, who are not asked again.
-    done: BTreeMap<ReplicaId, bool>,
+    /// Asked in this round, and how it came out.
+    done: BTreeMap<ReplicaId, Verdict>,
+    lies: BTreeMap<ReplicaId, u32>,
     running: Vec<(ReplicaId, Instant)>,
     reasons: BTreeMap<ReplicaId, String>,
+}
+
+/// How one replica was of no use.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// It says that it lacks the frame.
+    Lacks,
+    /// It sent something else, provably.
+    Lied,
+    /// It can't be asked, for now.
+    Failed,
 }
 
 impl ReplicaSet {
@@ -106,7 +121,7 @@ impl ReplicaSet {
             let choice = self.scores().lock().choose(now, |id| search.done.contains_key(&id));
             match choice {
                 Choice::Ask(id) => return Ok(id),
-                Choice::Wait(at) if at.saturating_sub(now) > PATIENCE => return Err(self.unreachable(search)),
+                Choice::Wait(at) if at.saturating_sub(now) > PATIENCE => return Err(self.given_up(search)),
                 Choice::Wait(at) => {
                     let until = Instant::now() + at.saturating_sub(now) + Duration::from_millis(1);
                     if until >= deadline {
@@ -116,15 +131,18 @@ impl ReplicaSet {
                     sleep_until(until).await;
                 }
                 Choice::Nobody => {
-                    let lacking = search.done.values().filter(|&&lacks| lacks).count();
-                    if lacking == search.done.len() && lacking > 0 {
-                        return Err(Error::Missing { handle: want.handle, asked: lacking });
-                    }
                     if search.done.is_empty() {
                         return Err(self.unreachable(search));
                     }
+                    if search.done.values().all(|verdict| *verdict == Verdict::Lacks) {
+                        return Err(Error::Missing { handle: want.handle, asked: search.done.len() });
+                    }
+                    if search.done.keys().all(|id| search.is_final(*id)) {
+                        return Err(self.lied_to(search));
+                    }
                     // Another round; the pauses that failures brought keep it from spinning.
-                    search.done.retain(|_, lacks| *lacks);
+                    let Search { done, lies, .. } = search;
+                    done.retain(|id, verdict| is_final(*verdict, lies.get(id)));
                 }
             }
         }
@@ -201,15 +219,31 @@ impl ReplicaSet {
         let _ = tokio::time::timeout_at(deadline, self.resolve()).await;
     }
 
+    /// Nobody may be asked for some time yet.
+    fn given_up(&self, search: &Search) -> Error {
+        let now = self.now();
+        let lacks = |id| search.done.get(&id) == Some(&Verdict::Lacks);
+        let liars = self.all().iter().all(|replica| lacks(replica.id()) || self.scores().lock().is_set_aside(replica.id(), now));
+        if liars { self.lied_to(search) } else { self.unreachable(search) }
+    }
+
+    // Who gets one of these errors tells of it: they are no news to the log.
+
+    fn lied_to(&self, search: &Search) -> Error {
+        let said = self.reasons(search);
+        tracing::debug!(tree = %self.hostid(), "all have lied: {said}");
+        Error::Lied { said }
+    }
+
     fn unreachable(&self, search: &Search) -> Error {
         let tried = self.reasons(search);
-        tracing::warn!(tree = %self.hostid(), "no replica can be reached: {tried}");
+        tracing::debug!(tree = %self.hostid(), "no replica can be reached: {tried}");
         Error::Unreachable { tried }
     }
 
     fn timed_out(&self, search: &Search, after: Duration) -> Error {
         let last = self.reasons(search);
-        tracing::warn!(tree = %self.hostid(), "no answer within {} s: {last}", after.as_secs_f32());
+        tracing::debug!(tree = %self.hostid(), "no answer within {} s: {last}", after.as_secs_f32());
         Error::TimedOut { after, last }
     }
 
@@ -248,8 +282,27 @@ impl Search {
             FetchFailure::Lied(what) => format!("lied: {what}"),
             FetchFailure::Failed(what) => what.clone(),
         };
+        let verdict = match failure {
+            FetchFailure::Missing => Verdict::Lacks,
+            FetchFailure::Lied(_) => Verdict::Lied,
+            FetchFailure::Failed(_) => Verdict::Failed,
+        };
+        *self.lies.entry(id).or_default() += u32::from(verdict == Verdict::Lied);
         self.reasons.insert(id, reason);
-        self.done.insert(id, failure == FetchFailure::Missing);
+        self.done.insert(id, verdict);
+    }
+
+    /// Whether this replica has said its last word about the frame.
+    fn is_final(&self, id: ReplicaId) -> bool {
+        self.done.get(&id).is_some_and(|verdict| is_final(*verdict, self.lies.get(&id)))
+    }
+}
+
+fn is_final(verdict: Verdict, lies: Option<&u32>) -> bool {
+    match verdict {
+        Verdict::Lacks => true,
+        Verdict::Lied => lies.is_some_and(|lies| *lies >= LIES_MAX),
+        Verdict::Failed => false,
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use vouch_tree::{Blob, Content};
-use vouch_tree_client::{Client, ClientOptions, Error, ErrorClass, ReplicaState, Tree, TreeOptions};
+use vouch_tree_client::{Client, ClientOptions, Error, ErrorClass, ReplicaState, Tree, TreeOptions, VerifyEvent};
 
 use crate::world::network::TestNetwork;
 use crate::world::replica::{Fault, TestReplica};
@@ -143,6 +143,106 @@ async fn a_sole_replica_that_stalls_ends_each_read_in_time() {
             assert!(begun.elapsed() <= Duration::from_secs(31), "{:?} of {fault:?}", begun.elapsed());
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_all_that_there_are_lie_each_read_ends_soon_and_says_so() {
+    for fault in [Fault::FlipFrame, Fault::Truncate, Fault::WrongHandle, Fault::Garbage, Fault::FewResults, Fault::Oversize] {
+        for count in [1, 3] {
+            let mut publisher = Publisher::new(76);
+            let published = published(&mut publisher, 10);
+            let replicas: Vec<_> = (0..count).map(|seed| TestReplica::new(&published, Fault::None, seed)).collect();
+            let tree = open(&publisher, &replicas).await;
+            replicas.iter().for_each(|replica| replica.set_fault(fault));
+            for n in 0..5 {
+                let begun = Instant::now();
+                let error = read(&tree, n).await.unwrap_err();
+                assert!(matches!(error, Error::Lied { .. }), "{fault:?} of {count}: {error}");
+                assert_eq!((error.class(), error.errno()), (ErrorClass::Refused, 5), "{error}");
+                assert!(begun.elapsed() < Duration::from_secs(3), "{:?} of {fault:?} of {count}", begun.elapsed());
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_liar_beside_one_that_lacks_the_frame_ends_it_too_and_one_that_is_down_is_waited_for() {
+    let mut publisher = Publisher::new(77);
+    let published = published(&mut publisher, 10);
+    let replicas = [1, 2].map(|seed| TestReplica::new(&published, Fault::None, seed));
+    let tree = open(&publisher, &replicas).await;
+    replicas[0].set_fault(Fault::FlipFrame);
+    replicas[1].set_fault(Fault::Withhold);
+    let begun = Instant::now();
+    let error = read(&tree, 1).await.unwrap_err();
+    assert!(matches!(error, Error::Lied { .. }) && error.to_string().contains("lacks the frame"), "{error}");
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    replicas[1].set_fault(Fault::Decline);
+    let back = Arc::clone(&replicas[1]);
+    tokio::spawn(async move {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        back.set_fault(Fault::None);
+    });
+    read(&tree, 2).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_lie_of_a_sole_replica_costs_a_second_asking_and_no_error() {
+    let mut publisher = Publisher::new(78);
+    let replica = TestReplica::new(&published(&mut publisher, 10), Fault::None, 1);
+    let tree = open(&publisher, &[Arc::clone(&replica)]).await;
+    for fault in [Fault::FlipFrame, Fault::Garbage] {
+        replica.set_fault(fault);
+        let mended = Arc::clone(&replica);
+        tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            mended.set_fault(Fault::None);
+        });
+        read(&tree, if fault == Fault::Garbage { 150 } else { 1 }).await.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
+    }
+    assert_eq!(tree.counters().lies, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn verifying_against_a_sole_liar_ends_soon() {
+    let mut publisher = Publisher::new(79);
+    let replica = TestReplica::new(&published(&mut publisher, 4 << 20), Fault::None, 1);
+    let tree = open(&publisher, &[Arc::clone(&replica)]).await;
+    replica.set_fault(Fault::FlipFrame);
+    let begun = Instant::now();
+    let mut verification = tree.verify_all(&tree.newest());
+    let mut last = None;
+    while let Some(event) = verification.next().await {
+        last = Some(event.unwrap());
+    }
+    assert!(matches!(last, Some(VerifyEvent::Done { bad: 1.., .. })), "{last:?}");
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn opening_a_tree_of_a_sole_liar_ends_soon_and_says_so() {
+    let mut publisher = Publisher::new(80);
+    let published = published(&mut publisher, 10);
+    for fault in [Fault::Garbage, Fault::Oversize] {
+        let connector = TestNetwork::of(&publisher.location, &[TestReplica::new(&published, fault, 1)]);
+        let options = ClientOptions { connector, clock: TestClock::at(NOW), seed: Some(1), ..ClientOptions::default() };
+        let begun = Instant::now();
+        let error = Client::new(options).unwrap().open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
+        assert!(matches!(error, Error::Lied { .. }), "{fault:?}: {error}");
+        assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_not_answered_is_named_and_nobody_else() {
+    let mut publisher = Publisher::new(81);
+    let published = published(&mut publisher, 10);
+    let replicas = [TestReplica::new(&published, Fault::Stall, 1), TestReplica::new(&published, Fault::NoTree, 2)];
+    let connector = TestNetwork::of(&publisher.location, &replicas);
+    let options = ClientOptions { connector, clock: TestClock::at(NOW), seed: Some(1), ..ClientOptions::default() };
+    let error = Client::new(options).unwrap().open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
+    let said = error.to_string();
+    assert!(said.contains("10.0.0.1:4340: no answer within") && said.contains("10.0.0.2:4340: does not serve this tree"), "{said}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use vouch_tree::key::{SecretKey, SigningCert};
 use vouch_tree::{Content, Iv};
-use vouch_tree_client::{Client, ClientOptions, Error, PullOptions, Tree, TreeOptions, pull, pull_watch};
+use vouch_tree_client::{Client, ClientOptions, Error, ErrorClass, PullOptions, Tree, TreeOptions, pull, pull_watch};
 use vouch_tree_store::Database;
 
 use crate::world::network::TestNetwork;
@@ -134,6 +134,67 @@ async fn a_watching_mirror_leaves_a_thiefs_revision_by_itself() {
         certify(&mut publisher);
         replica.serve_revision(&publisher.publish(&text("mended"), NOW - 30));
         assert_eq!(pulled.recv().await, Some(2));
+    };
+    tokio::select! {
+        ended = watching => panic!("{ended:?}"),
+        done = tokio::time::timeout(Duration::from_secs(120), acting) => done.unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn a_watching_mirror_sits_out_a_thiefs_other_iv() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(dir.path().join("db")) };
+    let (mut publisher, first, mut thief) = robbed(95, 5);
+    let replica = TestReplica::new(&first, Fault::None, 1);
+    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let name = publisher.name();
+    pull(&client(&network), &name, &options, &|_| {}).await.unwrap();
+    thief.iv = Iv::from_bytes([9; 32]);
+    replica.serve_revision(&thief.publish(&text("forged"), NOW - 40));
+    // One pull says what is the matter, and the watch that begins now goes on.
+    let error = pull(&client(&network), &name, &options, &|_| {}).await.unwrap_err();
+    assert!(matches!(error, Error::OtherIv { .. }) && error.class() == ErrorClass::Refused, "{error}");
+    let client = client(&network);
+    let (told, mut pulled) = tokio::sync::mpsc::unbounded_channel();
+    let done = move |outcome: Result<vouch_tree_client::PullReport, Error>| told.send(outcome).unwrap();
+    let watching = pull_watch(&client, &name, &options, &|_| {}, &done);
+    let acting = async {
+        assert!(matches!(pulled.recv().await, Some(Err(Error::OtherIv { .. }))));
+        assert_eq!(Database::open_read(&options.db).unwrap().head().as_deref(), Some(&first.signed[..]), "the mirror's own is left alone");
+        certify(&mut publisher);
+        let mended = publisher.publish(&text("mended"), NOW - 30);
+        replica.serve_revision(&mended);
+        loop {
+            match pulled.recv().await {
+                Some(Ok(report)) => break assert_eq!((report.revision, report.was_current), (2, false)),
+                Some(Err(Error::OtherIv { .. })) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(Database::open_read(&options.db).unwrap().head().as_deref(), Some(&mended.signed[..]));
+    };
+    tokio::select! {
+        ended = watching => panic!("{ended:?}"),
+        done = tokio::time::timeout(Duration::from_secs(120), acting) => done.unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn a_watching_mirror_sits_out_liars() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = PullOptions { lock_wait: Duration::from_secs(10), ..PullOptions::new(dir.path().join("db")) };
+    let mut publisher = Publisher::new(96);
+    let replica = TestReplica::new(&publisher.publish(&text("true"), NOW - 50), Fault::Garbage, 1);
+    let network = TestNetwork::of(&publisher.location, &[Arc::clone(&replica)]);
+    let (client, name) = (client(&network), publisher.name());
+    let (told, mut pulled) = tokio::sync::mpsc::unbounded_channel();
+    let done = move |outcome: Result<vouch_tree_client::PullReport, Error>| told.send(outcome).unwrap();
+    let watching = pull_watch(&client, &name, &options, &|_| {}, &done);
+    let acting = async {
+        assert!(matches!(pulled.recv().await, Some(Err(Error::Lied { .. }))));
+        replica.set_fault(Fault::None);
+        while pulled.recv().await.unwrap().is_err() {}
     };
     tokio::select! {
         ended = watching => panic!("{ended:?}"),

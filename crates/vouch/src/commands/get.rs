@@ -71,6 +71,10 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         Ok(report) => report.print(),
         Err(failure) => {
             copy_out::remove(&partial);
+            if failure.is_full_disk() {
+                let above = dest.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                return Err(failure.cure(format_args!("make room in the file system of {}, or choose another place", above.display())));
+            }
             Err(failure)
         }
     }

@@ -93,6 +93,7 @@ fn a_wrong_command_line_is_usage() {
         &["publish", "src", "--db", "db", "--keys", "keys", "--location", "h", "--duration", "soon"],
         &["pull", "x", "--db", "d", "--in-flight", "lots"],
         &["completions", "no-such-shell"],
+        &["cat", "--replica", "", "x"],
         &["keygen", "--out", "k", "--until", "someday"],
     ] {
         let output = world.run(args);

@@ -18,6 +18,17 @@ fn keygen_makes_private_files_and_never_overwrites() {
 }
 
 #[test]
+fn a_key_that_others_may_read_signs_nothing() {
+    let world = World::published();
+    let mode = |mode| std::fs::set_permissions(world.path("keys/signing.key"), std::fs::Permissions::from_mode(mode)).expect("it is ours");
+    mode(0o640);
+    let said = world.fails(3, ["publish", "src", "--db", "db", "--keys", "keys", "--location", "localhost"]);
+    assert!(said.contains("signing.key") && said.contains("mode 640") && said.contains("chmod 600"), "{said}");
+    mode(0o400);
+    assert_eq!(world.publish()["revision"], 2);
+}
+
+#[test]
 fn a_sealed_root_key_opens_with_its_passphrase_alone() {
     let world = World::new();
     world.write("right", "correct horse\n");

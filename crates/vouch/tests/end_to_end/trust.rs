@@ -24,8 +24,9 @@ fn a_lying_replica_is_found_out_and_another_is_asked() {
     }
     // With the liar alone there is no wrong byte, only a failure.
     let name = world.name("/dir/numbers");
-    let output = world.run(["cat", "--no-cache", "--timeout", "5s", "--only-replicas", "--replica", &liar.address, &name]);
-    assert!(!output.status.success());
+    let output = world.run(["cat", "--no-cache", "--timeout", "1h", "--only-replicas", "--replica", &liar.address, &name]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(5) && said.contains("no replica can be believed"), "{said}");
     assert!(expected.as_bytes().starts_with(&output.stdout));
     // What is wrong shows on the liar's own machine as well.
     assert_eq!(world.run(["verify", "--db", "liar"]).status.code(), Some(1));
@@ -53,8 +54,32 @@ fn an_expired_revision_is_refused() {
     world.publish_with(&["--duration", "1s"]);
     let _replica = world.serve();
     std::thread::sleep(Duration::from_millis(2100));
-    let said = world.fails(5, ["cat", "--timeout", "5s", &world.name("/hello")]);
-    assert!(said.contains("expired") || said.contains("valid until"), "{said}");
+    let said = all_said(&world, &["cat", "--timeout", "5s", &world.name("/hello")]);
+    // Once, with a date.
+    assert_eq!(said.matches("valid until 20").count(), 1, "{said}");
+    assert!(said.contains(" ago; the publisher must publish again"), "{said}");
+    let said = all_said(&world, &["pull", "--timeout", "5s", &world.name(""), "--db", "mirror"]);
+    assert_eq!(said.matches("valid until 20").count(), 1, "{said}");
+}
+
+/// All that a command says that is refused, its log as well.
+fn all_said(world: &World, args: &[&str]) -> String {
+    let output = world.run(args);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    said
+}
+
+#[test]
+fn a_revocation_without_a_reason_is_told_once() {
+    let world = World::published();
+    world.ok(["revoke", "keys", "--reason", "", "--out", "revocation", "--db", "db"]);
+    let _replica = world.serve();
+    for args in [&["cat", &world.name("/hello")][..], &["pull", &world.name(""), "--db", "mirror"]] {
+        let said = all_said(&world, args);
+        assert_eq!(said.matches("was revoked, without a word why; ask the publisher").count(), 1, "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
 }
 
 #[test]
