@@ -36,8 +36,26 @@ impl Export {
         export
     }
 
+    /// A directory, by a process that may have so many descriptors.
+    fn with_descriptors(world: &World, dir: &str, count: u32) -> Self {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
+        let listen = format!("127.0.0.1:{port}");
+        let export = ["export", "--dir", dir, "--options", "rw,insecure", "--listen", &listen, "--state", "exporting", "--lease", "5"];
+        let vouch = world.command(export);
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {count}; exec \"$0\" \"$@\"")]).arg(vouch.get_program()).args(vouch.get_args());
+        let child = command.current_dir(world.path("")).stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("a shell");
+        let export = Export { child, address: listen.parse().expect("an address") };
+        assert!(eventually(Duration::from_secs(30), || std::net::TcpStream::connect(export.address).is_ok()), "the export does not start");
+        export
+    }
+
     async fn client(&self, minor: u32) -> Client {
-        let identity = Identity::new(format!("test {minor}").into_bytes(), Verifier([7; 8]));
+        self.client_named(&format!("test {minor}"), minor).await
+    }
+
+    async fn client_named(&self, name: &str, minor: u32) -> Client {
+        let identity = Identity::new(name.as_bytes().to_vec(), Verifier([7; 8]));
         Client::connect(Config::new(self.address, minor, identity, Plain::sys(&AuthSys::default()))).await.expect("a client is let in")
     }
 }
@@ -63,6 +81,39 @@ async fn content(client: &Client, found: &Found, name: &[u8]) -> Result<Vec<u8>,
 
 fn numbers() -> Vec<u8> {
     (0..50_000u32).map(|n| format!("{n}\n")).collect::<String>().into_bytes()
+}
+
+#[test]
+fn a_client_that_opens_all_it_can_is_refused_and_others_are_not() {
+    const FILES: usize = 1200;
+    let world = World::new();
+    (0..FILES).for_each(|n| world.write(&format!("shared/f{n}"), format!("{n}")));
+    // A quarter of so many descriptors is for opens, and four fifths of that for one client: 800.
+    let export = Export::with_descriptors(&world, "shared", 4000);
+    tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+        let (greedy, other) = (export.client_named("greedy", 2).await, export.client_named("other", 1).await);
+        let root = greedy.walk(b"export").await.expect("the root").handle;
+        let mut open = Vec::new();
+        let refused = loop {
+            let name = format!("f{}", open.len());
+            match greedy.open(&root, name.as_bytes(), ShareAccess::READ, None).await {
+                Ok(file) => open.push(file),
+                Err(Error::Refused { status, .. }) => break status,
+                Err(error) => panic!("{error}"),
+            }
+            assert!(open.len() < FILES, "nothing stops it");
+        };
+        assert_eq!((refused, open.len()), (Status::NOSPC, 800));
+        // It goes on with what it has, and others with what they like.
+        let (bytes, _) = greedy.read(&open[799], 0, 10).await.expect("it is open");
+        assert_eq!(&bytes[..], b"799");
+        for n in [1100, 5, 799] {
+            let found = other.walk(b"export").await.expect("the root");
+            assert_eq!(content(&other, &found, format!("f{n}").as_bytes()).await.expect("its content"), n.to_string().as_bytes());
+        }
+        greedy.close_file(open.pop().expect("800 of them")).await.expect("it was open");
+        greedy.open(&root, b"f1199", ShareAccess::READ, None).await.expect("in the place of the one that was closed");
+    });
 }
 
 #[test]
