@@ -84,6 +84,7 @@ pub mod number {
     pub const CLOSE: u16 = 4;
     pub const COMMIT: u16 = 5;
     pub const CREATE: u16 = 6;
+    pub const DELEGRETURN: u16 = 8;
     pub const GETATTR: u16 = 9;
     pub const LINK: u16 = 11;
     pub const LOCK: u16 = 12;

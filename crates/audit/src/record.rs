@@ -35,8 +35,10 @@ pub enum Refusal {
     Expired = 5,
     /// A filehandle that this server never gave out: an attempt to leave the export.
     Handle = 6,
-    /// The client's address may not connect.
+    /// The client's address may not connect, or has too many connections.
     Client = 7,
+    /// Refusals that are not recorded one by one, because there are too many: how many is in `gap`.
+    Many = 8,
 }
 
 /// What was done to the service.
@@ -82,7 +84,7 @@ macro_rules! numbered {
     };
 }
 
-numbered! { Refusal: Authentication "authentication", Flavour "flavour", Replay "replay", Altered "altered", Expired "expired", Handle "handle", Client "client", }
+numbered! { Refusal: Authentication "authentication", Flavour "flavour", Replay "replay", Altered "altered", Expired "expired", Handle "handle", Client "client", Many "many", }
 numbered! { Act: Start "start", Stop "stop", Reload "reload", Rules "rules", Key "key", TurnedDown "turned-down", Recovered "recovered", Pruned "pruned", }
 numbered! { Class: Operation "operation", Refusal "refusal", Administrative "administrative", Gap "gap", Host "host", }
 numbered! { Flavour: None "none", Sys "sys", Krb5 "krb5", Krb5i "krb5i", Krb5p "krb5p", Local "local", }

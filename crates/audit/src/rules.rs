@@ -1,6 +1,7 @@
 //! Which operations are recorded: rules in auditctl's syntax, compiled so that a set of a thousand lines costs some look-ups by what most rules name, not a scan.
 //! Decides on a record as it would be written. Reads no file and knows no user by name: who parses says how names are resolved.
 
+mod compare;
 mod condition;
 mod parse;
 #[cfg(test)]
@@ -32,6 +33,8 @@ pub struct Rules {
 struct Rule {
     always: bool,
     operations: Set,
+    /// Whether it names operations: then it is of nothing else.
+    named: bool,
     conditions: Vec<Condition>,
     key: Box<[u8]>,
 }
@@ -44,7 +47,13 @@ impl Rules {
 
     /// The rule that records all operations on files.
     pub fn everything() -> Rules {
-        Rules::compile(vec![Rule { always: true, operations: crate::operations::on_files(), conditions: Vec::new(), key: Box::default() }])
+        Rules::compile(vec![Rule {
+            always: true,
+            operations: crate::operations::on_files(),
+            named: false,
+            conditions: Vec::new(),
+            key: Box::default(),
+        }])
     }
 
     fn compile(rules: Vec<Rule>) -> Rules {
@@ -93,6 +102,21 @@ impl Rules {
     /// The key (perhaps empty) with which a record is to be kept; none if it isn't. The first rule that matches decides. Costs a look-up for each directory above the
     /// path and one each by user, principal and export, and those rules that name none of these.
     pub fn select(&self, record: &Record<'_>) -> Option<&[u8]> {
+        let rule = self.first(record, |rule| rule.operations & one(record.operation) != 0)?;
+        rule.always.then_some(&*rule.key)
+    }
+
+    /// The key (perhaps empty) with which the record of a call that was refused before it was an operation is to be kept; none if a rule that names no operations says
+    /// never. Without any rule that matches, it is kept.
+    pub fn select_refusal(&self, record: &Record<'_>) -> Option<&[u8]> {
+        match self.first(record, |rule| !rule.named) {
+            Some(rule) => rule.always.then_some(&*rule.key),
+            None => Some(b""),
+        }
+    }
+
+    /// The first rule that applies and whose conditions all hold.
+    fn first(&self, record: &Record<'_>, applies: impl Fn(&Rule) -> bool) -> Option<&Rule> {
         let mut best = u32::MAX;
         let mut consider = |numbers: &[u32]| {
             for number in numbers {
@@ -100,7 +124,7 @@ impl Rules {
                     return;
                 }
                 let rule = &self.rules[*number as usize];
-                if rule.operations & one(record.operation) != 0 && rule.conditions.iter().all(|condition| condition.holds(record)) {
+                if applies(rule) && rule.conditions.iter().all(|condition| condition.holds(record)) {
                     best = *number;
                     return;
                 }
@@ -136,7 +160,6 @@ impl Rules {
         {
             consider(numbers);
         }
-        let rule = self.rules.get(best as usize)?;
-        rule.always.then_some(&*rule.key)
+        self.rules.get(best as usize)
     }
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::operations::{errno, number::*};
 use crate::record::access;
-use crate::{Flavour, Record};
+use crate::{Class, Flavour, Record};
 
 /// How a field is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,8 +64,9 @@ impl Condition {
             Condition::Dir(path) => is_below(record.path, path) || is_below(record.path2, path),
             Condition::Uid(compare, uid) => compare.holds(record.uid.unwrap_or(UNSET), *uid),
             Condition::Gid(compare, gid) => compare.holds(record.gid.unwrap_or(UNSET), *gid),
-            Condition::Success(success) => (record.result == 0) == *success,
-            Condition::Exit(compare, exit) => compare.holds(-i64::from(errno(record.result)), *exit),
+            Condition::Success(success) => (record.result == 0 && record.class != Class::Refusal) == *success,
+            // What was refused before it was an operation has no result.
+            Condition::Exit(compare, exit) => record.class != Class::Refusal && compare.holds(-i64::from(errno(record.result)), *exit),
             Condition::Perm(wanted) => permissions(record) & wanted != 0,
             Condition::Principal(equal, pattern) => matches(pattern, record.principal) == *equal,
             Condition::Network(equal, network, bits) => record.address.is_some_and(|address| is_within(address, *network, *bits)) == *equal,
@@ -78,6 +79,9 @@ impl Condition {
 
 /// What an operation does in the words of `-p`, as the kernel has them: opens count, and the reads and writes of what was opened don't.
 fn permissions(record: &Record<'_>) -> u8 {
+    if record.class == Class::Refusal {
+        return 0;
+    }
     let asked = record.asked.unwrap_or(0);
     let when = |bits: u32, permission: u8| if asked & bits != 0 { permission } else { 0 };
     match record.operation {

@@ -201,7 +201,8 @@ impl Draft {
         }
         // As the kernel joins them.
         let key = self.keys.join("\x01").into_bytes().into_boxed_slice();
-        Ok(Some(Rule { always, operations: self.operations.unwrap_or_else(on_files), conditions: self.conditions, key }))
+        let named = self.operations.is_some_and(|set| set != on_files());
+        Ok(Some(Rule { always, operations: self.operations.unwrap_or_else(on_files), named, conditions: self.conditions, key }))
     }
 }
 

@@ -183,3 +183,62 @@ proptest::proptest! {
         proptest::prop_assert_eq!(rules.select(&record), scan(&rules, &record));
     }
 }
+
+#[test]
+fn refusals_are_kept_unless_a_rule_that_names_no_operation_says_never() {
+    let refusal = Record {
+        class: Class::Refusal,
+        operation: crate::record::Refusal::Replay as u16,
+        address: Some("192.0.2.7".parse().unwrap()),
+        principal: b"alice@EXAMPLE.ORG",
+        ..Record::default()
+    };
+    let kept = |text: &str| rules(text).select_refusal(&refusal).map(|key| String::from_utf8(key.to_vec()).unwrap());
+    assert_eq!(kept("").as_deref(), Some(""));
+    assert_eq!(kept("-a never,exit\n"), None);
+    assert_eq!(kept("-a never,exit -S all\n"), None);
+    // The third refusal is no ACCESS, and a rule on operations or paths is not on it.
+    assert_eq!(kept("-a never,exit -S ACCESS\n-w /srv -p rwxa\n-a never,exit -F dir=/srv\n").as_deref(), Some(""));
+    assert_eq!(kept("-a never,exit -F client=192.0.2.0/24\n"), None);
+    assert_eq!(kept("-a always,exit -F success=0 -k bad\n-a never,exit -F client=192.0.2.0/24\n").as_deref(), Some("bad"));
+    assert_eq!(kept("-a never,exit -F success=1\n-a never,exit -F exit=0\n").as_deref(), Some(""));
+    assert!(rules("-a always,exit -F success=0\n").select(&open(b"/srv/a")).is_none());
+}
+
+#[test]
+fn only_a_set_that_records_less_is_called_so() {
+    let less = |after: &str, before: &str| rules(after).audits_less_than(&rules(before));
+    let everything = "-a always,exit\n";
+    // Fewer lines that say as much, another order, other keys, more than before.
+    for (after, before) in [
+        (everything, "-w /srv/a -p wa\n-w /srv/b -p rwxa -k b\n-a always,exit -S READ -F uid>=1000\n"),
+        ("-w /srv -p rwxa -k x\n", "-w /srv/a -p r\n-w /srv/b -p wa\n-w /srv -p x\n"),
+        ("-a always,exit -S OPEN,READ\n", "-a always,exit -S READ\n-a always,exit -S OPEN\n"),
+        ("-a always,exit -F uid>=500\n", "-a always,exit -F uid>=1000\n"),
+        ("-a always,exit\n-a never,exit -F uid=0\n", everything),
+        ("-a never,exit -F uid=0\n-a always,exit\n", "-a never,exit -F uid=0\n-a always,exit\n-w /srv -p r\n"),
+        (everything, ""),
+    ] {
+        assert!(!less(after, before), "{after:?} after {before:?}");
+    }
+    for (after, before) in [
+        ("", everything),
+        ("-w /srv/a -p wa\n", "-w /srv/a -p rwa\n"),
+        ("-w /srv/a -p wa\n-w /srv/b -p wa\n-w /srv/c -p wa\n", "-w /srv -p wa\n"),
+        ("-a never,exit -F path=/srv/quiet\n-a always,exit\n", everything),
+        ("-a never,exit -F principal=backup@*\n-w /srv -p wa\n", "-w /srv -p wa\n"),
+        ("-a always,exit -F uid>=1000\n", "-a always,exit -F uid>=500\n"),
+        ("-a always,exit -F uid>=1000\n", everything),
+        ("-a always,exit -F uid!=1005\n", everything),
+        ("-a always,exit -F client!=192.0.2.0/24\n", everything),
+        ("-a always,exit -F principal!=backup@*\n", "-w /srv -p wa\n-a always,exit -S OPEN\n"),
+        ("-a always,exit -F success=0\n", everything),
+        ("-a always,exit -S WRITE\n", "-a always,exit -S WRITE,READ\n"),
+        ("-a always,exit -F client=192.0.2.0/24\n", everything),
+        ("-a always,exit -F flavour=sys\n", everything),
+        // Nothing but refusals is recorded less.
+        ("-a never,exit -F client=192.0.2.0/24\n", ""),
+    ] {
+        assert!(less(after, before), "{after:?} after {before:?}");
+    }
+}

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Segment, SegmentFile};
 use crate::Record;
-use crate::frame::{FrameError, Kind, MAGIC, parse};
+use crate::frame::{Frame, FrameError, Kind, MAGIC, parse};
 use crate::operations::number::{LINK, REMOVE, RENAME};
 use crate::record::Class;
 
@@ -44,6 +44,8 @@ pub enum Term {
     Moved = 7,
     /// A result other than 0, 4 bytes.
     Result = 8,
+    /// None: the seals, of which each segment has one at least.
+    Seal = 9,
 }
 
 /// Calls `each` with all that a record can be found by.
@@ -190,6 +192,11 @@ struct Postings {
     bytes: Vec<u8>,
 }
 
+/// Whether a segment has its index.
+pub(super) fn is_indexed(file: &SegmentFile) -> io::Result<bool> {
+    Ok(Index::open(file, &Segment::open(file)?).is_some())
+}
+
 /// Builds the index of a closed segment beside it, over one that is there. Memory: the segment, and about as much again. What can't be decoded isn't in it.
 pub fn build_index(file: &SegmentFile) -> io::Result<()> {
     let plain = Segment::open(file)?.load()?;
@@ -198,25 +205,32 @@ pub fn build_index(file: &SegmentFile) -> io::Result<()> {
     let mut scratch = Vec::new();
     // Looked up without a copy of the key, which most records share with others.
     let mut key = (Term::Path, Vec::new());
-    each_record(&plain, &mut scratch, |at, record| {
+    let mut add = |term: Term, bytes: &[u8], at: u64| {
+        key.0 = term;
+        key.1.clear();
+        key.1.extend_from_slice(bytes);
+        let postings = match table.get_mut(&key) {
+            Some(postings) => postings,
+            None => table.entry(key.clone()).or_default(),
+        };
+        pack(&mut postings.bytes, at - postings.last);
+        postings.last = at;
+        postings.count += 1;
+    };
+    each_frame(&plain, |at, frame| {
+        if matches!(frame.kind, Kind::Checkpoint | Kind::Close) {
+            add(Term::Seal, b"", at);
+        }
+        let Some(record) = (frame.kind == Kind::Record).then(|| Record::decode(frame.body, &mut scratch).ok()).flatten() else {
+            return true;
+        };
         if count == 0 {
             first = record.seq;
         }
         count += 1;
         from = from.min(record.time_ns);
         until = until.max(record.time_ns);
-        terms(record, |term, bytes| {
-            key.0 = term;
-            key.1.clear();
-            key.1.extend_from_slice(bytes);
-            let postings = match table.get_mut(&key) {
-                Some(postings) => postings,
-                None => table.entry(key.clone()).or_default(),
-            };
-            pack(&mut postings.bytes, at - postings.last);
-            postings.last = at;
-            postings.count += 1;
-        });
+        terms(&record, |term, bytes| add(term, bytes, at));
         true
     });
     let mut sorted: Vec<(u64, Postings)> = table.into_iter().map(|((term, bytes), postings)| (hash(term, &bytes), postings)).collect();
@@ -274,16 +288,21 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Calls `each` with the records of a segment's bytes that can be decoded, until it says no, and where they begin. Stops at what is no frame.
 pub(super) fn each_record(plain: &[u8], scratch: &mut Vec<u8>, mut each: impl FnMut(u64, &Record<'_>) -> bool) -> Option<FrameError> {
+    each_frame(plain, |at, frame| {
+        let record = if frame.kind == Kind::Record { Record::decode(frame.body, scratch).ok() } else { None };
+        record.is_none_or(|record| each(at, &record))
+    })
+}
+
+/// Calls `each` with the frames of a segment's bytes and where they begin, until it says no. Stops at what is no frame.
+fn each_frame(plain: &[u8], mut each: impl FnMut(u64, &Frame<'_>) -> bool) -> Option<FrameError> {
     let mut at = MAGIC.len();
     while at < plain.len() {
         let frame = match parse(&plain[at..]) {
             Ok(frame) => frame,
             Err(error) => return Some(error),
         };
-        if frame.kind == Kind::Record
-            && let Ok(record) = Record::decode(frame.body, scratch)
-            && !each(at as u64, &record)
-        {
+        if !each(at as u64, &frame) {
             return None;
         }
         at += frame.len();

@@ -1,9 +1,11 @@
-//! Making of proofs: the seals of a trail up to the one over a record, and the record's path in its segment's tree. Reads all segments up to there from end to end.
+//! Making of proofs: the seals of a trail up to the one over a record, and the record's path in its segment's tree. Of segments before the record's that have an index,
+//! the seals alone are read.
 
 use std::io;
 use std::path::Path;
 
-use super::{Segment, segments, segments_removed};
+use super::index::{Index, Term};
+use super::{Segment, SegmentFile, segments, segments_removed};
 use crate::frame::{Frame, Kind, MAGIC, parse};
 use crate::merkle;
 use crate::proof::Proof;
@@ -27,7 +29,12 @@ pub fn prove(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<Opt
         true
     });
     for file in segments(directory)? {
-        let plain = Segment::open(&file)?.load()?;
+        let segment = Segment::open(&file)?;
+        if let Some(known) = seals_before(&file, &segment, seq) {
+            known.into_iter().for_each(&mut keep);
+            continue;
+        }
+        let plain = segment.load()?;
         let mut leaves = Vec::new();
         let mut found: Option<(u64, Vec<u8>)> = None;
         let mut is_sealed = false;
@@ -54,6 +61,24 @@ pub fn prove(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<Opt
         }
     }
     Ok(None)
+}
+
+/// The seals of a segment that ends before the record, by its index. None if there is none, it says nothing, or it is damaged.
+fn seals_before(file: &SegmentFile, segment: &Segment, seq: u64) -> Option<Vec<Seal>> {
+    let index = Index::open(file, segment)?;
+    let (first, count) = index.span;
+    if first.checked_add(count)? > seq {
+        return None;
+    }
+    let places = index.postings(Term::Seal, b"").ok().filter(|places| !places.is_empty())?;
+    let seal = |place: u64| {
+        let (kind, body) = segment.frame_at(place).ok()?;
+        Seal::decode(&body).filter(|_| matches!(kind, Kind::Checkpoint | Kind::Close))
+    };
+    let seals: Vec<Seal> = places.into_iter().map(seal).collect::<Option<_>>()?;
+    // An index may leave something out: seals follow each other without a gap, and the last one closes the segment.
+    let is_whole = seals.windows(2).all(|pair| pair[1].epoch == pair[0].epoch + 1) && seals.last()?.next_seq == first + count;
+    is_whole.then_some(seals)
 }
 
 fn each_frame(bytes: &[u8], from: usize, mut each: impl FnMut(&Frame<'_>) -> bool) {

@@ -139,7 +139,7 @@ pub(super) fn is_below(directory: &[u8], path: &[u8]) -> bool {
 /// How segments are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// By their index, which is built where it is missing; where that can't be, from end to end.
+    /// By their index, which the writer has built when they were closed, and which is built where it is missing; where that can't be, from end to end.
     Index,
     /// From end to end.
     Scan,

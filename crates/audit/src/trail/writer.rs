@@ -6,6 +6,7 @@
 mod ring;
 
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -14,8 +15,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::index::is_indexed;
 use super::prune::{Retention, prune};
-use super::{Disk, Log, LogError, SegmentFile, compress};
+use super::{Disk, Log, LogError, SegmentFile, build_index, compress, segments};
 use crate::Record;
 use crate::record::{Act, Class};
 use ring::Ring;
@@ -242,6 +244,20 @@ impl Shared {
         true
     }
 
+    /// Builds indexes that a crash, or somebody, has taken away. The last segment is being written.
+    fn index_left(&self, directory: &Path) {
+        let files = segments(directory).unwrap_or_default();
+        for file in files.iter().rev().skip(1) {
+            if self.stopped.load(Ordering::Acquire) {
+                return;
+            }
+            // One that can't be read is for `verify` to complain of; one that isn't compressed comes by itself.
+            if file.packed && matches!(is_indexed(file), Ok(false)) {
+                index(file);
+            }
+        }
+    }
+
     fn wake(&self) {
         if self.sleeping.swap(false, Ordering::SeqCst) {
             // With the lock held, so that it is not between its last look and its sleep.
@@ -250,11 +266,15 @@ impl Shared {
         }
     }
 
-    /// Compresses what was closed and removes what is too old.
-    fn keep_house(&self, disk: &dyn Disk, directory: &std::path::Path, closed: &Receiver<SegmentFile>) {
+    /// Indexes and compresses what was closed and removes what is too old.
+    fn keep_house(&self, disk: &dyn Disk, directory: &Path, closed: &Receiver<SegmentFile>) {
+        // Records of operations come first: what this thread does can wait. Where it may not be lowered, it goes on as it is.
+        let _ = rustix::process::setpriority_process(None, HOUSE_NICE);
+        self.index_left(directory);
         loop {
             let stop = match closed.recv_timeout(HOUSE_STEP) {
                 Ok(segment) => {
+                    index(&segment);
                     if self.keeping.compress
                         && let Err(error) = compress(disk, &segment)
                     {
@@ -283,6 +303,13 @@ impl Shared {
                 Err(error) => tracing::warn!(%error, "old segments of the audit trail can't be removed"),
             }
         }
+    }
+}
+
+/// Builds a closed segment's index, so that nobody who searches has to.
+fn index(segment: &SegmentFile) {
+    if let Err(error) = build_index(segment) {
+        tracing::warn!(%error, segment = segment.number, "a closed segment of the audit trail has no index; it is searched from end to end");
     }
 }
 
@@ -460,5 +487,7 @@ const GROUP_STEP: Duration = Duration::from_millis(5);
 const IDLE_STEP: Duration = Duration::from_millis(500);
 /// How often who waits for room looks by itself.
 const ROOM_STEP: Duration = Duration::from_millis(50);
+/// How nice the thread is that indexes and compresses: on a machine that is fully used it has about a tenth of a core, which is enough for 50,000 records a second.
+const HOUSE_NICE: i32 = 10;
 /// How often it is looked whether segments are too old.
 const HOUSE_STEP: Duration = Duration::from_secs(60);

@@ -226,3 +226,35 @@ fn retention_removes_the_oldest_and_what_is_left_verifies_from_the_first_key() {
     std::fs::remove_file(&segments(directory.path()).unwrap()[0].path).unwrap();
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults.len(), 1);
 }
+
+#[test]
+fn who_searches_finds_indexes_that_the_writer_has_built() {
+    let directory = tempfile::tempdir().unwrap();
+    let trail = start(directory.path(), &FullDisk::default(), Keeping { policy: Policy::Block, ..Keeping::default() }, || ());
+    for number in 0..8000u64 {
+        let path = format!("/srv/{}", number % 100);
+        assert!(trail.record(&record(path.as_bytes(), SECOND + number)));
+    }
+    trail.stop();
+    let query = Query { path: b"/srv/7".to_vec(), ..Query::default() };
+    let ask = || {
+        let mut hits = 0;
+        let searched = search(directory.path(), &query, false, Reading::Index, |_| {
+            hits += 1;
+            true
+        });
+        (hits, searched.unwrap())
+    };
+    let (hits, searched) = ask();
+    assert_eq!((hits, searched.built), (80, 0));
+    // How many segments there are depends on how large groups were; only the last one has no index.
+    assert!(searched.segments >= 2 && searched.scanned == 1, "{searched:?}");
+    // One that was lost is built by the next writer.
+    let lost = directory.path().join(format!("{:012}.{INDEX}", 1));
+    std::fs::remove_file(&lost).unwrap();
+    let log = open(directory.path(), 100 * SECOND);
+    let trail = Trail::start(log, Arc::new(SystemDisk), Keeping::default(), || ()).unwrap();
+    until("the index is built anew", || lost.exists());
+    trail.stop();
+    assert_eq!((ask().0, ask().1.built), (80, 0));
+}

@@ -68,3 +68,44 @@ fn a_seal_left_out_of_a_proof_is_missed() {
         assert_eq!(proof.check(&Anchor::Key(key().public())), Err(ProofError::Seal(at as u64 + 1)));
     }
 }
+
+#[test]
+fn a_proof_is_made_of_the_seals_and_of_the_one_segment_that_the_record_is_in() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 60);
+    let plain: Vec<_> = (1..=60).map(|seq| prove(directory.path(), seq, None).unwrap().unwrap()).collect();
+    let files = segments(directory.path()).unwrap();
+    let files: Vec<SegmentFile> = files
+        .iter()
+        .map(|file| {
+            build_index(file).unwrap();
+            compress(&SystemDisk, file).unwrap()
+        })
+        .collect();
+    for (seq, plain) in (1..).zip(&plain) {
+        assert_eq!(prove(directory.path(), seq, None).unwrap().unwrap().encode(), plain.encode(), "record {seq}");
+    }
+    // An index that leaves a seal out is not believed.
+    let other = &files[files.len() - 3];
+    let last = &plain[59];
+    let (first, count) = Index::open(other, &Segment::open(other).unwrap()).unwrap().span;
+    assert!(first > 1 && first + count < 60, "{first} {count}");
+    let index = other.path.with_file_name(format!("{:012}.{INDEX}", other.number));
+    let good = std::fs::read(&index).unwrap();
+    for at in 64..good.len() {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        std::fs::write(&index, bad).unwrap();
+        assert_eq!(prove(directory.path(), 60, None).unwrap().unwrap().encode(), last.encode(), "byte {at} of the index");
+    }
+    std::fs::write(&index, good).unwrap();
+    // Records before are not looked at: a segment whose record is another gives its seals all the same, so this proof holds, and verification finds the damage.
+    let mut plain_bytes = Segment::open(other).unwrap().load().unwrap();
+    let at = plain_bytes.windows(6).position(|window| window == b"/file-").unwrap();
+    plain_bytes[at] ^= 1;
+    let unpacked = SegmentFile { packed: false, path: other.path.with_extension(""), ..other.clone() };
+    std::fs::write(&unpacked.path, plain_bytes).unwrap();
+    std::fs::remove_file(&other.path).unwrap();
+    assert_eq!(prove(directory.path(), 60, None).unwrap().unwrap().encode(), last.encode());
+    assert!(!verify(directory.path(), &trust(), |_, _| {}).unwrap().faults.is_empty());
+}

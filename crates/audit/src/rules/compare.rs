@@ -1,0 +1,180 @@
+//! Whether one set of rules records less than another: decided by examples. From each rule that recorded, operations are made that it would record, plain ones and such as
+//! the other set's exceptions are about; one that is recorded no more is the proof. What no example shows is not claimed.
+
+use std::net::IpAddr;
+
+use super::condition::Condition;
+use super::{Rule, Rules};
+use crate::operations::one;
+use crate::record::{Class, Refusal, access};
+use crate::{Flavour, Record};
+
+impl Rules {
+    /// Whether these record less than `before` did. O(rules of `before` × these).
+    pub fn audits_less_than(&self, before: &Rules) -> bool {
+        let exceptions: Vec<&Rule> = self.rules.iter().filter(|rule| !rule.always).collect();
+        let is_lost = |rules: &[&Rule], hint: Hint<'_>| {
+            let operations = rules.iter().fold(u128::MAX, |set, rule| set & rule.operations);
+            let is_lost = |record: &Record<'_>| before.select(record).is_some() && self.select(record).is_none();
+            Example::of(rules, hint).is_some_and(|example| example.any_operation(operations, is_lost))
+        };
+        // Values at the edges of what rules name: the rule's own, and those of the rules that are there now.
+        let is_lost_at_edges = |rule: &Rule| {
+            let hints = std::iter::once(rule).chain(self.rules.iter().filter(|hint| hint.conditions.iter().any(has_edge)));
+            hints.flat_map(|hint| (0..EDGES).map(move |edge| Some((hint, edge)))).any(|hint| is_lost(&[rule], hint))
+        };
+        let is_refusal_lost = |rule: &Rule| {
+            Example::of(&[rule], None).is_some_and(|example| {
+                let refusal = Record { class: Class::Refusal, operation: Refusal::Authentication as u16, ..example.record() };
+                before.select_refusal(&refusal).is_some() && self.select_refusal(&refusal).is_none()
+            })
+        };
+        before.rules.iter().filter(|rule| rule.always).any(|rule| {
+            is_lost(&[rule], None) || exceptions.iter().any(|exception| is_lost(&[rule, exception], None)) || is_lost_at_edges(rule)
+        }) || exceptions.iter().any(|rule| !rule.named && is_refusal_lost(rule))
+    }
+}
+
+/// A rule whose values are tried first, and which of a number's: itself, the next, the one before.
+type Hint<'a> = Option<(&'a Rule, usize)>;
+const EDGES: usize = 3;
+
+/// Whether a value that no rule names may lie on either side of what this says.
+fn has_edge(condition: &Condition) -> bool {
+    !matches!(subject(condition), Subject::Path | Subject::Flavour | Subject::Rest)
+}
+
+/// An operation of which all holds that rules say, but for operation, result and access.
+struct Example {
+    path: Vec<u8>,
+    uid: u32,
+    gid: u32,
+    principal: Vec<u8>,
+    client: Vec<u8>,
+    export: Vec<u8>,
+    address: Option<IpAddr>,
+    flavour: Flavour,
+    /// Conditions on result and access.
+    rest: Vec<Condition>,
+}
+
+/// What a condition is on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    Path,
+    Uid,
+    Gid,
+    Principal,
+    Client,
+    Export,
+    Address,
+    Flavour,
+    Rest,
+}
+
+fn subject(condition: &Condition) -> Subject {
+    match condition {
+        Condition::Path(_) | Condition::Dir(_) => Subject::Path,
+        Condition::Uid(..) => Subject::Uid,
+        Condition::Gid(..) => Subject::Gid,
+        Condition::Principal(..) => Subject::Principal,
+        Condition::Client(..) => Subject::Client,
+        Condition::Export(..) => Subject::Export,
+        Condition::Network(..) => Subject::Address,
+        Condition::Flavour(..) => Subject::Flavour,
+        Condition::Success(_) | Condition::Exit(..) | Condition::Perm(_) => Subject::Rest,
+    }
+}
+
+impl Example {
+    /// None where no value was found for something.
+    fn of(rules: &[&Rule], hint: Hint<'_>) -> Option<Example> {
+        let all: Vec<&Condition> = rules.iter().flat_map(|rule| &rule.conditions).collect();
+        let near = |number: &u32| [*number, number.wrapping_add(1), number.wrapping_sub(1)];
+        let literal = |name: &[u8]| name.iter().map(|byte| if *byte == b'*' { 1 } else { *byte }).collect::<Vec<u8>>();
+        // First what no rule names, so that what nothing is said of does not fit another rule by chance.
+        let (mut paths, mut numbers, mut names, mut addresses) =
+            (vec![b"/\x01".to_vec()], vec![UNUSUAL], vec![b"\x01".to_vec()], vec![None]);
+        for condition in &all {
+            match condition {
+                Condition::Path(path) => paths.push(path.to_vec()),
+                Condition::Dir(path) => paths.push([path, &b"/\x01"[..]].concat()),
+                Condition::Uid(_, number) | Condition::Gid(_, number) => numbers.extend(near(number)),
+                Condition::Principal(_, name) | Condition::Client(_, name) | Condition::Export(_, name) => {
+                    names.push(literal(name));
+                }
+                Condition::Network(_, address, _) => addresses.push(Some(*address)),
+                _ => {}
+            }
+        }
+        for (condition, edge) in hint.iter().flat_map(|(rule, edge)| rule.conditions.iter().map(move |condition| (condition, *edge))) {
+            match condition {
+                Condition::Uid(_, number) | Condition::Gid(_, number) => numbers.insert(0, near(number)[edge]),
+                Condition::Principal(_, name) | Condition::Client(_, name) | Condition::Export(_, name) => names.insert(0, literal(name)),
+                Condition::Network(_, address, _) => addresses.insert(0, Some(*address)),
+                _ => {}
+            }
+        }
+        Some(Example {
+            path: fit(&all, Subject::Path, &paths, |path, record| record.path = path)?,
+            uid: fit(&all, Subject::Uid, &numbers, |uid, record| record.uid = Some(*uid))?,
+            gid: fit(&all, Subject::Gid, &numbers, |gid, record| record.gid = Some(*gid))?,
+            principal: fit(&all, Subject::Principal, &names, |name, record| record.principal = name)?,
+            client: fit(&all, Subject::Client, &names, |name, record| record.client = name)?,
+            export: fit(&all, Subject::Export, &names, |name, record| record.export = name)?,
+            address: fit(&all, Subject::Address, &addresses, |address, record| record.address = *address)?,
+            flavour: fit(&all, Subject::Flavour, Flavour::ALL, |flavour, record| record.flavour = *flavour)?,
+            rest: all.into_iter().filter(|condition| subject(condition) == Subject::Rest).cloned().collect(),
+        })
+    }
+
+    fn record(&self) -> Record<'_> {
+        Record {
+            class: Class::Operation,
+            path: &self.path,
+            uid: Some(self.uid),
+            gid: Some(self.gid),
+            principal: &self.principal,
+            client: &self.client,
+            export: &self.export,
+            address: self.address,
+            flavour: self.flavour,
+            ..Record::default()
+        }
+    }
+
+    /// Whether something is so of one of these operations, with a result and an access that the rules allow.
+    fn any_operation(&self, operations: u128, is_so: impl Fn(&Record<'_>) -> bool) -> bool {
+        let mut numbers = (0..128).filter(|operation| operations & one(*operation) != 0);
+        numbers.any(|operation| {
+            let mut both = RESULTS.iter().flat_map(|result| ASKED.iter().map(move |asked| (*result, *asked)));
+            both.any(|(result, asked)| {
+                let record = Record { operation, result, asked: Some(asked), ..self.record() };
+                self.rest.iter().all(|condition| condition.holds(&record)) && is_so(&record)
+            })
+        })
+    }
+}
+
+/// The first value with which all holds that is said of this.
+fn fit<T: Clone>(all: &[&Condition], on: Subject, values: &[T], set: impl for<'a> Fn(&'a T, &mut Record<'a>)) -> Option<T> {
+    let fits = |value: &&T| {
+        let mut record = Record::default();
+        set(value, &mut record);
+        all.iter().filter(|condition| subject(condition) == on).all(|condition| condition.holds(&record))
+    };
+    values.iter().find(fits).cloned()
+}
+
+/// A user and a group that hardly any rule names.
+const UNUSUAL: u32 = 3_999_999_979;
+/// Success, and failures of each kind that rules tell apart (RFC 8881, section 15.1).
+const RESULTS: [u32; 14] = [0, 13, 1, 2, 5, 17, 20, 21, 22, 27, 28, 30, 66, 70];
+/// What is asked for, as far as rules tell it apart.
+const ASKED: [u32; 5] = [
+    0,
+    access::READ,
+    access::MODIFY | access::EXTEND | access::TRUNCATE,
+    access::EXECUTE,
+    access::READ | access::MODIFY | access::UNOPENED,
+];
