@@ -71,6 +71,7 @@ impl Acceptor for MitAcceptor {
     fn accept(&self, partial: Option<Partial>, token: &[u8]) -> Accept<Partial> {
         let mut context = partial.map(|partial| partial.0);
         let (outcome, answer, initiator) = self.gss.accept(&mut context, &self.cred, token);
+        let principal = initiator.as_ref().and_then(|name| name.display().ok()).unwrap_or_default();
         let fault = match (outcome, context) {
             (Ok(Exchange::Complete), Some(context)) => match self.established(context, initiator, token) {
                 Ok(context) => return Accept::Established { context, token: answer },
@@ -84,7 +85,8 @@ impl Acceptor for MitAcceptor {
                 if old { fault.of_old_enctype() } else { fault }
             }
         };
-        Accept::Failed { major: fault.major, minor: fault.minor, token: answer, reason: fault.to_string() }
+        let enctype = Ticket::of_token(token).and_then(|ticket| u32::try_from(ticket.enctype).ok());
+        Accept::Failed { major: fault.major, minor: fault.minor, token: answer, reason: fault.to_string(), principal, enctype }
     }
 }
 

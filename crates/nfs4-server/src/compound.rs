@@ -10,13 +10,13 @@ use vouch_nfs4::{Bitmap, CompoundHead, ReplyWriter, Status};
 use vouch_vfs::{FileId, FileSystem, Patience};
 use vouch_xdr::{Reader, Writer};
 
-use crate::observer::{Asked, Told};
+use crate::observe::{Later, Seen};
 use crate::op::dispatch;
 use crate::rest::Rest;
 use crate::session::{self, Opening};
 use crate::stop::Stop;
-use crate::walk::{Core, FileRef, Object, Walk};
-use crate::{Effect, ExportId, Now, Observation, Reply, Request, Server};
+use crate::walk::{Core, Object, Walk};
+use crate::{Effect, ExportId, Now, Reply, Request, Server};
 
 /// How far a compound is.
 pub enum Progress {
@@ -34,6 +34,8 @@ pub struct Compound {
     /// Where the results of the COMPOUND start in `out`.
     start: usize,
     at: At,
+    /// Operations that are told once it is known whether their changes are on the disk.
+    later: Vec<Later>,
 }
 
 /// Where the walk is.
@@ -78,6 +80,7 @@ impl Compound {
             connection: request.connection,
             principal: request.principal,
             flavour: request.flavour,
+            enctype: request.enctype,
             xid: request.xid,
             now,
             tree: server.tree(),
@@ -105,8 +108,13 @@ impl Compound {
             tells: false,
             bytes_read: 0,
             bytes_written: 0,
+            tracks: false,
+            used: [const { None }; 2],
+            granted: None,
+            totals: None,
+            changed: None,
         };
-        Compound { core, body: request.body, out: request.reply, start, at: At::Head }
+        Compound { core, body: request.body, out: request.reply, start, at: At::Head, later: Vec::new() }
     }
 
     /// Goes on until it is done or would have to wait. Once done, it must not be run again.
@@ -206,6 +214,7 @@ impl Compound {
                             }
                         }
                     }
+                    self.later.drain(..).for_each(|later| later.tell(server, &self.core));
                     let Place { done, head, .. } = place;
                     head.finish(out, status, done);
                     session::finish(server, &mut self.core, &out.as_bytes()[self.start..]);
@@ -263,6 +272,7 @@ impl Compound {
         let rest = Rest { minor: core.minor, body: r.rest(), count: place.count - place.done - 1 };
         let (object, bytes) = (core.current.clone(), (core.bytes_read, core.bytes_written));
         let asked = args.as_ref().ok().filter(|_| server.observer().wants(core.op)).map(crate::asked::of);
+        core.begin_tracking(asked.is_some());
         let judged = match &args {
             Ok(args) => judge(core, args, place, server),
             Err(_) => Err(Status::BADXDR),
@@ -319,7 +329,22 @@ impl Compound {
         };
         place.position = body.len() - r.remaining();
         place.done += 1;
-        observe(server, &self.core, object.as_ref(), status, bytes, asked);
+        let moved = (core.bytes_read - bytes.0, core.bytes_written - bytes.1);
+        core.count(moved);
+        let changed = core.changed.take();
+        let core = &self.core;
+        let seen = Seen {
+            op: core.op,
+            status,
+            object: object.as_ref(),
+            after: core.current.as_ref(),
+            saved: core.saved.as_ref(),
+            asked,
+            granted: core.granted,
+            totals: core.totals,
+            bytes: moved,
+        };
+        seen.tell_in_turn(server, core, changed, &mut self.later);
         if status.is_ok() { Next::Go } else { Next::End(status) }
     }
 
@@ -336,6 +361,8 @@ impl Compound {
                         Stop::Status(status) | Stop::Written(status) => (status, std::io::Error::other("metadata did not become durable")),
                         Stop::Blocked => (Status::DELAY, std::io::Error::other("waits although it was let")),
                     };
+                    let export = one.files.site.export.id;
+                    self.later.iter_mut().for_each(|later| later.fail(export, status));
                     out.truncate(one.result_at);
                     Results::failure(Op(one.op), status).encode(out);
                     place.done = one.results_before + 1;
@@ -423,39 +450,4 @@ fn judge(core: &Core, args: &Args<'_>, place: &Place, server: &Server) -> Result
         return Err(core.end_status);
     }
     Ok(())
-}
-
-fn observe(server: &Server, core: &Core, object: Option<&Object>, status: Status, before: (u64, u64), asked: Option<Asked<'_>>) {
-    fn file_of(object: Option<&Object>) -> Option<&FileRef> {
-        match object {
-            Some(Object::File(file)) => Some(file),
-            _ => None,
-        }
-    }
-    let file = file_of(object);
-    let told = asked.map(|asked| {
-        let after = file_of(core.current.as_ref());
-        // Where the filehandle was put by this operation, it is the one that it was done on.
-        let grant = file.or(after).map(|file| &file.grant);
-        Told {
-            export: grant.map(|grant| &grant.site.export),
-            caller: grant.map(|grant| &*grant.caller),
-            saved: file_of(core.saved.as_ref()).map(|file| &file.id),
-            after: after.map(|file| &file.id),
-            asked,
-        }
-    });
-    server.observer().operation(&Observation {
-        connection: &core.connection,
-        principal: &core.principal,
-        flavour: core.flavour,
-        minor: core.minor,
-        op: core.op,
-        status: status.0,
-        export: file.map(|file| file.grant.site.export.id),
-        file: file.map(|file| &file.id),
-        told,
-        bytes_read: core.bytes_read - before.0,
-        bytes_written: core.bytes_written - before.1,
-    });
 }

@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use vouch_nfs4::{Stateid, Status};
 use vouch_vfs::{Access, Caller, Error, Leniency, OpenAccess, OpenFile};
 
+use crate::observer::Totals;
 use crate::state::{FileKey, Io, IoGrant};
 use crate::stop::Stop;
 use crate::walk::{FileRef, Walk};
@@ -18,11 +20,43 @@ pub(crate) type OpenHandle = Arc<Held>;
 pub(crate) struct Held {
     open: Arc<dyn OpenFile>,
     opener: Arc<Caller>,
+    tally: Arc<Tally>,
+}
+
+/// What was read and written by it. Goes with the open: whoever loses his lease loses his counts.
+pub(crate) struct Tally {
+    since_ms: u64,
+    read: AtomicU64,
+    written: AtomicU64,
+}
+
+impl Tally {
+    pub(crate) fn add(&self, read: u64, written: u64) {
+        self.read.fetch_add(read, Ordering::Relaxed);
+        self.written.fetch_add(written, Ordering::Relaxed);
+    }
+
+    /// The sums, which begin anew.
+    pub(crate) fn take(&self, now_ms: u64) -> Totals {
+        let take = |sum: &AtomicU64| sum.swap(0, Ordering::Relaxed);
+        Totals { read: take(&self.read), written: take(&self.written), open_ms: now_ms.saturating_sub(self.since_ms) }
+    }
 }
 
 impl Held {
-    pub(crate) fn new(open: Arc<dyn OpenFile>, opener: &Arc<Caller>) -> OpenHandle {
-        Arc::new(Held { open, opener: opener.clone() })
+    pub(crate) fn new(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, now_ms: u64) -> OpenHandle {
+        let tally = Arc::new(Tally { since_ms: now_ms, read: AtomicU64::new(0), written: AtomicU64::new(0) });
+        Arc::new(Held { open, opener: opener.clone(), tally })
+    }
+
+    /// In the place of another, for more than that was opened for.
+    pub(crate) fn widened(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, before: &Held) -> OpenHandle {
+        Arc::new(Held { open, opener: opener.clone(), tally: before.tally.clone() })
+    }
+
+    /// What was read and written by it.
+    pub(crate) fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// The open file.
@@ -58,6 +92,11 @@ pub(crate) fn open_for(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, p
             let opener = Arc::ptr_eq(&held.opener, &file.grant.caller) || held.opener == file.grant.caller;
             if !opener && !walk.is_machine_for(&file.grant) {
                 rights(walk, file, purpose)?;
+            }
+            match purpose {
+                Use::Read if walk.tracks => walk.used[0] = Some(held.clone()),
+                Use::Write if walk.tracks => walk.used[1] = Some(held.clone()),
+                _ => {}
             }
             Ok(held)
         }
@@ -102,7 +141,7 @@ fn anonymous(walk: &mut Walk<'_>, file: &FileRef, purpose: Use) -> Result<OpenHa
     }
     let opened =
         file.files().open(caller, &file.id, access, Leniency::Owner, walk.patience).map_err(|error| wrong_type(walk.minor, error))?;
-    let open = Held::new(opened, caller);
+    let open = Held::new(opened, caller, walk.now.mono_ms);
     walk.server.anonymous().put(key, caller.clone(), access, open.clone(), walk.now.mono_ms);
     Ok(open)
 }

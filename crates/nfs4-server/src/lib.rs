@@ -25,6 +25,7 @@ mod job;
 mod limits;
 mod look;
 mod machine;
+mod observe;
 mod observer;
 mod op;
 mod owner;
@@ -51,7 +52,7 @@ pub use export::{ClientAccess, ClientMatcher, Export, ExportId, Exports, Exports
 pub use identity::{Identity, WouldWait};
 pub use job::{Job, JobProgress};
 pub use limits::Limits;
-pub use observer::{Asked, NoObserver, Observation, Observer, Told, asked as asked_bits};
+pub use observer::{Asked, NoObserver, Observation, Observer, Told, Totals, asked as asked_bits};
 pub use principal::{Flavour, Principal};
 pub use request::{Reply, Request};
 pub use server::{Server, Tick};

@@ -12,6 +12,10 @@ pub struct Observation<'a> {
     pub principal: &'a Principal,
     /// Under which flavour.
     pub flavour: Flavour,
+    /// Encryption type of the Kerberos context (RFC 3961's numbers).
+    pub enctype: Option<u32>,
+    /// Transaction id of the call.
+    pub xid: u32,
     /// Minor version.
     pub minor: u32,
     /// Number of the operation.
@@ -43,6 +47,21 @@ pub struct Told<'a> {
     pub after: Option<&'a FileId>,
     /// What was asked.
     pub asked: Asked<'a>,
+    /// Access granted, of ACCESS and OPEN: the bits of [`Asked::access`].
+    pub granted: Option<u32>,
+    /// Of CLOSE and DELEGRETURN: what was done since the open, or since the close before.
+    pub totals: Option<Totals>,
+}
+
+/// What was read and written by one open of one owner, and by the delegation that came with it. Operations that aren't wanted are not in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Totals {
+    /// Bytes read.
+    pub read: u64,
+    /// Bytes written.
+    pub written: u64,
+    /// Since the open, milliseconds.
+    pub open_ms: u64,
 }
 
 /// What an operation's arguments say of names, access and place.
@@ -80,7 +99,7 @@ pub trait Observer: Send + Sync {
         true
     }
 
-    /// An operation is done, its result encoded, the reply not yet sent.
+    /// An operation is done, its result encoded, the reply not yet sent; what it changed is on the disk, if its export wants that.
     fn operation(&self, observation: &Observation<'_>);
 }
 

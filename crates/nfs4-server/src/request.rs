@@ -17,6 +17,8 @@ pub struct Request {
     pub principal: Principal,
     /// Under which flavour.
     pub flavour: Flavour,
+    /// Encryption type of the Kerberos context (RFC 3961's numbers), for those who keep records.
+    pub enctype: Option<u32>,
     /// Arguments of COMPOUND: all bytes after the RPC header.
     pub body: Bytes,
     /// Results are appended here: the driver has put its own headers there already.

@@ -9,6 +9,7 @@ use vouch_xdr::Writer;
 
 use crate::filehandle::{Named, PseudoId};
 use crate::grant::{Asker, Grant};
+use crate::observer::Totals;
 use crate::owner::Owners;
 use crate::replies::ReplyKey;
 use crate::rest::Rest;
@@ -56,6 +57,7 @@ pub(crate) struct Core {
     pub(crate) connection: Arc<Connection>,
     pub(crate) principal: Principal,
     pub(crate) flavour: Flavour,
+    pub(crate) enctype: Option<u32>,
     pub(crate) xid: u32,
     pub(crate) now: Now,
     pub(crate) tree: Arc<Tree>,
@@ -92,6 +94,29 @@ pub(crate) struct Core {
     pub(crate) tells: bool,
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
+    /// Whether the observer wants to know more of the operation than is counted: then the open files that it reads and writes by, the access that it grants and what a
+    /// close sums up.
+    pub(crate) tracks: bool,
+    pub(crate) used: [Option<crate::OpenHandle>; 2],
+    pub(crate) granted: Option<u32>,
+    pub(crate) totals: Option<Totals>,
+    /// The export of which the operation changed what must become durable.
+    pub(crate) changed: Option<crate::ExportId>,
+}
+
+impl Core {
+    /// Before an operation.
+    pub(crate) fn begin_tracking(&mut self, tracks: bool) {
+        self.tracks = tracks;
+        (self.used, self.granted, self.totals, self.changed) = ([const { None }; 2], None, None, None);
+    }
+
+    /// After it: what was read and written is counted where it was open.
+    pub(crate) fn count(&mut self, (read, written): (u64, u64)) {
+        let [reads, writes] = &mut self.used;
+        reads.take().iter().for_each(|held| held.tally().add(read, 0));
+        writes.take().iter().for_each(|held| held.tally().add(0, written));
+    }
 }
 
 impl std::ops::Deref for Walk<'_> {
@@ -258,6 +283,7 @@ impl<'s> Walk<'s> {
         if !grant.site.export.sync {
             return;
         }
+        self.changed = Some(grant.site.export.id);
         let known = self.unsynced.iter_mut().find(|one| one.files.site.export.id == grant.site.export.id);
         if let Some(known) = known {
             known.ids.extend_from_slice(ids);

@@ -40,6 +40,10 @@ pub enum Accept<P> {
         token: Vec<u8>,
         /// For the administrator: who, why, and what cures it.
         reason: String,
+        /// Who, where the mechanism knows: what it could not read it can't believe.
+        principal: String,
+        /// Encryption type of the service's key that the ticket is for, as the ticket says in clear.
+        enctype: Option<u32>,
     },
 }
 

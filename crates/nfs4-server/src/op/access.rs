@@ -34,6 +34,7 @@ pub(crate) fn access(walk: &mut Walk<'_>, args: &AccessArgs) -> Outcome {
     };
     // RFC 8881, section 18.1.3: supported is a subset of what was asked, and access of that.
     let supported = supported & args.access;
+    walk.granted = walk.tracks.then_some((granted & supported).0);
     Results::Access(Ok(AccessOk { supported, access: granted & supported })).encode(walk.out);
     Ok(())
 }

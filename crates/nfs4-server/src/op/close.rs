@@ -16,7 +16,9 @@ pub(crate) fn close(walk: &mut Walk<'_>, args: &CloseArgs) -> Outcome {
         |state| state.owner_turn_by_state(&stateid, args.seq, now),
         |walk| {
             let client = walk.client_of_session();
+            let held = if walk.tracks { walk.state(|state| state.open_file(client, &stateid, &file.key(), now)) } else { None };
             let stateid = walk.state(|state| state.close(client, &stateid, &file.key(), now))?;
+            walk.totals = held.map(|held| held.tally().take(now));
             walk.result_stateid(stateid);
             Results::Close(Ok(CloseOk { stateid })).encode(walk.out);
             Ok(())

@@ -10,7 +10,9 @@ pub(crate) fn delegreturn(walk: &mut Walk<'_>, args: &DelegreturnArgs) -> Outcom
     let file = walk.current_file(Status::BAD_STATEID)?;
     let stateid = walk.substituted(&args.stateid)?;
     let (client, now) = (walk.client_of_session(), walk.now.mono_ms);
+    let held = if walk.tracks { walk.state(|state| state.open_file(client, &stateid, &file.key(), now)) } else { None };
     walk.state(|state| state.return_delegation(client, &stateid, &file.key(), now))?;
+    walk.totals = held.map(|held| held.tally().take(now));
     Results::Delegreturn(Ok(())).encode(walk.out);
     Ok(())
 }

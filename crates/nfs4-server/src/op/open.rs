@@ -67,8 +67,16 @@ fn execute(walk: &mut Walk<'_>, args: &OpenArgs<'_>, client: ClientKey) -> Outco
             (file, Found { change: ChangeInfo::default(), attrs_set: Bitmap::EMPTY }, opened)
         }
     };
+    walk.granted = walk.tracks.then(|| granted(share));
     finish(walk, file, &found, &opened);
     Ok(())
+}
+
+/// A share in the bits of ACCESS.
+fn granted(share: Share) -> u32 {
+    let read = if share.reads() { Access::READ.0 } else { 0 };
+    let write = if share.writes() { Access::MODIFY.0 | Access::EXTEND.0 } else { 0 };
+    read | write
 }
 
 /// The claim in the words of state, and the name if it goes by one.
@@ -127,11 +135,15 @@ fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool
             check_rights(file, wish.share, walk.patience)?;
             open
         }
-        _ => {
+        before => {
             // RFC 8881, section 8.4.2.1: what was open before the restart was let in then.
             let leniency = if matches!(wish.claim, Claim::Previous(_)) { Leniency::Owner } else { Leniency::Execute };
             let opened = file.files().open(&file.grant.caller, &file.id, wanted, leniency, walk.patience);
-            Held::new(opened.map_err(|error| wrong_type(walk.minor, error))?, &file.grant.caller)
+            let opened = opened.map_err(|error| wrong_type(walk.minor, error))?;
+            match before {
+                Some(before) => Held::widened(opened, &file.grant.caller, &before),
+                None => Held::new(opened, &file.grant.caller, now),
+            }
         }
     };
     if truncate {

@@ -66,6 +66,16 @@ impl<F: Clone> State<F> {
         Ok(IoGrant::Open(grant))
     }
 
+    /// The open file of an open or a delegation, by its stateid.
+    pub fn open_file(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Option<F> {
+        let key = self.resolve(client, stateid, file, now).ok()?;
+        match &self.states[key].kind {
+            Kind::Open(open) => Some(open.file.clone()),
+            Kind::Delegation(delegation) => Some(delegation.file.clone()),
+            _ => None,
+        }
+    }
+
     /// Section 8.2.3: special stateids. Section 9.1.2: they are kept out by others' denials (LOCKED) and, as they could break what is still to be reclaimed, by grace.
     fn anonymous_io(
         &mut self,

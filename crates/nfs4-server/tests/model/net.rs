@@ -72,6 +72,7 @@ impl Net {
             xid,
             principal: Principal::Sys { uid: 0, gid: 0, gids: [].into() },
             flavour: Flavour::Sys,
+            enctype: None,
             body: Buffer::copy_from_slice(body),
             reply: vec![0; HEAD_LEN],
             reply_tail_len: 0,

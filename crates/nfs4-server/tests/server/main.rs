@@ -9,5 +9,6 @@ mod garbage;
 mod hostile;
 mod machine;
 mod namespace;
+mod observed;
 mod patience;
 mod world;

@@ -12,8 +12,8 @@ use vouch_nfs4::{
 };
 use vouch_nfs4_server::testing::{self, at};
 use vouch_nfs4_server::{
-    Compound, Connection, Effect, Export, Exports, Flavour, Identity, Limits, NoObserver, Now, Principal, Progress, Recovered, Request,
-    Server, Squash, SquashWho, WouldWait,
+    Compound, Connection, Effect, Export, Exports, Flavour, Identity, Limits, NoObserver, Now, Observer, Principal, Progress, Recovered,
+    Request, Server, Squash, SquashWho, WouldWait,
 };
 use vouch_vfs::{Caller, Patience};
 use vouch_xdr::{Reader, Writer};
@@ -72,11 +72,16 @@ impl World {
     }
 
     pub(crate) fn with(files: Arc<MemoryFs>, exports: Vec<Export>) -> Self {
+        Self::observed(files, exports, Arc::new(NoObserver))
+    }
+
+    /// With one who sees every operation.
+    pub(crate) fn observed(files: Arc<MemoryFs>, exports: Vec<Export>, observer: Arc<dyn Observer>) -> Self {
         let server = Server::new(
             testing::config(77, Limits::default()),
             Exports::new(exports).expect("the exports fit together"),
             Arc::new(Names),
-            Arc::new(NoObserver),
+            observer,
             Recovered::default(),
             [9; 32],
             at(1_000),
@@ -115,6 +120,7 @@ impl World {
             xid: 1,
             principal: principal.clone(),
             flavour,
+            enctype: None,
             body: Buffer::from(body),
             reply: vec![0; 28],
             reply_tail_len: 0,

@@ -28,7 +28,14 @@ impl Acceptor for Believer {
     fn accept(&self, partial: Option<u8>, token: &[u8]) -> Accept<u8> {
         let round = partial.unwrap_or(0);
         if token == b"liar" {
-            return Accept::Failed { major: 9 << 16, minor: 42, token: b"no".to_vec(), reason: "a liar".into() };
+            return Accept::Failed {
+                major: 9 << 16,
+                minor: 42,
+                token: b"no".to_vec(),
+                reason: "a liar".into(),
+                principal: String::new(),
+                enctype: None,
+            };
         }
         if round < self.rounds {
             return Accept::Continue { partial: round + 1, token: vec![round] };

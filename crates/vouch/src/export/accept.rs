@@ -10,7 +10,9 @@ use std::time::Duration;
 use mio::{Events, Interest, Poll, Token};
 use parking_lot::Mutex;
 use socket2::{SockRef, TcpKeepalive};
+use vouch_audit::record::Refusal;
 
+use super::audit::Refused;
 use super::driver::Driver;
 use super::inbox::Message;
 use super::limits::{ACCEPT_PAUSE, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
@@ -88,6 +90,8 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     let peer = canonical(peer);
     if open >= driver.limits.connections_max || !driver.traffic.addresses.enter(peer.ip(), driver.limits.connections_per_address_max) {
         driver.traffic.refused.add(1);
+        let refused = Refused { detail: "too many connections", ..Refused::from(Refusal::Client, peer) };
+        driver.audit.iter().for_each(|audit| audit.refuse(&refused));
         return;
     }
     driver.traffic.accepted.add(1);

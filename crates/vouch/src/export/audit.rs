@@ -2,10 +2,10 @@
 //!
 //! Costs a look at a set of operations where no rule wants the operation.
 
+mod in_force;
 mod names;
-mod opens;
+mod refused;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,12 +16,15 @@ use vouch_audit::record::{Act, Class, Refusal};
 use vouch_audit::rules::{Resolve, Rules};
 use vouch_audit::trail::{After, Disk, Keeping, Log, Options, SystemDisk, Trail};
 use vouch_audit::{Flavour as AuditFlavour, Record};
-use vouch_nfs4_server::{ExportId, Flavour, Observation, Observer, Principal};
+use vouch_nfs4_server::{ExportId, Flavour, Observation, Observer, Principal, Told};
 
 use super::ExportError;
+use super::hosts::Hosts;
 use super::metrics::{Metrics, line};
+use in_force::InForce;
 use names::Names;
-use opens::Opens;
+use refused::Bounds;
+pub(super) use refused::Refused;
 
 /// What is recorded, where, and how.
 #[derive(Clone, Debug)]
@@ -43,17 +46,18 @@ pub struct AuditConfig {
 /// The trail of a server.
 pub(super) struct Audit {
     trail: Trail,
-    rules: RwLock<Arc<Rules>>,
+    rules: InForce,
     config: AuditConfig,
     denied: RwLock<Vec<ExportId>>,
     names: Names,
-    opens: Opens,
+    hosts: Arc<Hosts>,
+    bounds: Bounds,
     halted: Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Audit {
     /// Goes on with the trail. The rules must be good.
-    pub(super) fn open(config: AuditConfig) -> Result<Self, ExportError> {
+    pub(super) fn open(config: AuditConfig, hosts: Arc<Hosts>) -> Result<Self, ExportError> {
         let rules = Arc::new(read_rules(&config)?);
         let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
         let options = Options { rotation: config.rotation, boot: boot_id(), key: config.key.clone() };
@@ -68,11 +72,12 @@ impl Audit {
             .map_err(|error| failed(error.to_string()))?;
         Ok(Audit {
             trail,
-            rules: RwLock::new(rules),
+            rules: InForce::new(rules),
             config,
             denied: RwLock::default(),
             names: Names::new(),
-            opens: Opens::default(),
+            hosts,
+            bounds: Bounds::default(),
             halted,
         })
     }
@@ -86,10 +91,10 @@ impl Audit {
     /// Reads the rules anew; a fault changes nothing.
     pub(super) fn reload(&self) -> Result<(), String> {
         let rules = read_rules(&self.config).map_err(|error| error.to_string())?;
-        let (before, after) = (self.rules.read().len(), rules.len());
-        *self.rules.write() = Arc::new(rules);
-        let act = if after < before { Act::TurnedDown } else { Act::Rules };
-        self.act(act, &format!("{after} rules in force, {before} before"));
+        let after = Arc::new(rules);
+        let before = self.rules.replace(after.clone());
+        let act = if after.audits_less_than(&before) { Act::TurnedDown } else { Act::Rules };
+        self.act(act, &format!("{} rules in force, {} before", after.len(), before.len()));
         Ok(())
     }
 
@@ -100,21 +105,6 @@ impl Audit {
             class: Class::Administrative,
             operation: act as u16,
             uid: Some(rustix::process::getuid().as_raw()),
-            detail: detail.as_bytes(),
-            ..Record::default()
-        });
-    }
-
-    /// Records a call that was refused before it was one.
-    pub(super) fn refuse(&self, why: Refusal, peer: SocketAddr, flavour: AuditFlavour, principal: &str, detail: &str) {
-        self.trail.record(&Record {
-            time_ns: now_ns(),
-            class: Class::Refusal,
-            operation: why as u16,
-            flavour,
-            principal: principal.as_bytes(),
-            address: Some(peer.ip()),
-            port: Some(peer.port()),
             detail: detail.as_bytes(),
             ..Record::default()
         });
@@ -137,6 +127,7 @@ impl Audit {
 
     /// Ends the trail.
     pub(super) fn stop(&self) {
+        self.tell_left_out();
         self.act(Act::Stop, concat!("vouch export ", env!("CARGO_PKG_VERSION")));
         self.trail.stop();
     }
@@ -148,6 +139,7 @@ impl Audit {
         let series = [
             ("records_total", "Audit records written.", "counter", counts.written),
             ("records_lost_total", "Audit records lost.", "counter", counts.lost),
+            ("refusals_left_out_total", "Refusals beyond the rate that is recorded.", "counter", self.bounds.left_out()),
             ("failures_total", "Times that the disk refused audit records.", "counter", counts.failures),
             ("waiting_bytes", "Bytes of audit records that are not written yet.", "gauge", counts.waiting_len),
             ("healthy", "Whether the disk took the last audit records.", "gauge", u64::from(counts.is_healthy)),
@@ -161,21 +153,21 @@ impl Audit {
 
     fn operation(&self, seen: &Observation<'_>) {
         let operation = u16::try_from(seen.op).unwrap_or(u16::MAX);
-        let peer = seen.connection.peer();
-        match (operation, seen.status) {
-            (PUTFH, BADHANDLE) => self.refuse(
-                Refusal::Handle,
-                peer,
-                flavour(seen.flavour),
-                principal(seen.principal),
-                "a filehandle that was never given out",
-            ),
-            (_, WRONGSEC) => self.refuse(Refusal::Flavour, peer, flavour(seen.flavour), principal(seen.principal), ""),
-            _ => {}
+        let refused = match (operation, seen.status) {
+            (PUTFH, BADHANDLE) => Some((Refusal::Handle, "a filehandle that was never given out")),
+            (_, WRONGSEC) => Some((Refusal::Flavour, "")),
+            _ => None,
+        };
+        if let Some((why, detail)) = refused {
+            let (flavour, principal) = (flavour(seen.flavour), principal(seen.principal));
+            self.refuse(&Refused { flavour, principal, enctype: seen.enctype, detail, ..Refused::of(why, seen.connection) });
         }
         let Some(told) = &seen.told else { return };
-        let rules = self.rules.read().clone();
-        let totals = self.opens.note(operation, seen, told);
+        self.rules.with(|rules| self.record(operation, seen, told, rules));
+    }
+
+    fn record(&self, operation: u16, seen: &Observation<'_>, told: &Told<'_>, rules: &Rules) {
+        let peer = seen.connection.peer();
         let is_recorded = rules.may_record(operation);
         if !is_recorded && !NAMING.contains(&operation) {
             return;
@@ -192,6 +184,7 @@ impl Audit {
         let file = told.after.filter(|_| FOLLOWS.contains(&operation)).or(seen.file).or(told.after);
         let is_data = matches!(operation, number::READ | number::READ_PLUS | number::WRITE | number::COPY);
         let done = |bytes: u64| (bytes > 0 || is_data).then_some(bytes);
+        let name = self.hosts.name(peer.ip().to_canonical());
         let mut record = Record {
             time_ns: now_ns(),
             class: Class::Operation,
@@ -200,25 +193,29 @@ impl Audit {
             minor: u8::try_from(seen.minor).unwrap_or(u8::MAX),
             result: seen.status,
             principal: principal(seen.principal).as_bytes(),
+            enctype: seen.enctype,
             uid,
             gid,
             address: Some(peer.ip()),
             port: Some(peer.port()),
+            client: name.as_ref().map_or(b"", |name| name.as_bytes()),
             export: told.export.map_or(&b""[..], |export| export.source.as_bytes()),
             path: &paths.path,
             path2: &paths.new_path,
             file: file.map_or(&b""[..], |file| file.as_bytes()),
             asked: told.asked.access,
+            granted: told.granted,
             offset: told.asked.offset,
             read: done(seen.bytes_read),
             written: done(seen.bytes_written),
             connection: Some(seen.connection.id().0),
+            xid: Some(seen.xid),
             ..Record::default()
         };
-        if let Some(totals) = totals {
+        if let Some(totals) = told.totals {
             record.read = Some(totals.read);
             record.written = Some(totals.written);
-            record.open_ns = Some(totals.open_ns);
+            record.open_ns = Some(totals.open_ms.saturating_mul(1_000_000));
         }
         if let Some(key) = rules.select(&record) {
             let record = Record { key, ..record };
@@ -242,8 +239,11 @@ impl Observer for Audited {
     fn wants(&self, op: u32) -> bool {
         // Names come from some, and totals from some, whoever records those.
         let Ok(op) = u16::try_from(op) else { return false };
-        let rules = self.audit.rules.read();
-        NAMING.contains(&op) || rules.may_record(op) || (MOVING.contains(&op) && rules.may_record(number::CLOSE))
+        NAMING.contains(&op)
+            || self
+                .audit
+                .rules
+                .with(|rules| rules.may_record(op) || (MOVING.contains(&op) && CLOSING.iter().any(|closing| rules.may_record(*closing))))
     }
 
     fn admits(&self, _: u32, export: ExportId) -> bool {
@@ -308,4 +308,6 @@ const FOLLOWS: [u16; 4] = [number::LOOKUP, number::LOOKUPP, number::OPEN, number
 /// Operations that tell names of files.
 const NAMING: [u16; 4] = [number::LOOKUP, number::OPEN, number::CREATE, number::RENAME];
 /// Operations that move data, which closes tell.
-const MOVING: [u16; 3] = [number::READ, number::READ_PLUS, number::WRITE];
+const MOVING: [u16; 4] = [number::READ, number::READ_PLUS, number::WRITE, number::COPY];
+/// Operations that tell how much was moved.
+const CLOSING: [u16; 2] = [number::CLOSE, number::DELEGRETURN];

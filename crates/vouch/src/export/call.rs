@@ -16,6 +16,8 @@ pub(super) enum Incoming {
     Compound(Request, Option<Envelope>),
     /// Something that is answered with these bytes, record mark included.
     Answer(Vec<u8>),
+    /// A caller who is not believed; answered with these bytes. What he claimed, and what is wrong with it.
+    Denied(Vec<u8>, vouch_audit::Flavour, &'static str),
     /// Something that is answered with these bytes, behind room for the record mark, once they are sealed.
     Sealed(Vec<u8>, Envelope),
     /// Likewise; and the context has ended.
@@ -51,13 +53,20 @@ pub(super) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastC
     }
     let (principal, flavour) = match authenticate(&call.cred, &call.verf, last) {
         Ok(who) => who,
-        Err(stat) => return Incoming::Answer(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply)),
+        Err(stat) => {
+            let (flavour, detail) = match (call.cred.flavor, stat) {
+                (Flavor::SYS, AuthStat::BAD_VERF) => (vouch_audit::Flavour::Sys, "AUTH_SYS with a verifier that does not go with it"),
+                (Flavor::SYS, _) => (vouch_audit::Flavour::Sys, "a credential of AUTH_SYS that can't be read"),
+                _ => (vouch_audit::Flavour::None, "a flavour that nobody gave out"),
+            };
+            return Incoming::Denied(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply), flavour, detail);
+        }
     };
     let body = record.slice(record.len() - call.args.len()..);
     let reply = encode(&Reply::accepted(xid, Accepted::Success(&[])), reply);
     let spans_allowed = flavour.plain_data();
     Incoming::Compound(
-        Request { connection: connection.clone(), xid, principal, flavour, body, reply, reply_tail_len: 0, spans_allowed },
+        Request { connection: connection.clone(), xid, principal, flavour, body, reply, reply_tail_len: 0, spans_allowed, enctype: None },
         None,
     )
 }
@@ -100,6 +109,7 @@ pub(super) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<C
         xid: call.xid,
         principal: Principal::Gss { name: gss.context().principal().clone() },
         flavour,
+        enctype: Some(gss.context().keys().enctype() as u32),
         body: record.slice(args),
         reply,
         reply_tail_len: envelope.tail_len(),

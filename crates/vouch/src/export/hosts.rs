@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
@@ -13,6 +14,8 @@ use super::resolver::Resolver;
 pub(super) struct Hosts {
     resolver: Box<dyn Resolver>,
     known: RwLock<Known>,
+    /// Whether any client has a name: asked for each operation where these are recorded.
+    has_names: AtomicBool,
 }
 
 #[derive(Default)]
@@ -30,7 +33,7 @@ struct Known {
 
 impl Hosts {
     pub(super) fn new(resolver: impl Resolver + 'static) -> Self {
-        Hosts { resolver: Box::new(resolver), known: RwLock::default() }
+        Hosts { resolver: Box::new(resolver), known: RwLock::default(), has_names: AtomicBool::new(false) }
     }
 
     /// Resolves what exports name, and clients anew if their names matter. Sleeps as long as the resolver does. A host that can't be resolved now keeps the addresses that it
@@ -111,6 +114,7 @@ impl Hosts {
             known.names.clear();
             known.members.clear();
         }
+        self.has_names.fetch_or(name.is_some(), Ordering::Relaxed);
         known.names.insert(client, (name.map(Arc::from), Instant::now()));
         for (member, group) in members {
             known.members.insert((group, client), member);
@@ -129,6 +133,9 @@ impl Hosts {
 
     /// Name of a client that has been met.
     pub(super) fn name(&self, client: IpAddr) -> Option<Arc<str>> {
+        if !self.has_names.load(Ordering::Relaxed) {
+            return None;
+        }
         self.known.read().names.get(&client)?.0.clone()
     }
 }

@@ -48,6 +48,7 @@ mod sources;
 pub(crate) mod state_directory;
 #[cfg(test)]
 mod tests;
+mod throttle;
 mod tools;
 mod traffic;
 mod trees;
@@ -194,7 +195,7 @@ impl Server {
         let gss = open_gss(config.keytab.as_deref(), inboxes.clone())?;
         let (exports, comments) = loaded.into_parts(gss.is_some());
 
-        let audit = config.audit.take().map(audit::Audit::open).transpose()?.map(Arc::new);
+        let audit = config.audit.take().map(|audit| audit::Audit::open(audit, hosts.clone())).transpose()?.map(Arc::new);
         let metrics = Arc::new(Metrics::new());
         let listed = list(&exports);
         audit.iter().for_each(|audit| audit.name_exports(exports.all().iter().map(|export| (export.id, &*export.source))));
@@ -362,6 +363,7 @@ impl Server {
             if now.mono_ms >= expire_ms {
                 expire_ms = now.mono_ms + EXPIRE_TICK_MS;
                 driver.gss.iter().for_each(|gss| gss.expire());
+                audit.iter().for_each(|audit| audit.tell_left_out());
             }
             if now.mono_ms >= resolve_due_ms && !resolving.swap(true, Ordering::AcqRel) {
                 resolve_due_ms = now.mono_ms.saturating_add(resolve_ms);

@@ -11,9 +11,11 @@ use std::time::Instant;
 
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
+use vouch_audit::record::Refusal;
 use vouch_nfs4_server::{Now, Progress};
 use vouch_vfs::Patience;
 
+use super::audit::Refused;
 use super::call::{self, Incoming, LastCredential};
 use super::clock;
 use super::connection::{Connection, Side};
@@ -387,7 +389,7 @@ impl Peer {
             }
         };
         if let (Some(protected), Some(audit)) = (&protected, &driver.audit) {
-            protected.record_refusal(audit, connection.peer());
+            protected.record_refusal(audit, connection.engine());
         }
         let incoming = match protected {
             Some(protected) => call::read_protected(&bytes, protected, connection.engine(), tools.reply(connection)),
@@ -413,7 +415,12 @@ impl Peer {
             }
             Incoming::Init(init) => {
                 let gss = driver.gss.as_ref().ok_or(Why::Broken)?;
-                gss.init(init, connection);
+                gss.init(init, connection, driver.audit.as_ref());
+            }
+            Incoming::Denied(bytes, flavour, detail) => {
+                let refused = Refused { flavour, detail, ..Refused::of(Refusal::Authentication, connection.engine()) };
+                driver.audit.iter().for_each(|audit| audit.refuse(&refused));
+                tools.push(Outgoing::bytes(bytes));
             }
             Incoming::Answer(bytes) => tools.push(Outgoing::bytes(bytes)),
             Incoming::CallbackReply(xid, record) => driver.answered(connection, xid, &record),

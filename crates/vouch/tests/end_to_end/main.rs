@@ -1,6 +1,7 @@
 //! The real binary from key to mount: what a user types, what comes out, and with which exit code.
 //! Each test has its own directory, keys, database, replicas on free ports, state and cache, and leaves nothing behind.
 
+mod audit_kills;
 mod auditing;
 mod bad_input;
 mod exporting;

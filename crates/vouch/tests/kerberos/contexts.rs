@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use vouch_audit::record::Refusal;
 use vouch_gss_mit::{ClientSource, MitInitiator};
 use vouch_nfs4_client::establish;
 use vouch_rpcsec_gss::Service;
@@ -78,6 +79,13 @@ fn refused(kdc: &Kdc, client: &str, cache: &str, export: &Export, parts: &[&str]
     assert_eq!(export.log().lines().filter(|line| line.contains("Kerberos: ")).count(), 1, "{}", export.log());
 }
 
+/// The enctype that a refusal's record names.
+fn enctype_recorded(export: &Export, why: Refusal, parts: &[&str]) -> Option<u32> {
+    let (principal, enctype) = export.recorded(why, parts);
+    assert_eq!(principal, "", "what could not be read names nobody");
+    enctype
+}
+
 #[test]
 fn keys_that_the_keytab_lacks_are_told_and_a_new_keytab_needs_no_restart() {
     let Some(kdc) = realm() else { return };
@@ -100,6 +108,7 @@ fn another_key_of_the_same_number_is_told() {
     let export = Export::start_with(&kdc, Manner { keytab: "other", ..Manner::default() });
     let cache = tickets(&kdc, "krb5", "alice", &[]);
     refused(&kdc, "krb5", &cache, &export, &["a ticket for nfs/localhost@VOUCH.TEST", "kvno 1", "cannot decrypt", "ktadd"]);
+    assert!(enctype_recorded(&export, Refusal::Authentication, &["cannot decrypt"]).is_some_and(|enctype| (17..=20).contains(&enctype)));
 }
 
 #[test]
@@ -118,6 +127,7 @@ fn clocks_that_differ_are_told() {
         assert!(!made, "{name}: {said}\n{}", export.log());
     }
     export.says(&["a ticket for nfs/localhost@VOUCH.TEST", "skew", "NTP", "peer=127.0.0.1"]);
+    enctype_recorded(&export, Refusal::Authentication, &["skew", "NTP"]);
     assert_eq!(export.log().lines().filter(|line| line.contains("Kerberos: ")).count(), 2, "{}", export.log());
 }
 
@@ -134,6 +144,9 @@ fn a_ticket_that_has_ended_is_told() {
         std::thread::sleep(Duration::from_millis(500));
     }
     let line = export.says(&["a ticket for nfs/localhost@VOUCH.TEST", "expired", "kinit again"]);
+    // Whether it was looked into depends on how long it had ended.
+    let (principal, enctype) = export.recorded(Refusal::Expired, &["expired", "kinit again"]);
+    assert!(["", "alice@VOUCH.TEST"].contains(&principal.as_str()) && enctype.is_some(), "{principal}");
     assert!(line.contains("peer=127.0.0.1") && line.contains("; cure: "), "{line}");
 }
 
@@ -210,6 +223,9 @@ fn a_key_of_the_time_before_aes_is_refused_with_what_to_do() {
     let export = Export::start(&kdc);
     let cache = tickets(&kdc, "old", "old", &[]);
     refused(&kdc, "old", &cache, &export, &["a ticket for nfs/localhost@VOUCH.TEST (arcfour-hmac", "kadmin: "]);
+    // As the library has it, it may not have looked into the ticket.
+    let (_, enctype) = export.recorded(Refusal::Authentication, &["arcfour-hmac"]);
+    assert_eq!(enctype, Some(23));
 }
 
 #[test]

@@ -5,6 +5,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use vouch_audit::Record;
+use vouch_audit::frame::Kind;
+use vouch_audit::keys::Ratchet;
+use vouch_audit::record::{Class, Refusal};
+use vouch_audit::trail::{KEY, SystemDisk, create, entries};
+
 use crate::kdc::{Kdc, REALM};
 
 /// A server that belongs to the realm.
@@ -39,6 +45,8 @@ impl Export {
     pub(crate) fn start_with(kdc: &Kdc, manner: Manner) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::create_dir(directory.path().join("data")).expect("a directory");
+        std::fs::create_dir(directory.path().join("trail")).expect("a directory");
+        create(&SystemDisk, &directory.path().join("trail").join(KEY), &Ratchet::new([1; 16], &[2; 32])).expect("a key");
         let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let mut export = Export { child: Command::new("true").spawn().expect("true(1)"), address, directory, manner };
@@ -68,7 +76,9 @@ impl Export {
             .arg("--keytab")
             .arg(kdc.path("keytabs").join(self.manner.keytab))
             .arg("--idmap")
-            .arg(path("idmapd.conf"));
+            .arg(path("idmapd.conf"))
+            .args(["--audit-sync", "none", "--audit"])
+            .arg(path("trail"));
         let log = std::fs::OpenOptions::new().create(true).append(true).open(path("log")).expect("a file");
         self.child = command.stdout(Stdio::null()).stderr(log).spawn().expect("the binary starts");
         let end = Instant::now() + Duration::from_secs(60);
@@ -91,6 +101,36 @@ impl Export {
                 return line.to_owned();
             }
             assert!(Instant::now() < end, "no line with {parts:?}: {log}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits for a refusal in the audit trail whose detail has all of these: principal and enctype.
+    pub(crate) fn recorded(&self, why: Refusal, parts: &[&str]) -> (String, Option<u32>) {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let (mut found, mut all) = (None, Vec::new());
+            entries(&self.directory.path().join("trail"), 1, |entry| {
+                let mut scratch = Vec::new();
+                if entry.kind == Kind::Record
+                    && let Ok(record) = Record::decode(&entry.body, &mut scratch)
+                    && record.class == Class::Refusal
+                {
+                    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                    let detail = text(record.detail);
+                    assert_eq!(record.address, Some(self.address.ip()), "{detail}");
+                    if record.operation == why as u16 && parts.iter().all(|part| detail.contains(part)) {
+                        found = Some((text(record.principal), record.enctype));
+                    }
+                    all.push((Refusal::of(record.operation), detail));
+                }
+                true
+            })
+            .expect("the trail");
+            if let Some(found) = found {
+                return found;
+            }
+            assert!(Instant::now() < end, "no refusal {why:?} with {parts:?}: {all:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }

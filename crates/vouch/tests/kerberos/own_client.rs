@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use vouch_audit::record::Refusal;
 use vouch_gss_mit::{ClientSource, MitInitiator};
 use vouch_nfs4::op::{ShareAccess, StableHow};
 use vouch_nfs4::{Attributes, Verifier};
@@ -91,6 +92,9 @@ fn with_privacy_nothing_travels_in_clear_and_a_recorded_call_is_refused() {
         let reset = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
         assert!(answer.is_empty() && !reset, "{case}: {answer:?}");
     }
+    let (principal, enctype) = export.recorded(Refusal::Replay, &["twice"]);
+    assert_eq!(principal, format!("root@{}", kdc::REALM));
+    assert!(enctype.is_some_and(|enctype| (17..=20).contains(&enctype)), "{enctype:?}");
 }
 
 #[test]

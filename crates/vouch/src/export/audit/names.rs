@@ -1,6 +1,7 @@
 //! Paths of files, from names that operations have told: each file's directory and its name there, so that a directory that is renamed takes all below it along. What no
 //! operation has named is asked of the file system once.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::sync::Cache;
@@ -20,19 +21,23 @@ pub(super) struct Names {
     children: Cache<(ExportId, FileId, Name), FileId>,
     /// Paths as the file system told them, and after how many renames: one may have changed them all.
     told: Cache<Node, (u64, Name)>,
+    /// Whole paths, and after how many renames they were put together.
+    whole: Cache<Node, (u64, Arc<[u8]>)>,
     renames: AtomicU64,
 }
 
 /// The paths of an operation; empty where there is none.
 #[derive(Default)]
 pub(super) struct Paths {
-    pub(super) path: Vec<u8>,
-    pub(super) new_path: Vec<u8>,
+    pub(super) path: Arc<[u8]>,
+    pub(super) new_path: Arc<[u8]>,
 }
 
 impl Names {
     pub(super) fn new() -> Self {
-        Names { links: Cache::new(FILES_MAX), children: Cache::new(FILES_MAX), told: Cache::new(FILES_MAX), renames: AtomicU64::new(0) }
+        let renames = AtomicU64::new(0);
+        let (links, children) = (Cache::new(FILES_MAX), Cache::new(FILES_MAX));
+        Names { links, children, told: Cache::new(FILES_MAX), whole: Cache::new(FILES_MAX), renames }
     }
 
     /// The paths that an operation was about; learns from it.
@@ -42,12 +47,14 @@ impl Names {
         let done = seen.status == 0;
         let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
         let below = |directory: Option<&FileId>, name: &[u8]| {
-            let mut path = directory.map(|directory| self.path(export, directory)).unwrap_or_default();
+            let above = directory.map(|directory| self.path(export, directory)).unwrap_or_default();
+            let mut path = Vec::with_capacity(above.len() + 1 + name.len());
+            path.extend_from_slice(&above);
             if !path.ends_with(b"/") {
                 path.push(b'/');
             }
             path.extend_from_slice(name);
-            path
+            Arc::<[u8]>::from(path)
         };
         let mut paths = Paths::default();
         match (op, asked.name, asked.new_name) {
@@ -89,6 +96,12 @@ impl Names {
         let key = (export, *file);
         let known = self.links.get(&key).is_some_and(|(parent, known)| parent == *directory && *known == *name);
         if !known && file != directory {
+            // What lies below a directory has other paths now, too.
+            if self.links.get(&key).is_some() {
+                self.renames.fetch_add(1, Ordering::Relaxed);
+            } else {
+                self.whole.remove(&key);
+            }
             self.links.insert(key, (*directory, name.into()));
             self.children.insert((export, *directory, name.into()), *file);
         }
@@ -104,7 +117,21 @@ impl Names {
     }
 
     /// The path of a file; of one that nobody knows a name of, the export's and its identity's place in `file`.
-    fn path(&self, export: &Export, file: &FileId) -> Vec<u8> {
+    fn path(&self, export: &Export, file: &FileId) -> Arc<[u8]> {
+        let (key, renames) = ((export.id, *file), self.renames.load(Ordering::Relaxed));
+        if let Some((when, path)) = self.whole.get(&key)
+            && when == renames
+        {
+            return path;
+        }
+        let path = Arc::<[u8]>::from(self.put_together(export, file));
+        if !path.is_empty() {
+            self.whole.insert(key, (renames, path.clone()));
+        }
+        path
+    }
+
+    fn put_together(&self, export: &Export, file: &FileId) -> Vec<u8> {
         let root = export.file_system.root();
         let mut parts: Vec<Box<[u8]>> = Vec::new();
         let mut at = *file;

@@ -2,17 +2,16 @@
 //! where they lie.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
 
 use vouch_audit::Flavour;
 use vouch_audit::record::Refusal;
 use vouch_oncrpc::{AuthStat, Call, Flavor};
-use vouch_rpcsec_gss::{Arrival, Check, GssCall, InitCall, Verdict, arrive, check_many};
+use vouch_rpcsec_gss::{Arrival, Check, GssCall, InitCall, Service, Verdict, arrive, check_many};
 
 use super::{Gss, Recent};
-use crate::export::audit::Audit;
+use crate::export::audit::{Audit, Refused};
 use crate::export::receive::Records;
 
 /// A call under RPCSEC_GSS, and what is known of it now.
@@ -36,24 +35,30 @@ pub(in crate::export) enum Protected {
 
 impl Protected {
     /// Records a call that is no genuine one.
-    pub(in crate::export) fn record_refusal(&self, audit: &Audit, peer: SocketAddr) {
-        let refuse = |why, principal: &str, detail: &str| audit.refuse(why, peer, Flavour::Krb5, principal, detail);
+    pub(in crate::export) fn record_refusal(&self, audit: &Audit, connection: &vouch_nfs4_server::Connection) {
+        let refuse = |why, detail: &str| audit.refuse(&Refused { detail, ..Refused::of(why, connection) });
         match self {
             Protected::Call(call, verdict) => {
-                let principal = call.context().principal();
-                match verdict {
-                    Verdict::Genuine(_) => {}
-                    Verdict::Dropped => refuse(Refusal::Replay, principal, "came twice or too late"),
-                    Verdict::Refused(_) => refuse(Refusal::Altered, principal, "the header's checksum does not hold"),
-                    Verdict::Garbage => refuse(Refusal::Altered, principal, "the body's checksum does not hold"),
-                }
+                let (why, detail) = match verdict {
+                    Verdict::Genuine(_) => return,
+                    Verdict::Dropped => (Refusal::Replay, "came twice or too late"),
+                    Verdict::Refused(_) => (Refusal::Altered, "the header's checksum does not hold"),
+                    Verdict::Garbage => (Refusal::Altered, "the body's checksum does not hold"),
+                };
+                let flavour = match call.service() {
+                    Service::None => Flavour::Krb5,
+                    Service::Integrity => Flavour::Krb5i,
+                    Service::Privacy => Flavour::Krb5p,
+                };
+                let (principal, enctype) = (call.context().principal(), Some(call.context().keys().enctype() as u32));
+                audit.refuse(&Refused { flavour, principal, enctype, detail, ..Refused::of(why, connection) });
             }
             Protected::Init(_) => {}
-            Protected::Garbage(_) => refuse(Refusal::Authentication, "", "no arguments of a context"),
+            Protected::Garbage(_) => refuse(Refusal::Authentication, "no arguments of a context"),
             Protected::Refused(_, AuthStat::RPCSEC_GSS_CRED_PROBLEM | AuthStat::RPCSEC_GSS_CTX_PROBLEM) => {
-                refuse(Refusal::Expired, "", "no such context, or its ticket has expired");
+                refuse(Refusal::Expired, "no such context, or its ticket has expired");
             }
-            Protected::Refused(..) => refuse(Refusal::Authentication, "", "bad credentials"),
+            Protected::Refused(..) => refuse(Refusal::Authentication, "bad credentials of RPCSEC_GSS"),
         }
     }
 }

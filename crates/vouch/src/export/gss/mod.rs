@@ -6,25 +6,25 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use vouch_audit::record::Refusal;
 use vouch_gss_mit::{MitAcceptor, Partial};
 use vouch_oncrpc::AuthStat;
 use vouch_rpcsec_gss::{Accept, Acceptor, ContextHandle, ContextLimits, Contexts, HANDLE_LEN, InitCall, ServerContext};
 use vouch_xdr::Writer;
 
+use super::audit::{Audit, Refused};
 use super::clock;
 use super::connection::Connection;
 use super::output::Outgoing;
 use super::pool::Pool;
+use super::throttle::{Rate, Throttle};
 use super::traffic::Count;
 
 mod look;
 mod random;
-mod refusals;
 mod seal;
 #[cfg(test)]
 mod tests;
-
-use refusals::Refusals;
 
 pub(super) use look::{Looked, Protected, look, look_alone};
 pub(super) use seal::seal_all;
@@ -36,7 +36,8 @@ pub(super) struct Gss {
     /// Threads that make contexts. Of their own: they read the keytab and write the replay cache with the server's rights, while those of the other pool act as callers.
     pool: Pool,
     pub(super) counts: GssCounts,
-    refusals: Mutex<Refusals>,
+    /// Which refused tickets are worth a line in the log.
+    refusals: Mutex<Throttle>,
 }
 
 /// What was counted.
@@ -63,7 +64,7 @@ impl Gss {
             contexts: Mutex::new(Contexts::new(ContextLimits::default())),
             pool: Pool::new("kerberos", THREADS_MAX, WAITING_MAX, relief),
             counts: GssCounts::default(),
-            refusals: Mutex::default(),
+            refusals: Mutex::new(Throttle::new(LINES_CLIENT, LINES_ALL)),
         }
     }
 
@@ -93,22 +94,27 @@ impl Gss {
     }
 
     /// Has a context made by a thread that may sleep, and the reply sent from there.
-    pub(super) fn init(self: &Arc<Self>, call: InitCall, connection: &Arc<Connection>) {
-        let (gss, connection) = (self.clone(), connection.clone());
+    pub(super) fn init(self: &Arc<Self>, call: InitCall, connection: &Arc<Connection>, audit: Option<&Arc<Audit>>) {
+        let (gss, connection, audit) = (self.clone(), connection.clone(), audit.cloned());
         connection.begin_waiting();
         self.pool.submit(move || {
-            connection.send([Outgoing::unmarked(gss.answer(&call, &connection), None)], |_| {});
+            connection.send([Outgoing::unmarked(gss.answer(&call, &connection, audit.as_deref()), None)], |_| {});
             connection.end_waiting();
         });
     }
 
     /// The reply, with room for its record mark before it.
-    fn answer(&self, call: &InitCall, connection: &Connection) -> Vec<u8> {
+    fn answer(&self, call: &InitCall, connection: &Connection, audit: Option<&Audit>) -> Vec<u8> {
         let mut w = Writer::new();
         vouch_oncrpc::begin_record(&mut w);
         let partial = match call.partial(&mut self.contexts.lock(), clock::mono_ms()) {
             Ok(partial) => partial,
             Err(stat) => {
+                let refused = Refused {
+                    detail: "goes on with a context that isn't there",
+                    ..Refused::of(Refusal::Authentication, connection.engine())
+                };
+                audit.iter().for_each(|audit| audit.refuse(&refused));
                 call.refuse(stat, &mut w);
                 return w.into_bytes();
             }
@@ -122,9 +128,12 @@ impl Gss {
                 tracing::debug!(%peer, %principal, %service, enctype = %context.keys.enctype(), lifetime_s = context.lifetime_s, "a Kerberos context is made");
             }
             Accept::Continue { .. } => {}
-            Accept::Failed { reason, .. } => {
+            Accept::Failed { reason, major, minor, principal, enctype, .. } => {
                 self.counts.refused.add(1);
-                match self.refusals.lock().log(peer.ip(), clock::mono_ms()) {
+                let refused =
+                    Refused { principal, enctype: *enctype, detail: reason, ..Refused::of(why(*major, *minor), connection.engine()) };
+                audit.iter().for_each(|audit| audit.refuse(&refused));
+                match self.refusals.lock().admit(peer.ip(), clock::mono_ms()) {
                     Some(0) => tracing::warn!(%peer, "Kerberos: {reason}"),
                     Some(untold) => tracing::warn!(%peer, untold, "Kerberos: {reason}"),
                     None => {}
@@ -177,6 +186,21 @@ impl Gss {
     }
 }
 
+/// What a failure of the mechanism is in an audit trail's words, by the status of GSS-API (RFC 2744, section 3.9.1) and the error codes of RFC 4120, section 7.5.9, as krb5.h
+/// numbers them. What can't be decrypted may be altered as well as under a key that the keytab lacks.
+fn why(major: u32, minor: u32) -> Refusal {
+    const BASE: i32 = -1_765_328_384;
+    match (major >> 16 & 0xff, (minor as i32).wrapping_sub(BASE)) {
+        (11 | 12, _) | (_, 32) => Refusal::Expired,
+        (_, 34) => Refusal::Replay,
+        _ => Refusal::Authentication,
+    }
+}
+
+/// Lines of the log on one client's tickets: a user's mistakes are all told, a loop's are not.
+const LINES_CLIENT: Rate = Rate { count: 5, each_ms: 10_000 };
+/// And on all: a cluster whose keytab is out of date shall not fill the disk with its log.
+const LINES_ALL: Rate = Rate { count: 100, each_ms: 200 };
 /// The service's name in keytabs: nfs/HOST (RFC 7530, section 3.2.1; RFC 8881, section 2.2.1.1.1.2).
 const SERVICE: &str = "nfs";
 /// Contexts that a connection remembers: a node of a cluster with users side by side.

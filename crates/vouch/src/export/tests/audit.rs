@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use vouch_audit::frame::Kind;
 use vouch_audit::keys::Ratchet;
-use vouch_audit::record::{Act, Class};
+use vouch_audit::record::{Act, Class, Refusal};
 use vouch_audit::trail::{Durable, KEY, Keeping, Policy, Rotation, SystemDisk, Trust, create, entries, verify};
 use vouch_audit::{Flavour, Record, operations};
 use vouch_nfs4::op::{ShareAccess, StableHow};
@@ -28,6 +28,104 @@ fn config(directory: &Path, rules: Option<&str>, keeping: Keeping) -> AuditConfi
         path
     });
     AuditConfig { directory: directory.to_owned(), key: None, rules, keeping, rotation: Rotation::default(), deny: Vec::new() }
+}
+
+/// No client has a name.
+struct Nobody;
+
+impl crate::export::resolver::Resolver for Nobody {
+    fn addresses(&self, _: &str) -> Vec<std::net::IpAddr> {
+        Vec::new()
+    }
+
+    fn name(&self, _: std::net::IpAddr) -> Option<String> {
+        None
+    }
+
+    fn in_netgroup(&self, _: &str, _: &str) -> bool {
+        false
+    }
+}
+
+fn open(config: AuditConfig) -> crate::export::audit::Audit {
+    crate::export::audit::Audit::open(config, Arc::new(crate::export::hosts::Hosts::new(Nobody))).unwrap()
+}
+
+/// Refusals that were recorded: which, how many it stands for that were left out, and what is said of it.
+fn refusals(directory: &Path) -> Vec<(Refusal, u64, String)> {
+    let mut found = Vec::new();
+    entries(directory, 1, |entry| {
+        if entry.kind == Kind::Record {
+            let mut scratch = Vec::new();
+            let record = Record::decode(&entry.body, &mut scratch).unwrap();
+            if record.class == Class::Refusal {
+                let detail = String::from_utf8_lossy(record.detail).into_owned();
+                found.push((Refusal::of(record.operation).unwrap(), record.gap.unwrap_or(0), detail));
+            }
+        }
+        true
+    })
+    .unwrap();
+    found
+}
+
+/// A COMPOUND by a credential that can't be read.
+fn bad_credential(xid: u32) -> Vec<u8> {
+    let mut w = Writer::new();
+    let start = begin_record(&mut w);
+    let cred = OpaqueAuth { flavor: vouch_oncrpc::Flavor::SYS, body: b"nothing of the kind" };
+    let verf = OpaqueAuth { flavor: vouch_oncrpc::Flavor::NONE, body: b"" };
+    Call { xid, program: 100_003, version: 4, procedure: 1, cred, verf, args: b"" }.encode(&mut w);
+    let mut bytes = w.into_bytes();
+    vouch_oncrpc::end_record(&mut bytes, start, 0);
+    bytes
+}
+
+#[test]
+fn a_flood_of_bad_credentials_is_counted_and_does_not_fill_the_trail() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), None, Keeping::default());
+    let server = Running::start(|all| all.audit = Some(config));
+    let began = std::time::Instant::now();
+    let count = 5000;
+    let mut socket = server.connect();
+    let mut reply = [0; 24];
+    for xid in 0..count {
+        socket.write_all(&bad_credential(xid)).unwrap();
+        socket.read_exact(&mut reply).unwrap();
+        // MSG_DENIED (1) by AUTH_ERROR (1), AUTH_BADCRED (1).
+        assert_eq!(reply[12..], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1]);
+    }
+    drop((socket, server));
+    let most = 100 + began.elapsed().as_secs() + 1;
+    let found = refusals(directory.path());
+    let told = found.iter().filter(|(why, ..)| *why == Refusal::Authentication);
+    assert!(told.clone().all(|(_, _, detail)| detail == "a credential of AUTH_SYS that can't be read"), "{found:?}");
+    let (told, left_out) = (told.count() as u64, found.iter().map(|(_, left_out, _)| left_out).sum::<u64>());
+    assert!((100..=most).contains(&told), "{told} records of {count}, at most {most}");
+    assert_eq!(told + left_out, u64::from(count));
+    let (why, _, detail) = found.last().unwrap();
+    assert!(*why == Refusal::Many && detail.ends_with(" of 127.0.0.1"), "{detail}");
+}
+
+#[test]
+fn made_up_filehandles_are_refusals_and_a_rule_can_leave_them_out() {
+    for (rules, wanted) in [("", 20), ("-a never,exit -F flavour=sys\n", 0), ("-a never,exit -S PUTFH\n", 20)] {
+        let directory = tempfile::tempdir().unwrap();
+        let config = config(directory.path(), Some(rules), Keeping::default());
+        let server = Running::start(|all| all.audit = Some(config));
+        block_on(async {
+            let client = client(&server, "one").await;
+            for number in 0..20u8 {
+                // What is recorded counts, whatever the client makes of the status.
+                drop(client.compound().putfh(&vouch_nfs4::Filehandle::new(&[number; 32]).unwrap()).send().await);
+            }
+            client.close().await.unwrap();
+        });
+        drop(server);
+        let found = refusals(directory.path());
+        assert_eq!(found.iter().filter(|(why, ..)| *why == Refusal::Handle).count(), wanted, "{rules:?}: {found:?}");
+    }
 }
 
 /// A line a record: operation, path, new path, key, result; or the act.
@@ -132,12 +230,17 @@ fn rules_are_read_anew_and_faulty_ones_change_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), Some("-a always,exit -S CREATE\n"), Keeping::default());
     let rules = config.rules.clone().unwrap();
-    let audit = Arc::new(crate::export::audit::Audit::open(config).unwrap());
+    let audit = Arc::new(open(config));
     std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n").unwrap();
     let error = audit.reload().unwrap_err();
     assert!(error.contains("line 2"), "{error}");
+    // Fewer lines that record more are no turning down.
+    std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S OPEN\n").unwrap();
+    audit.reload().unwrap();
+    std::fs::write(&rules, "-a always,exit -S OPEN,CREATE,READ\n").unwrap();
+    audit.reload().unwrap();
     std::fs::write(&rules, "").unwrap();
     audit.reload().unwrap();
     audit.stop();
-    assert_eq!(read(directory.path()), ["turned-down", "stop"]);
+    assert_eq!(read(directory.path()), ["rules", "rules", "turned-down", "stop"]);
 }

@@ -1,0 +1,120 @@
+//! What an observer is told: of each operation once, what came of it in the end, and of closes what was done since the open.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vouch_nfs4::op::{self, Access, AccessArgs, Args, CloseArgs, Op, Results};
+use vouch_nfs4::{Bytes, OwnerSeq, Stateid, Status};
+use vouch_nfs4_server::{Observation, Observer, Totals};
+use vouch_vfs::memory::Call;
+use vouch_vfs::{Error, Patience};
+
+use crate::world::{Client, MemoryFs, World, access, compound, export, getattr, lookup, mode, name_of, open_args, results};
+
+/// Writes down what it sees.
+#[derive(Default)]
+struct Notes {
+    seen: Mutex<Vec<(String, u32)>>,
+    totals: Mutex<Vec<Totals>>,
+    granted: Mutex<Vec<u32>>,
+}
+
+impl Observer for Notes {
+    fn wants(&self, _: u32) -> bool {
+        true
+    }
+
+    fn operation(&self, seen: &Observation<'_>) {
+        let told = seen.told.as_ref().expect("it was wanted");
+        let name = told.asked.name.map_or_else(String::new, |name| format!(" {}", String::from_utf8_lossy(name)));
+        self.seen.lock().push((format!("{}{name}", name_of(Op(seen.op))), seen.status));
+        self.totals.lock().extend(told.totals);
+        self.granted.lock().extend(told.granted);
+    }
+}
+
+fn world() -> (World, Arc<Notes>) {
+    let (files, notes) = (Arc::new(MemoryFs::new()), Arc::new(Notes::default()));
+    let exports = vec![export(7, &["export"], &files, access())];
+    (World::observed(files, exports, notes.clone()), notes)
+}
+
+fn read(stateid: Stateid, count: u32) -> Args<'static> {
+    Args::Read(op::ReadArgs { stateid, offset: 0, count })
+}
+
+fn write(stateid: Stateid, data: &[u8]) -> Args<'_> {
+    Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::Unstable, data: Bytes(data) })
+}
+
+fn close(stateid: Stateid) -> Args<'static> {
+    Args::Close(CloseArgs { seq: OwnerSeq(0), stateid })
+}
+
+#[test]
+fn what_did_not_become_durable_is_told_as_failed_and_only_once() {
+    let (world, notes) = world();
+    let mut client = Client::new(&world, "one", 0);
+    world.files.set_slow_sync(true);
+    notes.seen.lock().clear();
+    let mode = mode(0o644);
+    let ops = [client.sequence(false), Args::Putrootfh, lookup("export"), open_args("a", Some(&mode)), Args::Getfh, getattr(&[1])];
+    let mut call = world.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
+    // It has to wait for the disk: by now the file is made, and nobody is told so.
+    assert!(matches!(call.run(&world.server, Patience::None), vouch_nfs4_server::Progress::Blocked));
+    let told: Vec<_> = notes.seen.lock().iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(told, ["SEQUENCE", "PUTROOTFH", "LOOKUP export"]);
+    world.files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("a bad block"))));
+    let vouch_nfs4_server::Progress::Done(Some(reply)) = call.run(&world.server, Patience::Any) else { panic!("not done") };
+    assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::IO);
+    let seen = std::mem::take(&mut *notes.seen.lock());
+    // What followed was done, and saw a file that may be gone after a power cut.
+    let after: Vec<_> = seen[3..].iter().map(|(name, status)| (name.as_str(), *status)).collect();
+    assert_eq!(after, [("OPEN a", Status::IO.0), ("GETFH", 0), ("GETATTR", 0)]);
+    world.files.clear_fault();
+    assert_eq!(client.status(&["export"], &[open_args("a", Some(&mode))]), Status::OK);
+    assert_eq!(notes.seen.lock().last(), Some(&("OPEN a".to_owned(), 0)));
+}
+
+#[test]
+fn a_close_tells_what_its_own_open_has_moved() {
+    let (world, notes) = world();
+    let (mut one, mut two) = (Client::new(&world, "one", 0), Client::new(&world, "two", 0));
+    // The same user of the same machine, twice.
+    let (mine, other) = (one.create("a"), two.create("a"));
+    let at = ["export", "a"];
+    assert_eq!(one.status(&at, &[write(mine, &[1; 5000])]), Status::OK);
+    assert_eq!(one.status(&at, &[read(mine, 100)]), Status::OK);
+    assert_eq!(two.status(&at, &[read(other, 4000)]), Status::OK);
+    // Through an open that is widened meanwhile.
+    let again = one.create("a");
+    assert_eq!(one.status(&at, &[read(again, 11)]), Status::OK);
+    // By no open: nobody's.
+    assert_eq!(one.status(&at, &[read(Stateid::ANONYMOUS, 77)]), Status::OK);
+    world.now_ms.fetch_add(1500, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(one.status(&at, &[close(again)]), Status::OK);
+    assert_eq!(two.status(&at, &[close(other)]), Status::OK);
+    let totals = notes.totals.lock().clone();
+    assert_eq!(totals, [Totals { read: 111, written: 5000, open_ms: 1500 }, Totals { read: 4000, written: 0, open_ms: 1500 }]);
+    // Anew after that.
+    let third = one.create("a");
+    assert_eq!(one.status(&at, &[close(third)]), Status::OK);
+    assert_eq!(notes.totals.lock().last(), Some(&Totals { read: 0, written: 0, open_ms: 0 }));
+}
+
+#[test]
+fn what_was_granted_is_told() {
+    let (world, notes) = world();
+    let mut root = Client::new(&world, "one", 0);
+    root.create("a");
+    let mut nobody = Client::new(&world, "two", 4000);
+    notes.granted.lock().clear();
+    let asked = Access::READ | Access::MODIFY | Access::EXTEND;
+    let (status, list) = nobody.at(&["export", "a"], &[Args::Access(AccessArgs { access: asked })]);
+    assert_eq!(status, Status::OK);
+    let [Results::Access(Ok(ok))] = &list[..] else { panic!("{list:?}") };
+    assert_eq!((ok.access, notes.granted.lock().clone()), (Access::READ, vec![Access::READ.0]));
+    notes.granted.lock().clear();
+    root.create("b");
+    assert_eq!(*notes.granted.lock(), [asked.0]);
+}
