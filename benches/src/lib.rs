@@ -3,6 +3,7 @@
 //! while it is measured: the first to a request by its hashes, the others by comparison with the first.
 
 pub mod bare;
+pub mod kernel_audit;
 pub mod load;
 pub mod nfs;
 pub mod process;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use vouch_benches::kernel_audit::KernelAudit;
 use vouch_benches::nfs::files::{BLOCK_LEN, Opened, Reads, Writes};
 use vouch_benches::nfs::kerberos::{self, Realm, Security};
 use vouch_benches::nfs::metadata::{Getattr, OpenOne, Small, Use};
@@ -59,6 +60,12 @@ struct Args {
     /// Export with `async`: replies don't wait for names and attributes, as Ganesha's don't.
     #[arg(long)]
     r#async: bool,
+    /// Beside each of our servers one that records every operation, in a trail below this directory, instead of Ganesha. A trail that is there is gone on with.
+    #[arg(long, value_name = "DIR")]
+    audited: Option<PathBuf>,
+    /// And one whose directory the kernel audits while it is measured (root; a machine whose audit nobody uses).
+    #[arg(long, requires = "audited")]
+    kernel_audit: bool,
     /// Memory with so many idle clients and open files, instead of load.
     #[arg(long)]
     memory: Option<usize>,
@@ -136,8 +143,14 @@ impl Drop for Kept {
 }
 
 fn servers(args: &Args, realm: Option<&Realm>) -> Vec<(&'static str, Server)> {
-    let mut servers = vec![("vouch", peers::vouch(&args.vouch, &args.dir, args.port, !args.r#async, realm))];
-    if args.ganesha_threads > 0 {
+    let mut servers = vec![("vouch", peers::vouch(&args.vouch, &args.dir, args.port, !args.r#async, realm, None))];
+    if let Some(trails) = &args.audited {
+        let trail = trails.join(if realm.is_some() { "kerberos" } else { "sys" });
+        servers.push((
+            "vouch-audited",
+            peers::vouch(&args.vouch, &args.dir, args.port.map(|port| port + 1), !args.r#async, realm, Some(&trail)),
+        ));
+    } else if args.ganesha_threads > 0 {
         servers.push(("ganesha", peers::ganesha(&args.dir, args.port.map(|port| port + 1), args.ganesha_threads, realm)));
     }
     servers
@@ -160,16 +173,25 @@ fn load(args: &Args, place: &Path, realm: Option<&Realm>) {
     pages::make(&place.join("read"), file_pages);
     let cases: Vec<Case> = CASES.into_iter().filter(|case| wanted(args, case)).collect();
     let mut peers: Vec<Peer> = Vec::new();
+    let kernel = args.kernel_audit.then(KernelAudit::take);
     for &sec in &args.sec {
         for (name, server) in servers(args, realm) {
             let name = if sec == Security::Sys { name.to_owned() } else { format!("{name}-{sec}") };
             peers.push(peer(args, place, name, server, cases.len(), sec));
         }
     }
+    if kernel.is_some() {
+        let server = peers::vouch(&args.vouch, &args.dir, None, !args.r#async, None, None);
+        peers.push(peer(args, place, "vouch-kernel".into(), server, cases.len(), Security::Sys));
+    }
+    kernel.iter().for_each(KernelAudit::off);
     for round in 1..=args.rounds {
         for (at, case) in cases.iter().enumerate() {
             for peer in &mut peers {
+                let watched = kernel.as_ref().filter(|_| peer.name == "vouch-kernel");
+                watched.iter().for_each(|kernel| kernel.watch(&args.dir));
                 let outcome = measure(args, place, *case, round, peer);
+                watched.iter().for_each(|kernel| kernel.off());
                 println!("round {round}: {:<24} {:<13} {}", case.name, peer.name, told(case, &outcome));
                 peer.outcomes[at].push(outcome);
             }
@@ -181,12 +203,20 @@ fn load(args: &Args, place: &Path, realm: Option<&Realm>) {
             println!("median: {:<24} {:<13} {}", case.name, peer.name, told(case, &middle(&peer.outcomes[at])));
         }
     }
+    if args.audited.is_some() {
+        peers.chunks_exact(2).for_each(|pair| added(&cases, &pair[0], &pair[1]));
+        if let Some((watched, kernel)) = peers.last().filter(|peer| peer.name == "vouch-kernel").zip(kernel.as_ref()) {
+            added(&cases, &peers[0], watched);
+            println!("records that the kernel lost: {}", kernel.lost());
+        }
+        return;
+    }
     for own in ["vouch", "ganesha"] {
         let mut of_one = peers.iter().filter(|peer| peer.name.split('-').next() == Some(own));
         let Some(base) = of_one.next() else { continue };
         of_one.for_each(|peer| added(&cases, base, peer));
     }
-    for pair in peers.chunks_exact(2).filter(|_| args.ganesha_threads > 0) {
+    for pair in peers.chunks_exact(2).filter(|_| args.ganesha_threads > 0 && args.audited.is_none()) {
         let [ours, theirs] = pair else { continue };
         println!("\nmedians of the rounds' ratios, {} / {}, and what is wanted under sys:", ours.name, theirs.name);
         for (at, case) in cases.iter().enumerate() {

@@ -4,6 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use vouch_audit::keys::Ratchet;
+use vouch_audit::trail::{KEY, SystemDisk, create};
+
 use crate::OrStop as _;
 use crate::nfs::kerberos::{self, Realm};
 use crate::process::{Server, free_port};
@@ -11,8 +14,9 @@ use crate::process::{Server, free_port};
 /// Name of the export in both servers' pseudo file systems.
 pub const EXPORT: &str = "export";
 
-/// `vouch export` of `directory`, with its state in a directory of its own. `sync`: replies wait until names and attributes are on the disk.
-pub fn vouch(program: &Path, directory: &Path, port: Option<u16>, sync: bool, realm: Option<&Realm>) -> Server {
+/// `vouch export` of `directory`, with its state in a directory of its own. `sync`: replies wait until names and attributes are on the disk. `trail`: every operation is
+/// recorded in this trail, which is gone on with or begun.
+pub fn vouch(program: &Path, directory: &Path, port: Option<u16>, sync: bool, realm: Option<&Realm>, trail: Option<&Path>) -> Server {
     let files = tempfile::tempdir().or_stop("a directory for vouch");
     let port = port.unwrap_or_else(free_port);
     let mut command = Command::new(program);
@@ -21,6 +25,13 @@ pub fn vouch(program: &Path, directory: &Path, port: Option<u16>, sync: bool, re
     command.arg(format!("rw,no_root_squash,insecure,{}sec=krb5p:krb5i:krb5:sys", if sync { "" } else { "async," }));
     if let Some(realm) = realm {
         command.envs(realm.environment()).arg("--keytab").arg(realm.service_keytab()).arg("--idmap").arg(realm.idmap());
+    }
+    if let Some(trail) = trail {
+        if !trail.join(KEY).exists() {
+            fs::create_dir_all(trail).or_stop(trail.display());
+            create(&SystemDisk, &trail.join(KEY), &Ratchet::new([1; 16], &[2; 32])).or_stop("the trail's key");
+        }
+        command.arg("--audit").arg(trail);
     }
     // Nobody has anything to reclaim: the shortest lease is the shortest grace.
     command.arg("--state").arg(files.path().join("state")).args(["--lease", "10"]);
