@@ -66,6 +66,9 @@ struct Args {
     /// And one whose directory the kernel audits while it is measured (root; a machine whose audit nobody uses).
     #[arg(long, requires = "audited")]
     kernel_audit: bool,
+    /// Random reads of 4 KiB with so many calls in flight, instead of the other cases.
+    #[arg(long)]
+    depth: Option<usize>,
     /// Memory with so many idle clients and open files, instead of load.
     #[arg(long)]
     memory: Option<usize>,
@@ -171,7 +174,10 @@ fn realm(args: &Args) -> Option<Realm> {
 fn load(args: &Args, place: &Path, realm: Option<&Realm>) {
     let file_pages = args.file_mib * (1 << 20) / PAGE_LEN as u64;
     pages::make(&place.join("read"), file_pages);
-    let cases: Vec<Case> = CASES.into_iter().filter(|case| wanted(args, case)).collect();
+    let cases: Vec<Case> = match args.depth {
+        Some(depth) => vec![Case { name: "random 4 KiB", kind: Kind::Random, depth, goal: (1.0, 1.0) }],
+        None => CASES.into_iter().filter(|case| wanted(args, case)).collect(),
+    };
     let mut peers: Vec<Peer> = Vec::new();
     let kernel = args.kernel_audit.then(KernelAudit::take);
     for &sec in &args.sec {
@@ -271,7 +277,7 @@ fn wanted(args: &Args, case: &Case) -> bool {
 }
 
 fn peer(args: &Args, place: &Path, name: String, server: Server, cases: usize, sec: Security) -> Peer {
-    let mut client = kerberos::connect(server.port, &format!("bench of {name}"), args.connections, 64, sec);
+    let mut client = kerberos::connect(server.port, &format!("bench of {name}"), args.connections, args.depth.unwrap_or(64), sec);
     fs::write(place.join(format!("write-{name}")), b"").or_stop("the file to write");
     let mut open = |file: &str, writes| {
         let handle = client.handle(&["exports-bench", file]);
