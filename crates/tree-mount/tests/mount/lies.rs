@@ -17,7 +17,7 @@ fn content(seed: u8, n: u64) -> BTreeMap<String, Vec<u8>> {
     let own = u64::from(seed) << 32;
     let mut files: BTreeMap<String, Vec<u8>> =
         (0..12u64).map(|file| (format!("f{file}"), noise(own | file, (file * file * 3_000) as usize))).collect();
-    files.insert("changing".into(), noise(own | 100 + n, 50_000 + n as usize));
+    files.insert("changing".into(), noise(own | (100 + n), 50_000 + n as usize));
     files.insert("big".into(), noise(own | 200, 1_500_000));
     files
 }

@@ -116,10 +116,11 @@ fn before_there_is_no_room_those_who_hold_many_are_asked_for_some() {
     assert!(matches!(refused.delegation, Granted::Refused(NoDelegation::Resource(_))), "{:?}", refused.delegation);
     assert!(held.iter().all(|stateid| world.state.test_stateid(many.client, stateid).is_ok()));
     // Later it returns one, and is asked again when that is given away.
-    world.pass(LEASE_MS / 2);
-    (world.beat(&mut many).unwrap(), world.beat(&mut few).unwrap());
-    world.pass(LEASE_MS / 2 + 1);
-    (world.beat(&mut many).unwrap(), world.beat(&mut few).unwrap());
+    for ms in [LEASE_MS / 2, LEASE_MS / 2 + 1] {
+        world.pass(ms);
+        world.beat(&mut many).unwrap();
+        world.beat(&mut few).unwrap();
+    }
     world.state.return_delegation(Some(many.client), &held[0], &file(0), world.now).unwrap();
     read_delegation(&mut world, &few, 105);
     assert_eq!(asked(&world.callbacks()), (many.session, 8));
