@@ -40,8 +40,10 @@ pub fn null(address: Option<SocketAddr>, program: (u32, u32), depth: u32, time: 
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed())?;
     let mut reader = RecordReader::new(RECORD_LEN_MAX);
     let (mut w, mut bytes) = (Writer::new(), vec![0; 256 * 1024]);
-    let (mut xid, mut outstanding, mut calls) = (0u32, depth, 0u64);
-    (0..depth).for_each(|_| call(&mut w, &mut xid, program));
+    let (mut outstanding, mut calls) = (depth, 0u64);
+    // Each lane has its call under way: its number tells the lane. Servers answer in any order.
+    let mut lanes: Vec<u32> = (0..depth).collect();
+    lanes.iter().for_each(|&xid| call(&mut w, xid, program));
     let (start, thread) = (Instant::now(), cpu::thread_s());
     while outstanding > 0 {
         stream.write_all(w.as_bytes()).map_err(failed())?;
@@ -55,24 +57,25 @@ pub fn null(address: Option<SocketAddr>, program: (u32, u32), depth: u32, time: 
         while let Some(record) = reader.next(&mut input).map_err(|error| Error::Refused(format!("{address}: {error}")))? {
             let reply = Reply::decode(&record).map_err(|error| Error::Refused(format!("{address}: {error}")))?;
             let fits = matches!(reply.body, vouch_oncrpc::ReplyBody::Accepted { outcome: Accepted::Success(_), .. });
-            if !fits || xid.wrapping_sub(reply.xid) >= outstanding {
-                return Err(Error::Refused(format!("{address}: it answers NULL with something else")));
-            }
+            let lane = lanes.get_mut((reply.xid % depth) as usize).filter(|lane| fits && **lane == reply.xid);
+            let lane = lane.ok_or_else(|| Error::Refused(format!("{address}: it answers NULL with something else")))?;
             calls += 1;
-            match more {
-                true => call(&mut w, &mut xid, program),
-                false => outstanding -= 1,
+            if more {
+                // The numbers of a lane come round to it again only after all of them.
+                *lane = lane.checked_add(depth).unwrap_or(*lane % depth);
+                call(&mut w, *lane, program);
+            } else {
+                outstanding -= 1;
             }
         }
     }
     Ok(Ceiling { calls, seconds: start.elapsed().as_secs_f64(), thread_s: cpu::thread_s() - thread })
 }
 
-fn call(w: &mut Writer, xid: &mut u32, (program, version): (u32, u32)) {
-    *xid = xid.wrapping_add(1);
+fn call(w: &mut Writer, xid: u32, (program, version): (u32, u32)) {
     let start = begin_record(w);
     let (cred, verf) = (OpaqueAuth::NONE, OpaqueAuth::NONE);
-    Call { xid: *xid, program, version, procedure: 0, cred, verf, args: &[] }.encode(w);
+    Call { xid, program, version, procedure: 0, cred, verf, args: &[] }.encode(w);
     end_record(w.bytes_mut(), start, 0);
 }
 
@@ -116,6 +119,39 @@ mod tests {
     fn every_call_is_answered() {
         let ceiling = null(None, (100_003, 4), 64, Duration::from_millis(200)).expect("loopback");
         assert!(ceiling.calls >= 64 && ceiling.thread_s > 0.0 && ceiling.calls_a_core() > 0.0, "{ceiling:?}");
+    }
+
+    #[test]
+    fn answers_may_come_in_any_order() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("a port");
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("the caller");
+            let (mut reader, mut bytes) = (RecordReader::new(RECORD_LEN_MAX), [0; 4096]);
+            let mut waiting: Vec<u32> = Vec::new();
+            while let Ok(n @ 1..) = stream.read(&mut bytes) {
+                let mut input = &bytes[..n];
+                while let Ok(Some(record)) = reader.next(&mut input) {
+                    waiting.push(u32::from_be_bytes(*record.first_chunk().expect("a number")));
+                }
+                let mut w = Writer::new();
+                // One stays behind while others come and go.
+                for xid in waiting.drain(1..).rev().collect::<Vec<_>>() {
+                    let start = begin_record(&mut w);
+                    Reply::accepted(xid, Accepted::Success(&[])).encode(&mut w);
+                    end_record(w.bytes_mut(), start, 0);
+                }
+                if w.as_bytes().is_empty() {
+                    let start = begin_record(&mut w);
+                    waiting.drain(..).for_each(|xid| Reply::accepted(xid, Accepted::Success(&[])).encode(&mut w));
+                    end_record(w.bytes_mut(), start, 0);
+                }
+                let _ = stream.write_all(w.as_bytes());
+            }
+        });
+        let ceiling = null(Some(address), (100_003, 4), 8, Duration::from_millis(100)).expect("answers, in another order");
+        assert!(ceiling.calls >= 8, "{ceiling:?}");
+        server.join().expect("the server ends");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use crate::case::Metric;
-use crate::record::{CaseResult, Run};
+use crate::record::{CaseResult, Run, SubjectResult};
 use crate::statistics::{Interval, median};
 use crate::{Case, Error, Sample, Stop, Subject};
 
@@ -158,7 +158,7 @@ impl Bench {
                         break 'rounds;
                     }
                     Err(error) => {
-                        self.leave_out(format!("{}: {}, {}: {error}", labels[at], planned.panel, planned.name));
+                        self.leave_out(format!("{}: {}, {}: {}", labels[at], planned.panel, planned.name, error.with_cure()));
                         able.retain(|other| *other != at);
                         if matches!(error, Error::Unreachable(_)) {
                             self.failed.push(labels[at].clone());
@@ -258,16 +258,29 @@ impl Bench {
         if !limited.is_empty() {
             notes.push(format!("the load generator itself was the limit, and the server may do more: {}", limited.join("; ")));
         }
-        let errors: u64 = all().map(|(_, subject)| subject.errors).sum();
-        if errors > 0 {
-            let which: Vec<String> = all()
-                .filter(|(_, subject)| subject.errors > 0)
-                .map(|(result, subject)| format!("{} {} ({}, {})", subject.errors, subject.label, result.panel, result.name))
+        for (count, what) in [
+            (refused as fn(&SubjectResult) -> u64, "were refused"),
+            (
+                SubjectResult::unanswered,
+                "had no answer, though the connection stood; under Kerberos a server may drop calls beyond its window (RFC 2203), and NFS-Ganesha's is 32: \
+                 their lanes were idle from then on; --depth 16 keeps within it",
+            ),
+        ] {
+            let those: Vec<String> = all()
+                .filter(|(_, subject)| count(subject) > 0)
+                .map(|(result, subject)| format!("{} {} ({}, {})", count(subject), subject.label, result.panel, result.name))
                 .collect();
-            notes.push(format!("{errors} calls were refused, or had no answer in time: {}", which.join("; ")));
+            if !those.is_empty() {
+                let sum: u64 = all().map(|(_, subject)| count(subject)).sum();
+                notes.push(format!("{sum} calls {what}: {}", those.join("; ")));
+            }
         }
         self.run.notes.extend(notes);
     }
+}
+
+fn refused(subject: &SubjectResult) -> u64 {
+    subject.errors - subject.unanswered().min(subject.errors)
 }
 
 /// A part of the machine that others may use before a run says so.

@@ -166,6 +166,7 @@ impl Run {
 
     /// Takes in a run of other subjects that was part of this one.
     pub fn absorb(&mut self, other: Self) {
+        let other_part = other.results.first().map(|result| result.workload.clone());
         self.seconds += other.seconds;
         self.interrupted |= other.interrupted;
         self.machine
@@ -174,7 +175,9 @@ impl Run {
         self.subjects.extend(other.subjects);
         self.results.extend(other.results);
         self.left_out.extend(other.left_out);
-        self.notes.extend(other.notes);
+        // Said of a part, lest it be believed of all.
+        let part = other_part.map_or_else(String::new, |part| format!("{part}: "));
+        self.notes.extend(other.notes.into_iter().map(|note| format!("{part}{note}")));
     }
 
     /// What all is compared with.
@@ -221,6 +224,25 @@ impl CaseResult {
 }
 
 impl SubjectResult {
+    /// Of the errors, calls that had no answer.
+    pub fn unanswered(&self) -> u64 {
+        self.samples.iter().map(|sample| sample.unanswered).sum()
+    }
+
+    /// Medians of the other figures that the rounds told, by name.
+    pub fn others(&self) -> Vec<(&str, f64)> {
+        let mut names: Vec<&str> = Vec::new();
+        for (name, _) in self.samples.iter().flat_map(|sample| &sample.others) {
+            if name != BUSIEST && !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+        let of = |wanted: &str| -> Vec<f64> {
+            self.samples.iter().flat_map(|sample| &sample.others).filter(|(name, _)| name == wanted).map(|(_, figure)| *figure).collect()
+        };
+        names.into_iter().map(|name| (name, statistics::median(&of(name)))).collect()
+    }
+
     fn of(label: String, mut samples: Vec<Sample>, figure: Option<Interval>, ratio: Option<Interval>) -> Self {
         let mut histogram = Latency::new();
         samples.iter().for_each(|sample| histogram.merge(&sample.latency));
@@ -235,12 +257,8 @@ impl SubjectResult {
         };
         let sum = |count: fn(&Sample) -> u64| samples.iter().map(count).sum::<u64>();
         let (operations, bytes) = (sum(|sample| sample.operations), sum(|sample| sample.bytes));
-        let busiest: Vec<f64> = samples
-            .iter()
-            .flat_map(|sample| &sample.others)
-            .filter(|(name, _)| name == "busiest client thread")
-            .map(|(_, part)| *part)
-            .collect();
+        let busiest: Vec<f64> =
+            samples.iter().flat_map(|sample| &sample.others).filter(|(name, _)| name == BUSIEST).map(|(_, part)| *part).collect();
         Self {
             label,
             figure,
@@ -271,6 +289,8 @@ impl Calls {
     }
 }
 
+/// The name of what the busiest thread of the load generator used of a CPU, in the other figures of a sample.
+pub(crate) const BUSIEST: &str = "busiest client thread";
 /// A client thread that is on a CPU for this part of the time has none left for more load.
 const LIMIT: f64 = 0.95;
 

@@ -16,6 +16,9 @@ pub struct Sample {
     pub operations: u64,
     /// Operations that the server refused, or left without an answer.
     pub errors: u64,
+    /// Of the errors, those that had no answer.
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub unanswered: u64,
     /// Calls that were due at a time and never sent, because none of those under way came back.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub unsent: u64,
@@ -58,6 +61,7 @@ impl Sample {
         self.bytes += other.bytes;
         self.operations += other.operations;
         self.errors += other.errors;
+        self.unanswered += other.unanswered;
         self.unsent += other.unsent;
         self.client_cpu_s = sum(self.client_cpu_s, other.client_cpu_s);
         self.latency.merge(&other.latency);

@@ -87,7 +87,7 @@ fn coordinator(stream: TcpStream, acceptor: &Acceptor, limits: Limits, ended: &S
         let answer = answer(ask, &mut subjects, limits, &stop).unwrap_or_else(|error| Answer::Failed {
             unreachable: matches!(error, Error::Unreachable(_)),
             corrupt: matches!(error, Error::Corrupt(_)),
-            why: error.to_string(),
+            why: error.with_cure(),
         });
         outcome = line.send(&answer, "the coordinator");
         if outcome.is_err() {

@@ -56,6 +56,8 @@ pub struct Tally {
     pub operations: u64,
     /// Calls that were refused or not answered.
     pub errors: u64,
+    /// Of those, calls that had no answer.
+    pub unanswered: u64,
     /// Calls that were due and found no lane to the end.
     pub unsent: u64,
     /// On the clock.
@@ -96,6 +98,11 @@ impl Session {
     pub fn connect(options: SessionOptions) -> Result<Self, Error> {
         let pipeline = pipeline(&options)?;
         Ok(Self { pipeline, options, stalled: false })
+    }
+
+    /// As it was written.
+    pub(super) fn target(&self) -> String {
+        self.options.target.to_string()
     }
 
     /// One call and its reply. A server in its grace period, or that asks for patience, is waited for.
@@ -146,6 +153,8 @@ impl Session {
         // Lanes that could make a call, and when each call that is under way was due.
         let mut idle: VecDeque<usize> = (0..depth).collect();
         let mut due = vec![start; depth];
+        let mut sent = due.clone();
+        let mut longest = Duration::ZERO;
         let mut fault = None;
         let mut last = start;
         let mut asking = true;
@@ -157,7 +166,7 @@ impl Session {
                 let at = if pace == Pace::Closed { Instant::now() } else { clock.next() };
                 match submit(&mut self.pipeline, work, lane) {
                     Ok(Submitted::Yes) => {
-                        due[lane] = at;
+                        (due[lane], sent[lane]) = (at, if pace == Pace::Closed { at } else { now });
                         clock.made += 1;
                     }
                     Ok(Submitted::Nothing) => {}
@@ -184,6 +193,7 @@ impl Session {
                 let lane = token as usize;
                 let now = Instant::now();
                 last = now;
+                longest = longest.max(now - sent[lane]);
                 match body.and_then(|body| work.reply(lane, body)) {
                     Ok(gain) => {
                         tally.latency.record((now - due[lane]).as_nanos() as u64);
@@ -198,7 +208,7 @@ impl Session {
                 }
                 let over = !asking || fault.is_some() || end.is_some_and(|end| now >= end);
                 if closed && !over && work.next(lane) {
-                    due[lane] = now;
+                    (due[lane], sent[lane]) = (now, now);
                     match submitter.submit(token, |call, w| work.write(lane, call, w)) {
                         Ok(true) => {}
                         Ok(false) => idle.push_back(lane),
@@ -208,16 +218,20 @@ impl Session {
                     idle.push_back(lane);
                 }
             });
-            let patience = if stop.asked() { SILENCE } else { PATIENCE };
+            // Calls that many later ones have overtaken are lost: their answers are not worth the wait that a slow server is.
+            let lost = || (0..depth).filter(|lane| !idle.contains(lane)).all(|lane| last - sent[lane] > OVERTAKEN.max(10 * longest));
+            let patience = if stop.asked() || !asking && lost() { SILENCE } else { PATIENCE };
             match turn {
                 Ok(0) if last.elapsed() > patience && self.pipeline.submitter().in_flight() > 0 => {
                     // A server that drops requests (RFC 2203 allows it outside its window) must not end the run.
+                    tally.unanswered += self.pipeline.submitter().in_flight() as u64;
                     tally.errors += self.pipeline.submitter().in_flight() as u64;
                     self.stalled = true;
                     break;
                 }
                 Ok(_) => {}
                 Err(error) => {
+                    tally.unanswered += self.pipeline.submitter().in_flight() as u64;
                     tally.errors += self.pipeline.submitter().in_flight() as u64;
                     self.stalled = true;
                     fault.get_or_insert(error);
@@ -329,6 +343,8 @@ fn caller() -> AuthSys {
 const TICK: Duration = Duration::from_millis(100);
 /// How long a server may be silent.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// A call that waits for so much longer than any other did is lost.
+const OVERTAKEN: Duration = Duration::from_millis(100);
 /// The longest grace period that is waited for: twice the usual lease.
 const GRACE: Duration = Duration::from_secs(180);
 /// How long a server may be silent when somebody waits for the end.

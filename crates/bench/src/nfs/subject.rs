@@ -14,6 +14,7 @@ use super::{Opened, Pace, Session, Tally};
 use crate::case::{Content, Copy, Load};
 use crate::content::{Pages, mix};
 use crate::cpu::ServerCpu;
+use crate::record::BUSIEST;
 use crate::subject::{About, Meter};
 use crate::target::{NfsTarget, Sec};
 use crate::{Case, Error, Sample, Stop, Subject};
@@ -150,6 +151,7 @@ impl NfsSubject {
                 sum.bytes += tally.bytes;
                 sum.operations += 1;
                 sum.errors += tally.errors;
+                sum.unanswered += tally.unanswered;
                 sum.depth = tally.depth;
                 sum.latency.merge(&tally.latency);
             }
@@ -214,12 +216,13 @@ impl NfsSubject {
             sample.bytes += tally.bytes;
             sample.operations += tally.operations;
             sample.errors += tally.errors;
+            sample.unanswered += tally.unanswered;
             sample.unsent += tally.unsent;
             sample.depth = sample.depth.max(tally.depth);
             sample.latency.merge(&tally.latency);
             busiest = busiest.max(tally.thread_s / tally.seconds);
         }
-        sample.others.push(("busiest client thread".into(), busiest));
+        sample.others.push((BUSIEST.into(), busiest));
         meter.end(&mut sample)?;
         if self.stop.asked() { Err(Error::Interrupted) } else { Ok(sample) }
     }

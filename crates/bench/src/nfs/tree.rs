@@ -20,7 +20,7 @@ impl Session {
             path.iter().for_each(|name| call.op(w, &Args::Lookup(LookupArgs { name: Name(name.as_bytes()) })));
             call.op(w, &Args::Getfh);
         };
-        self.one(&format!("/{}", path.join("/")), stop, write, |mut body| {
+        self.one(&self.target(), stop, write, |mut body| {
             (0..=path.len()).try_for_each(|_| body.next_ok().map(drop))?;
             handle(&mut body)
         })
@@ -62,7 +62,7 @@ impl Session {
             call.op(w, &Args::Create(CreateArgs { kind, name: Name(name.as_bytes()), attrs: unpacked(&mode) }));
             call.op(w, &Args::Getfh);
         };
-        self.one(name, stop, write, |mut body| {
+        self.one(&format!("{}: making {name}", self.target()), stop, write, |mut body| {
             (0..2).try_for_each(|_| body.next_ok().map(drop))?;
             handle(&mut body)
         })

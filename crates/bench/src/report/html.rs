@@ -211,7 +211,10 @@ fn cpu_bars(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) 
 
 /// All figures of a panel.
 fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
-    page.push_str("<details><summary>Figures</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th><th>on</th><th>median</th><th>95% within</th><th>ratio</th><th>p50</th><th>p99</th><th>p99.9</th><th>client CPU</th><th>server CPU</th><th>rounds</th><th>errors</th></tr></thead>\n<tbody>\n");
+    let others = super::table::other_names(results);
+    page.push_str("<details><summary>Figures</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th><th>on</th><th>median</th><th>95% within</th><th>ratio</th><th>p50</th><th>p99</th><th>p99.9</th><th>client CPU</th><th>server CPU</th><th>rounds</th><th>errors</th>");
+    others.iter().for_each(|name| page.push_str(&format!("<th>{}</th>", escape(name))));
+    page.push_str("</tr></thead>\n<tbody>\n");
     for result in results {
         for subject in &result.subjects {
             let calls =
@@ -231,8 +234,11 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
                 cpu(subject, subject.client_cpu_s),
                 cpu(subject, subject.server_cpu_s),
                 subject.samples.len().to_string(),
-                subject.errors.to_string(),
+                super::table::faults(subject),
             ];
+            let told = subject.others();
+            let more = others.iter().map(|name| told.iter().find(|other| other.0 == name).map_or("–".into(), |other| number(other.1)));
+            let cells: Vec<String> = cells.into_iter().chain(more).collect();
             let _ = writeln!(page, "<tr><td>{}</td></tr>", cells.join("</td><td>"));
         }
     }

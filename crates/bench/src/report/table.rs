@@ -2,33 +2,41 @@
 
 use super::words::{cpu, figure, latency, number, ratio};
 use crate::plan::{Level, deltas};
-use crate::record::Run;
+use crate::record::{CaseResult, Run, SubjectResult};
 
 /// All panels of a run, and what a reader should know.
 pub fn table(run: &Run) -> String {
     let mut text = format!("{}\n", run.machine.brief());
     for (workload, panel, results) in run.panels() {
         text.push_str(&format!("\n{workload}: {panel}\n"));
-        let mut rows = vec![HEAD.map(str::to_owned).to_vec()];
+        let others = other_names(&results);
+        let mut rows =
+            vec![HEAD.iter().copied().chain(others.iter().map(String::as_str)).chain([""]).map(str::to_owned).collect::<Vec<_>>()];
         for result in results {
             for (at, subject) in result.subjects.iter().enumerate() {
                 let calls =
-                    |value: fn(&crate::record::Calls) -> f64| subject.calls.as_ref().map_or("–".into(), |calls| latency(value(calls)));
-                rows.push(vec![
+                    |value: fn(&crate::record::Calls) -> f64| subject.calls.as_ref().map_or(NONE.into(), |calls| latency(value(calls)));
+                let mut row = vec![
                     if at == 0 { result.name.clone() } else { String::new() },
                     subject.label.clone(),
-                    subject.figure.map_or("–".into(), |interval| figure(result.metric, interval.median)),
-                    subject.figure.map_or("–".into(), |interval| format!("±{:.0}%", interval.spread() * 100.0)),
+                    subject.figure.map_or(NONE.into(), |interval| figure(result.metric, interval.median)),
+                    subject.figure.map_or(NONE.into(), |interval| format!("±{:.0}%", interval.spread() * 100.0)),
                     if subject.label == run.baseline() { "1".into() } else { ratio(subject.ratio) },
                     calls(|calls| calls.p50_us),
                     calls(|calls| calls.p99_us),
                     calls(|calls| calls.p999_us),
                     cpu(subject, subject.client_cpu_s),
                     cpu(subject, subject.server_cpu_s),
-                    if subject.errors == 0 { String::new() } else { format!("{} errors", subject.errors) },
-                ]);
+                ];
+                let told = subject.others();
+                row.extend(
+                    others.iter().map(|name| told.iter().find(|other| other.0 == name).map_or(NONE.into(), |other| number(other.1))),
+                );
+                row.push(faults(subject));
+                rows.push(row);
             }
         }
+        drop_empty(&mut rows);
         text.push_str(&columns(&rows));
     }
     text.push_str(&delta_table(run));
@@ -41,6 +49,34 @@ pub fn table(run: &Run) -> String {
         text.push_str("\ninterrupted: this is what there was until then\n");
     }
     text
+}
+
+/// Names of the other figures of a panel.
+pub(super) fn other_names(results: &[&CaseResult]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (name, _) in results.iter().flat_map(|result| &result.subjects).flat_map(SubjectResult::others) {
+        if !names.iter().any(|other| other == name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+/// What went wrong, as a cell.
+pub(super) fn faults(subject: &SubjectResult) -> String {
+    let unanswered = subject.unanswered();
+    let told = [(subject.errors.saturating_sub(unanswered), "refused"), (unanswered, "unanswered")];
+    told.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Leaves out columns in which no row has anything to say.
+fn drop_empty(rows: &mut [Vec<String>]) {
+    let says =
+        |rows: &[Vec<String>], at: usize| rows[1..].iter().any(|row| row.get(at).is_some_and(|cell| !cell.is_empty() && cell != NONE));
+    let count = rows.first().map_or(0, Vec::len);
+    for at in (0..count).rev().filter(|at| !says(rows, *at)).collect::<Vec<_>>() {
+        rows.iter_mut().for_each(|row| drop(row.remove(at)));
+    }
 }
 
 /// What each subject adds and takes.
@@ -87,4 +123,27 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
     text
 }
 
-const HEAD: [&str; 11] = ["case", "on", "median", "±", "ratio [95%]", "p50", "p99", "p99.9", "client CPU", "server CPU", ""];
+const HEAD: [&str; 10] = ["case", "on", "median", "±", "ratio [95%]", "p50", "p99", "p99.9", "client CPU", "server CPU"];
+const NONE: &str = "–";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Sample;
+    use crate::case::Metric;
+
+    #[test]
+    fn a_column_without_figures_is_left_out_and_other_figures_have_theirs() {
+        let mut sample = Sample { seconds: 2.0, operations: 10, errors: 5, unanswered: 4, ..Sample::default() };
+        sample.others.push(("context switches".into(), 1234.0));
+        sample.others.push((crate::record::BUSIEST.into(), 0.5));
+        let (workload, panel, name) = ("audit".into(), "Time".into(), "files".into());
+        let mut result = CaseResult { workload, panel, name, x: None, metric: Metric::Seconds, case: None, subjects: Vec::new() };
+        result.sum_up(vec![("off".into(), vec![sample])]);
+        let mut run = Run::begin("test".into(), true);
+        run.results.push(result);
+        let table = table(&run);
+        assert!(table.contains("context switches") && table.contains("1,234") && table.contains("1 refused, 4 unanswered"), "{table}");
+        assert!(!table.contains("p99") && !table.contains("server CPU") && !table.contains("busiest"), "{table}");
+    }
+}

@@ -205,8 +205,8 @@ impl Subjects {
 }
 
 fn with_cure(error: Error) -> Failure {
-    match error {
-        Error::NotEmpty(_) => Failure::from(error).cure("name an empty directory, or say --not-empty: nothing that is there is touched"),
-        error => error.into(),
+    match error.cure() {
+        Some(cure) => Failure::from(error).cure(cure),
+        None => error.into(),
     }
 }
