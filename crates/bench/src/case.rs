@@ -28,6 +28,20 @@ pub enum Case {
     },
     /// Reads of files that are there.
     Read(Read),
+    /// A small C project compiled and run; its source is what is read, objects are elsewhere.
+    Compile {
+        /// Source files.
+        parts: u32,
+        /// Compilers at a time.
+        jobs: u32,
+    },
+    /// The reads of such a compile, as its client made them, call after call, by many clients at once.
+    Replay {
+        /// How many, each with a connection of its own.
+        clients: u32,
+        /// Longest time.
+        seconds: f64,
+    },
     /// Work on files under the kernel's audit.
     Audit {
         /// Which.
@@ -113,11 +127,13 @@ pub enum AuditWork {
     SystemCalls,
     /// Both, and computing between.
     Hybrid,
+    /// Files made and removed by the ranks of an MPI program, in step.
+    Mpi,
 }
 
 impl AuditWork {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Files, Self::SystemCalls, Self::Hybrid];
+    pub const ALL: [Self; 4] = [Self::Files, Self::SystemCalls, Self::Hybrid, Self::Mpi];
 
     /// As a command line names it.
     pub const fn name(self) -> &'static str {
@@ -125,6 +141,7 @@ impl AuditWork {
             Self::Files => "files",
             Self::SystemCalls => "system-calls",
             Self::Hybrid => "hybrid",
+            Self::Mpi => "mpi",
         }
     }
 
@@ -168,10 +185,12 @@ impl Case {
     pub const fn metric(&self) -> Metric {
         match self {
             Self::Put(copy) | Self::Get(copy) if copy.files == 1 => Metric::BytesPerSecond,
-            Self::Put(_) | Self::Get(_) | Self::Audit { .. } => Metric::Seconds,
+            Self::Put(_) | Self::Get(_) | Self::Audit { .. } | Self::Compile { .. } => Metric::Seconds,
             Self::Read(_) => Metric::BytesPerSecond,
             Self::Load(load) if load.block >= LARGE_BLOCK => Metric::BytesPerSecond,
-            Self::Load(_) | Self::Metadata { .. } | Self::Getattr { .. } | Self::Connect { .. } => Metric::OperationsPerSecond,
+            Self::Load(_) | Self::Metadata { .. } | Self::Getattr { .. } | Self::Connect { .. } | Self::Replay { .. } => {
+                Metric::OperationsPerSecond
+            }
         }
     }
 
@@ -181,7 +200,9 @@ impl Case {
             Self::Put(copy) | Self::Get(copy) => 0.05 + copy.files as f64 * 4e-4 + (copy.files * copy.len) as f64 / 500e6,
             Self::Read(read) => 0.3 + read.files as f64 * 2e-4 + (read.files * read.len) as f64 / 300e6,
             Self::Audit { files, .. } => 0.05 + *files as f64 * 5e-5,
+            Self::Compile { parts, jobs } => 0.5 + f64::from(*parts) * 0.1 / f64::from((*jobs).max(1)),
             Self::Load(Load { seconds, .. })
+            | Self::Replay { seconds, .. }
             | Self::Metadata { seconds, .. }
             | Self::Getattr { seconds, .. }
             | Self::Connect { seconds, .. } => 0.05 + seconds,
@@ -200,6 +221,8 @@ impl Case {
             }
             Self::Load(load) => load.depth,
             Self::Metadata { depth, .. } | Self::Getattr { depth, .. } => *depth,
+            Self::Compile { jobs, .. } => *jobs,
+            Self::Replay { clients, .. } => *clients,
             Self::Connect { .. } | Self::Audit { .. } | Self::Read(_) => 1,
         }
     }

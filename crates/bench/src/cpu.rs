@@ -114,35 +114,33 @@ fn ticks_a_second() -> f64 {
 
 /// Fields of /proc/PID/stat, ticks.
 struct Stat {
-    user: f64,
-    system: f64,
     child_user: f64,
     child_system: f64,
 }
 
 fn stat(who: &str) -> Option<Stat> {
     let text = fs::read_to_string(format!("/proc/{who}/stat")).ok()?;
-    // What follows the name, which may hold anything: utime is the 14th field (proc(5)).
-    let fields: Vec<f64> = text.rsplit(')').next()?.split_whitespace().skip(11).take(4).filter_map(|field| field.parse().ok()).collect();
-    let [user, system, child_user, child_system] = fields[..] else { return None };
-    Some(Stat { user, system, child_user, child_system })
+    // What follows the name, which may hold anything: cutime is the 16th field (proc(5)).
+    let fields: Vec<f64> = text.rsplit(')').next()?.split_whitespace().skip(13).take(2).filter_map(|field| field.parse().ok()).collect();
+    let [child_user, child_system] = fields[..] else { return None };
+    Some(Stat { child_user, child_system })
 }
 
-/// The scheduler's own count where all threads still live, to the nanosecond; ticks beside it, which know threads that are gone.
+/// Of a process and those that it has started, to the nanosecond; threads that are gone count. Of its children that have ended there are ticks
+/// alone: sshd and web servers work by such.
 fn process_s(pid: u32) -> Option<f64> {
-    let ticks = stat(&pid.to_string()).map(|stat| (stat.user + stat.system) / ticks_a_second())?;
+    let own = clock_s(pid)?;
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    let family = std::iter::once(pid).chain(children.split_whitespace().filter_map(|child| child.parse().ok()));
-    let exact: f64 = family.filter_map(threads_s).sum();
-    // Those that it started and that have ended: sshd and web servers work by such.
+    let children: f64 = children.split_whitespace().filter_map(|child| process_s(child.parse().ok()?)).sum();
     let ended = stat(&pid.to_string()).map_or(0.0, |stat| (stat.child_user + stat.child_system) / ticks_a_second());
-    Some(exact.max(ticks) + ended)
+    Some(own + children + ended)
 }
 
-fn threads_s(pid: u32) -> Option<f64> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
-    let of_task = |task: fs::DirEntry| fs::read_to_string(task.path().join("schedstat")).ok()?.split(' ').next()?.parse::<f64>().ok();
-    Some(tasks.flatten().filter_map(of_task).sum::<f64>() / 1e9)
+/// Of one process, by its CPU clock.
+fn clock_s(pid: u32) -> Option<f64> {
+    let clock = nix::time::clock_getcpuclockid(nix::unistd::Pid::from_raw(pid.cast_signed())).ok()?;
+    let time = clock.now().ok()?;
+    Some(time.tv_sec() as f64 + time.tv_nsec() as f64 / 1e9)
 }
 
 fn metrics_s(url: &str) -> Result<f64, Error> {
@@ -191,6 +189,26 @@ mod tests {
         let (own, process) = (own_s() - own, process.seconds().expect("this process is there") - before);
         // Other tests work in this process meanwhile.
         assert!(process >= own * 0.5 - 0.05, "{process} of {own}");
+    }
+
+    #[test]
+    fn little_work_of_threads_that_are_gone_is_told_too() {
+        let process = ServerCpu::Process(std::process::id());
+        let so_far = || process.seconds().expect("this process is there");
+        for _ in 0..3 {
+            let before = so_far();
+            let worked = std::thread::spawn(|| {
+                let (start, mut state) = (thread_s(), 1);
+                while thread_s() - start < 0.002 {
+                    state = crate::content::mix(state);
+                }
+                assert!(state != 0);
+                thread_s() - start
+            });
+            let worked = worked.join().expect("it ends");
+            // Less than a tick, of a thread that is no more.
+            assert!(so_far() - before >= worked, "{} of {worked}", so_far() - before);
+        }
     }
 
     #[test]

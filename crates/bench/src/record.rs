@@ -284,7 +284,7 @@ impl Calls {
             p999_us: histogram.quantile_us(0.999),
             mean_us: histogram.mean_us(),
             max_us: histogram.max_us(),
-            histogram,
+            histogram: histogram.coarse(),
         }
     }
 }

@@ -277,7 +277,7 @@ impl Subject for NfsSubject {
     fn lacks(&self, case: &Case) -> Option<String> {
         match case {
             Case::Connect { .. } => Some("a session is for more than one file".into()),
-            Case::Audit { .. } | Case::Read(_) => Some(OTHER_WORK.into()),
+            Case::Audit { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. } => Some(OTHER_WORK.into()),
             _ => None,
         }
     }
@@ -298,7 +298,9 @@ impl Subject for NfsSubject {
             Case::Load(load) => self.load(load),
             Case::Metadata { depth, seconds } => self.metadata(*depth, *seconds),
             Case::Getattr { depth, seconds } => self.getattr(*depth, *seconds),
-            Case::Connect { .. } | Case::Audit { .. } | Case::Read(_) => Err(Error::Input(OTHER_WORK.into())),
+            Case::Connect { .. } | Case::Audit { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. } => {
+                Err(Error::Input(OTHER_WORK.into()))
+            }
         }
     }
 

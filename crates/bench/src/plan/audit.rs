@@ -7,22 +7,27 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::case::{AuditWork, Metric};
 use crate::pairs::Planned;
+use crate::plan::Mpi;
 use crate::subject::{About, Meter, wait};
 use crate::{Case, Error, Sample, Stop, Subject};
 
-/// The cases: so many files, and what each work does with them.
-pub fn audit(files: u64) -> Vec<Planned> {
+/// The cases: so many files, and what each work does with them; one by MPI where that is installed.
+pub fn audit(files: u64, mpi: bool) -> Vec<Planned> {
     let case = |name: &str, work| Planned { metric: Metric::Seconds, ..Planned::new("audit", "Time", name, Case::Audit { work, files }) };
-    vec![case("create, append, remove", AuditWork::Files), case("system calls", AuditWork::SystemCalls), case("hybrid", AuditWork::Hybrid)]
+    let all =
+        [case("create, append, remove", AuditWork::Files), case("system calls", AuditWork::SystemCalls), case("hybrid", AuditWork::Hybrid)];
+    all.into_iter().chain(mpi.then(|| case("MPI", AuditWork::Mpi))).collect()
 }
 
 /// Does the work in a directory of its own; in the process that is measured.
 pub fn work(work: AuditWork, files: u64, directory: &Path) -> io::Result<()> {
     match work {
+        AuditWork::Mpi => Err(io::Error::other("a program of its own does that")),
         AuditWork::Files => mass(files, directory),
         AuditWork::SystemCalls => calls(files, directory),
         AuditWork::Hybrid => {
@@ -133,6 +138,8 @@ pub struct AuditSubject {
     own: Option<tempfile::TempDir>,
     /// This program, and what it is told before the work, the files and the directory.
     worker: Vec<OsString>,
+    /// The program of the work by MPI.
+    mpi: Option<Arc<Mpi>>,
     /// The kernel's audit; the first of the subjects keeps it for all.
     _guard: Option<AuditGuard>,
     stop: Stop,
@@ -202,7 +209,14 @@ impl Drop for AuditGuard {
 impl AuditSubject {
     /// With these rules, in `directory`.
     pub fn new(rules: Rules, directory: &Path, worker: Vec<OsString>, guard: Option<AuditGuard>, stop: &Stop) -> Self {
-        Self { rules, directory: directory.to_owned(), own: None, worker, _guard: guard, stop: stop.clone() }
+        Self { rules, directory: directory.to_owned(), own: None, worker, mpi: None, _guard: guard, stop: stop.clone() }
+    }
+}
+
+impl AuditSubject {
+    /// Able to do the work by MPI.
+    pub fn with_mpi(self, mpi: Option<Arc<Mpi>>) -> Self {
+        Self { mpi, ..self }
     }
 }
 
@@ -233,9 +247,19 @@ impl Subject for AuditSubject {
         let (before, lost) = (switches(), lost());
         let meter = Meter::begin(None, false)?;
         let start = Instant::now();
-        let mut command = Command::new(&self.worker[0]);
-        command.args(&self.worker[1..]).arg(work.name()).arg(files.to_string()).arg(own.path()).stdin(Stdio::null()).stdout(Stdio::null());
-        let mut child = command.spawn().map_err(|error| Error::Program(format!("{}: {error}", self.worker[0].display())))?;
+        let mut command = match (work, &self.mpi) {
+            (AuditWork::Mpi, Some(mpi)) => mpi.command(*files, own.path()),
+            _ => {
+                let mut command = Command::new(&self.worker[0]);
+                command.args(&self.worker[1..]).arg(work.name()).arg(files.to_string()).arg(own.path());
+                command
+            }
+        };
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|error| Error::Program(format!("{}: {error}", self.worker[0].display())))?;
         let status = wait(&mut child, &self.stop).map_err(|error| Error::Program(error.to_string()))?;
         let mut sample = Sample { seconds: start.elapsed().as_secs_f64(), operations: *files, ..Sample::default() };
         meter.end(&mut sample)?;
@@ -291,7 +315,7 @@ mod tests {
 
     #[test]
     fn each_work_leaves_nothing_behind() {
-        for kind in AuditWork::ALL {
+        for kind in AuditWork::ALL.into_iter().filter(|kind| *kind != AuditWork::Mpi) {
             let directory = tempfile::tempdir().expect("a directory");
             work(kind, 100, directory.path()).expect("ordinary files");
             assert_eq!(fs::read_dir(directory.path()).expect("it is there").count(), 0, "{kind:?}");

@@ -3,15 +3,17 @@
 pub mod audit;
 mod concurrency;
 mod iops;
+mod mpi;
 mod seal;
 mod transfer;
 mod tree;
 
 pub use concurrency::{Concurrency, Level, concurrency, deltas};
 pub use iops::{Iops, iops};
+pub use mpi::Mpi;
 pub use seal::{Seal, seal};
 pub use transfer::{Transfer, transfer};
-pub use tree::{connections, tree, tree_reads};
+pub use tree::{connections, parts, replay, tree, tree_reads};
 
 /// A number of bytes in powers of ten, as documents tell sizes of files.
 pub fn size(bytes: u64) -> String {

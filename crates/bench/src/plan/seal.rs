@@ -17,6 +17,8 @@ use crate::{Error, Sample, cpu};
 /// How.
 #[derive(Debug, Clone)]
 pub struct Seal {
+    /// Names of the encryption types.
+    pub enctypes: Vec<String>,
     /// Messages together.
     pub counts: Vec<usize>,
     /// Bytes of each.
@@ -28,15 +30,20 @@ pub struct Seal {
 }
 
 impl Seal {
+    /// Names of all encryption types.
+    pub fn all() -> Vec<String> {
+        Enctype::ALL.iter().map(|enctype| enctype.name().to_owned()).collect()
+    }
+
     /// As a run is done that is to be believed.
     pub fn full() -> Self {
         let (counts, lens) = (vec![1, 2, 4, 8, 16, 32, 64], vec![256, 4096, 16_384, 65_536, 1 << 20]);
-        Self { counts, lens, time: Duration::from_millis(30), openssl_each_round: true }
+        Self { enctypes: Self::all(), counts, lens, time: Duration::from_millis(30), openssl_each_round: true }
     }
 
     /// A first look.
     pub fn quick() -> Self {
-        Self { counts: vec![1, 16], lens: vec![4096, 65_536], time: Duration::from_millis(8), openssl_each_round: false }
+        Self { counts: vec![1, 16], lens: vec![4096, 65_536], time: Duration::from_millis(8), openssl_each_round: false, ..Self::full() }
     }
 }
 
@@ -67,7 +74,7 @@ pub fn seal(bench: &mut Bench, how: &Seal) -> Result<(), Error> {
     subjects.extend(Kernels::available().iter().map(|kernels| about(kernels.name(), kernels.describe().to_string())));
     bench.run.subjects.extend(subjects.iter().cloned());
     let mut plan = Vec::new();
-    for enctype in Enctype::ALL {
+    for enctype in Enctype::ALL.into_iter().filter(|enctype| how.enctypes.iter().any(|name| name == enctype.name())) {
         for (work, verb) in [(Work::Seal, "seal"), (Work::Open, "open"), (Work::Mic, "MIC")] {
             for &count in &how.counts {
                 plan.extend(how.lens.iter().filter(|len| count * **len <= TOGETHER_LEN_MAX).map(|&len| (enctype, work, verb, count, len)));

@@ -24,7 +24,23 @@ pub fn tree(quick: bool) -> Vec<Planned> {
         let metric = if read.files > 1 { Metric::Seconds } else { Metric::BytesPerSecond };
         Planned { metric, ..Planned::new("tree", panel, name, Case::Read(read)) }
     };
-    tree_reads(quick).into_iter().map(planned).collect()
+    let compile = Planned::new("tree", "A compile", format!("{} sources", parts(quick)), Case::Compile { parts: parts(quick), jobs: 2 });
+    tree_reads(quick).into_iter().map(planned).chain([compile]).collect()
+}
+
+/// Sources of the project that is compiled.
+pub const fn parts(quick: bool) -> u32 {
+    if quick { 12 } else { 48 }
+}
+
+/// Many clients at once that make the reads of a cold client's compile.
+pub fn replay(quick: bool) -> Vec<Planned> {
+    let (counts, seconds): (&[u32], f64) = if quick { (&[1, 8, 64], 0.5) } else { (&[1, 2, 4, 8, 16, 32, 64, 128, 256], 3.0) };
+    let case = |&clients: &u32| {
+        let name = if clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
+        Planned::new("tree", "Clients that replay a compile's reads", name, Case::Replay { clients, seconds }).at(f64::from(clients))
+    };
+    counts.iter().map(case).collect()
 }
 
 /// Connections a second, for names of one component and of three.

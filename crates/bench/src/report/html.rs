@@ -162,8 +162,11 @@ fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &
             let (y, low, high) = (on_axis(metric, interval.median), on_axis(metric, interval.low), on_axis(metric, interval.high));
             Some(Point { x, y, low, high, says: format!("{}: {}, {}", subject.label, result.name, figure(metric, interval.median)) })
         });
-        let (name, tell_x): (_, fn(f64) -> String) =
-            if workload == "transfer" { ("bytes of the file", |x| crate::plan::size(x as u64)) } else { ("", number) };
+        let (name, tell_x): (_, fn(f64) -> String) = match workload {
+            "transfer" => ("bytes of the file", |x| crate::plan::size(x as u64)),
+            "tree" => ("clients", |x| format!("{x:.0}")),
+            _ => ("", number),
+        };
         let axes = Axes { title: &title, x: name, y: axis(metric), log_x: true, log_y: false, tell_x };
         let _ = writeln!(page, "<figure>{}</figure>", lines(&axes, &series));
     } else {

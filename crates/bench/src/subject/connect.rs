@@ -14,8 +14,8 @@ use crate::{Case, Error, Latency, Sample, Stop, Subject};
 /// What is asked on each connection.
 #[derive(Debug, Clone)]
 pub enum Asked {
-    /// These bytes; the answer is one RPC record.
-    Record(Vec<u8>),
+    /// These RPC records one after the other, each when the one before is answered: of the name with one component, and with three.
+    Records([Vec<Vec<u8>>; 2]),
     /// A page by HTTP, of the name with one component and of the name with three; the answer ends with the connection.
     Http([String; 2]),
     /// Likewise by TLS 1.3, with a full handshake each time.
@@ -41,10 +41,10 @@ impl ConnectSubject {
     }
 
     fn sockets(&self, name: usize, time: Duration) -> Result<(Latency, f64), Error> {
-        let request = match &self.asked {
-            Asked::Record(bytes) => bytes.clone(),
+        let requests = match &self.asked {
+            Asked::Records(of_names) => of_names[name].clone(),
             Asked::Http(paths) | Asked::Https(paths) => {
-                format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", paths[name], self.address).into_bytes()
+                vec![format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", paths[name], self.address).into_bytes()]
             }
         };
         let (start, sum) = (Instant::now(), Mutex::new((Latency::new(), None)));
@@ -55,7 +55,7 @@ impl ConnectSubject {
                     let mut fault = None;
                     while start.elapsed() < time && !self.stop.asked() && fault.is_none() {
                         let begun = Instant::now();
-                        fault = self.once(name, &request).err();
+                        fault = self.once(name, &requests).err();
                         latency.record(begun.elapsed().as_nanos() as u64);
                     }
                     let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -68,19 +68,19 @@ impl ConnectSubject {
         fault.map_or_else(|| Ok((latency, start.elapsed().as_secs_f64())), Err)
     }
 
-    fn once(&self, name: usize, request: &[u8]) -> Result<(), Error> {
+    fn once(&self, name: usize, requests: &[Vec<u8>]) -> Result<(), Error> {
         let lost = |error: std::io::Error| Error::Unreachable(format!("{}: {error}", self.address));
         let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE).map_err(lost)?;
         stream.set_read_timeout(Some(PATIENCE)).map_err(lost)?;
-        stream.write_all(request).map_err(lost)?;
-        let mut answer = vec![0; 4];
-        if matches!(self.asked, Asked::Record(_)) {
-            stream.read_exact(&mut answer).map_err(lost)?;
-            let len = (u32::from_be_bytes([answer[0], answer[1], answer[2], answer[3]]) & 0x7fff_ffff).min(ANSWER_LEN_MAX);
-            answer.resize(4 + len as usize, 0);
-            stream.read_exact(&mut answer[4..]).map_err(lost)?;
+        stream.set_nodelay(true).map_err(lost)?;
+        let mut answer = Vec::new();
+        if matches!(self.asked, Asked::Records(_)) {
+            for request in requests {
+                stream.write_all(request).map_err(lost)?;
+                super::replay::record(&mut stream, &mut answer).map_err(lost)?;
+            }
         } else {
-            answer.clear();
+            stream.write_all(&requests[0]).map_err(lost)?;
             stream.take(ANSWER_LEN_MAX.into()).read_to_end(&mut answer).map_err(lost)?;
             // The head tells the time.
             let body = answer.windows(4).position(|end| end == b"\r\n\r\n").map_or(0, |at| at + 4);
@@ -143,7 +143,7 @@ impl ConnectSubject {
 impl Subject for ConnectSubject {
     fn about(&self) -> About {
         let how = match self.asked {
-            Asked::Record(_) => "a connection, one call",
+            Asked::Records(_) => "a connection, the calls of a client that knows nothing and reads one file, which it verifies",
             Asked::Http(_) => "a connection, GET",
             Asked::Https(_) => "a connection, TLS 1.3 with a full handshake, GET, by openssl s_time",
         };

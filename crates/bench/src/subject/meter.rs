@@ -10,6 +10,8 @@ pub struct Meter<'a> {
     /// Whether the server shares this machine.
     local: bool,
     client_s: f64,
+    /// A program that works for the client, as the daemon of a mount does.
+    helper: Option<(ServerCpu, f64)>,
     server_s: Option<f64>,
     machine_s: Option<(f64, f64)>,
 }
@@ -18,12 +20,21 @@ impl<'a> Meter<'a> {
     /// Reads all clocks.
     pub fn begin(server: Option<&'a ServerCpu>, local: bool) -> Result<Self, Error> {
         let server_s = server.map(ServerCpu::seconds).transpose()?;
-        Ok(Self { server, local, client_s: cpu::own_s() + cpu::children_s(), server_s, machine_s: cpu::machine_s() })
+        Ok(Self { server, local, client_s: cpu::own_s() + cpu::children_s(), helper: None, server_s, machine_s: cpu::machine_s() })
+    }
+
+    /// Counts a program that works for the client as a part of it.
+    pub fn with(self, helper: Option<ServerCpu>) -> Result<Self, Error> {
+        let helper = helper.map(|helper| helper.seconds().map(|so_far| (helper, so_far))).transpose()?;
+        Ok(Self { helper, ..self })
     }
 
     /// Reads them again, into a sample.
     pub fn end(self, sample: &mut Sample) -> Result<(), Error> {
-        let client = cpu::own_s() + cpu::children_s() - self.client_s;
+        let mut client = cpu::own_s() + cpu::children_s() - self.client_s;
+        if let Some((helper, before)) = &self.helper {
+            client += (helper.seconds()? - before).max(0.0);
+        }
         sample.client_cpu_s = Some(client);
         if let (Some(source), Some(before)) = (self.server, self.server_s) {
             sample.server_cpu_s = Some((source.seconds()? - before).max(0.0));

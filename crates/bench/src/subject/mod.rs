@@ -1,17 +1,26 @@
 //! What cases are measured on.
 
+pub mod compile;
 mod connect;
 mod fio;
 mod meter;
 mod mount;
 mod reading;
+mod recorder;
+mod replay;
 mod scp;
+mod sshd;
+mod web;
 
 pub use connect::{Asked, ConnectSubject};
 pub use meter::Meter;
 pub use mount::{MountOptions, MountSubject};
 pub use reading::{Forget, ReadingSubject, prepare};
+pub use recorder::Recorder;
+pub use replay::ReplaySubject;
 pub use scp::ScpSubject;
+pub use sshd::Sshd;
+pub use web::WebServer;
 
 use serde::{Deserialize, Serialize};
 

@@ -6,14 +6,15 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::{About, Meter};
+use super::{About, Meter, compile};
 use crate::case::{Content, Order, Read};
 use crate::content::{Pages, mix};
 use crate::cpu::ServerCpu;
 use crate::{Case, Error, Sample, Stop, Subject};
 
 /// What a subject does so that nothing is known from before; not part of what is measured.
-pub type Forget = Box<dyn FnMut() -> Result<(), Error> + Send>;
+/// Gives the program that shows the directory, if one does: its CPU time is the client's.
+pub type Forget = Box<dyn FnMut() -> Result<Option<ServerCpu>, Error> + Send>;
 
 /// A directory that is read.
 pub struct ReadingSubject {
@@ -93,7 +94,12 @@ impl Subject for ReadingSubject {
     }
 
     fn lacks(&self, case: &Case) -> Option<String> {
-        (!matches!(case, Case::Read(_))).then(|| "it is read alone".into())
+        match case {
+            Case::Read(_) => None,
+            Case::Compile { .. } if compile::is_here() => None,
+            Case::Compile { .. } => Some("a C compiler is not installed (cc)".into()),
+            _ => Some("it is read alone".into()),
+        }
     }
 
     fn prepare(&mut self, _case: &Case) -> Result<(), Error> {
@@ -101,12 +107,15 @@ impl Subject for ReadingSubject {
     }
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
-        let Case::Read(read) = case else { return Err(Error::Input("it is read alone".into())) };
-        (self.forget)()?;
-        let meter = Meter::begin(self.server_cpu.as_ref(), self.server_cpu.is_some())?;
+        let helper = (self.forget)()?;
+        let meter = Meter::begin(self.server_cpu.as_ref(), self.server_cpu.is_some())?.with(helper)?;
         let mut sample = Sample::default();
         let start = Instant::now();
-        let right = self.read(read, &mut sample).map_err(Error::file(&self.directory))?;
+        let right = match case {
+            Case::Read(read) => self.read(read, &mut sample).map_err(Error::file(&self.directory))?,
+            Case::Compile { parts, jobs } => compile::run(&self.directory, *parts, *jobs, &self.stop, &mut sample)?,
+            _ => return Err(Error::Input("it is read alone".into())),
+        };
         sample.seconds = start.elapsed().as_secs_f64();
         meter.end(&mut sample)?;
         match right {

@@ -2,15 +2,13 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
-use super::{About, Meter};
+use super::{About, Meter, Sshd};
 use crate::case::{Content, Copy};
 use crate::content::Pages;
-use crate::cpu::ServerCpu;
 use crate::{Case, Error, Sample, Stop, Subject};
 
 /// A host that files are copied to by scp.
@@ -32,15 +30,6 @@ pub struct ScpSubject {
     rounds: u64,
 }
 
-struct Sshd(Child);
-
-impl Drop for Sshd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 impl ScpSubject {
     /// To a host, or to this machine by an sshd of its own.
     pub fn begin(label: String, host: Option<&str>, stop: &Stop) -> Result<Self, Error> {
@@ -49,16 +38,8 @@ impl ScpSubject {
         let (host, server) = match host {
             Some(host) => (host.to_owned(), None),
             None => {
-                let (server, port) = sshd(local.path())?;
-                for option in [
-                    "IdentitiesOnly=yes".to_owned(),
-                    "StrictHostKeyChecking=yes".to_owned(),
-                    format!("IdentityFile={}", local.path().join("key").display()),
-                    format!("UserKnownHostsFile={}", local.path().join("known").display()),
-                    format!("Port={port}"),
-                ] {
-                    options.extend(["-o".to_owned(), option]);
-                }
+                let server = Sshd::start(local.path())?;
+                options.extend(server.options());
                 options.extend(["-F".to_owned(), "/dev/null".to_owned()]);
                 ("127.0.0.1".to_owned(), Some(server))
             }
@@ -85,7 +66,7 @@ impl ScpSubject {
 
     /// Copies with the clock running.
     fn scp(&self, from: &str, to: &str, copy: &Copy) -> Result<Sample, Error> {
-        let server = self.server.as_ref().map(|sshd| ServerCpu::Process(sshd.0.id()));
+        let server = self.server.as_ref().map(Sshd::cpu);
         let meter = Meter::begin(server.as_ref(), server.is_some())?;
         let start = Instant::now();
         let mut command = Command::new("scp");
@@ -206,54 +187,3 @@ impl Drop for ScpSubject {
         let _ = self.clean();
     }
 }
-
-/// An sshd for this user alone, with keys that nobody else has.
-fn sshd(directory: &Path) -> Result<(Sshd, u16), Error> {
-    let program = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd"].into_iter().find(|path| Path::new(path).exists());
-    let program =
-        program.ok_or_else(|| Error::Program("sshd is not installed (package openssh-server); or name a host: scp://HOST".into()))?;
-    for name in ["host", "key"] {
-        let made = Command::new("ssh-keygen")
-            .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-            .arg(directory.join(name))
-            .stdin(Stdio::null())
-            .status();
-        if !made.is_ok_and(|status| status.success()) {
-            return Err(Error::Program("ssh-keygen makes no key".into()));
-        }
-    }
-    // sshd of the superuser wants its empty directory, which a service makes elsewhere.
-    if rustix::process::geteuid().is_root() {
-        let _ = fs::create_dir_all("/run/sshd");
-    }
-    let path = |name: &str| directory.join(name).display().to_string();
-    fs::copy(path("key.pub"), path("authorized")).map_err(Error::file(directory))?;
-    let host_key = fs::read_to_string(path("host.pub")).map_err(Error::file(directory))?;
-    for _ in 0..10 {
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).map_err(Error::io("a port of loopback"))?;
-        let port = free.port();
-        fs::write(path("known"), format!("[127.0.0.1]:{port} {host_key}")).map_err(Error::file(directory))?;
-        let config = format!(
-            "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n\
-             KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\nPrintMotd no\nLogLevel ERROR\n",
-            path("host"),
-            path("authorized"),
-        );
-        fs::write(path("config"), config).map_err(Error::file(directory))?;
-        let log = fs::File::create(directory.join("log")).map_err(Error::file(directory))?;
-        let mut command = Command::new(program);
-        command.args(["-D", "-e", "-f"]).arg(path("config")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        let mut server = Sshd(command.spawn().map_err(|error| Error::Program(format!("sshd: {error}")))?);
-        let start = Instant::now();
-        while start.elapsed() < PATIENCE && server.0.try_wait().is_ok_and(|status| status.is_none()) {
-            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                return Ok((server, port));
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-    let said = fs::read_to_string(directory.join("log")).unwrap_or_default();
-    Err(Error::Program(format!("sshd does not start: {}", said.lines().last().unwrap_or_default())))
-}
-
-const PATIENCE: Duration = Duration::from_secs(30);

@@ -8,6 +8,7 @@ mod exporting;
 mod keys;
 mod killing;
 mod measuring;
+mod measuring_faults;
 mod mounting;
 mod ordinary_user;
 mod power;

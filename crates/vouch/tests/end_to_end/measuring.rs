@@ -9,11 +9,11 @@ use serde_json::Value;
 use crate::world::{World, eventually, free_port, have_fuse};
 
 /// A server of an empty directory, in a world without a tree.
-struct Served {
-    server: Child,
-    port: u16,
+pub(crate) struct Served {
+    pub(crate) server: Child,
+    pub(crate) port: u16,
     // After the server, which works in it.
-    world: World,
+    pub(crate) world: World,
 }
 
 impl Drop for Served {
@@ -24,7 +24,7 @@ impl Drop for Served {
 }
 
 impl Served {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let world = World::new();
         std::fs::create_dir(world.path("data")).expect("a directory");
         let port = free_port();
@@ -37,7 +37,7 @@ impl Served {
         served
     }
 
-    fn target(&self) -> String {
+    pub(crate) fn target(&self) -> String {
         format!("nfs://127.0.0.1:{}/export", self.port)
     }
 
@@ -52,7 +52,7 @@ impl Served {
         serde_json::from_str(&text).expect("JSON")
     }
 
-    fn is_left_clean(&self) {
+    pub(crate) fn is_left_clean(&self) {
         let left: Vec<_> =
             std::fs::read_dir(self.world.path("data")).expect("a directory").flatten().map(|entry| entry.file_name()).collect();
         assert!(left.is_empty(), "{left:?}");
@@ -96,17 +96,18 @@ fn files_are_copied_there_and_back() {
 #[test]
 fn curves_and_levels_are_measured() {
     let served = Served::new();
-    let record = served.record(&["iops", "--steps", "2", "--seconds", "0.1", "--file-size", "2M", "--depth", "8"]);
+    let record = served.record(&["iops", "--steps", "2", "--seconds", "0.05", "--rounds", "1", "--file-size", "2M", "--depth", "8"]);
     is_sound(&record, 8);
     assert!(
         record["results"].as_array().expect("results").iter().any(|result| result["case"]["rate"].as_f64().is_some()),
         "a step has a rate"
     );
-    let record =
-        served.record(&["concurrency", "--seconds", "0.1", "--file-size", "2M", "--depth", "8", "--csv", "run.csv", "--html", "run.html"]);
+    let outputs = ["--csv", "run.csv", "--html", "run.html"];
+    let record = served
+        .record(&[&["concurrency", "--seconds", "0.05", "--rounds", "2", "--file-size", "2M", "--depth", "8"], &outputs[..]].concat());
     is_sound(&record, 14);
     let csv = std::fs::read_to_string(served.world.path("run.csv")).expect("lines");
-    assert!(csv.lines().count() > 14 * 2 * 2 && csv.lines().all(|line| line.matches(',').count() >= 18), "{csv}");
+    assert!(csv.lines().count() > 14 * 2 * 2 - 1 && csv.lines().all(|line| line.matches(',').count() >= 18), "{csv}");
     // A record makes the same page again.
     served.world.ok(["bench", "report", "run.json", "--html", "again.html"]);
     let read = |name: &str| std::fs::read_to_string(served.world.path(name)).expect("a page");
@@ -224,7 +225,7 @@ fn mounts_and_scp_are_measured_too() {
     let world = World::new();
     std::fs::create_dir(world.path("a")).expect("a directory");
     std::fs::create_dir(world.path("b")).expect("a directory");
-    let sizes = ["--sizes", "64K", "--small-files", "5", "--large-files", "1", "--large-size", "2M", "--quick"];
+    let sizes = ["--sizes", "64K", "--small-files", "5", "--large-files", "1", "--large-size", "2M", "--quick", "--rounds", "1"];
     let scp: &[&str] = if std::path::Path::new("/usr/sbin/sshd").exists() { &["--target", "scp://"] } else { &[] };
     if scp.is_empty() {
         println!("skipped: needs the package openssh-server");
@@ -235,26 +236,10 @@ fn mounts_and_scp_are_measured_too() {
         println!("skipped: needs the package fio");
         return;
     }
-    let table = world.ok([
-        "bench",
-        "concurrency",
-        "--mount",
-        "a=a",
-        "--mount",
-        "b=b",
-        "--quick",
-        "--seconds",
-        "0.1",
-        "--file-size",
-        "2M",
-        "--depth",
-        "4",
-        "--cache",
-        "both",
-    ]);
-    assert!(table.contains("a cold") && table.contains("b warm"), "{table}");
-    let table =
-        world.ok(["bench", "iops", "--mount", "a=a", "--quick", "--seconds", "0.1", "--file-size", "2M", "--depth", "4", "--steps", "2"]);
+    let short = ["--quick", "--rounds", "1", "--seconds", "0.05", "--file-size", "2M", "--depth", "4"];
+    let table = world.ok([&["bench", "concurrency", "--mount", "a=a", "--cache", "both"], &short[..]].concat());
+    assert!(table.contains("a cold") && table.contains("a warm"), "{table}");
+    let table = world.ok([&["bench", "iops", "--mount", "b=b", "--steps", "2"], &short[..]].concat());
     assert!(table.contains("a second"), "{table}");
     for name in ["a", "b"] {
         assert_eq!(std::fs::read_dir(world.path(name)).expect("a directory").count(), 0);
@@ -286,7 +271,9 @@ fn agents_measure_together_for_who_knows_the_token() {
         &target,
         "--quick",
         "--seconds",
-        "0.1",
+        "0.05",
+        "--rounds",
+        "1",
         "--file-size",
         "2M",
         "--depth",
@@ -319,8 +306,32 @@ fn a_published_tree_is_read_beside_its_directory() {
     }
     let world = World::new();
     std::fs::create_dir(world.path("place")).expect("a directory");
-    let table = world.ok(["bench", "tree", "--dir", "place", "--quick", "--rounds", "1"]);
+    let table = world.ok(["bench", "tree", "--dir", "place", "--quick", "--rounds", "1", "--json", "tree.json"]);
     assert!(table.contains("tree cold") && table.contains("local directory") && table.contains("a name of three"), "{table}");
+    let text = std::fs::read_to_string(world.path("tree.json")).expect("the record");
+    let record: Value = serde_json::from_str(&text).expect("JSON");
+    let result = |kind: &str| record["results"].as_array().expect("results").iter().find(|result| result["case"]["kind"] == kind).cloned();
+    let labels = |result: &Value| -> Vec<String> {
+        result["subjects"].as_array().expect("subjects").iter().map(|subject| subject["label"].as_str().unwrap_or("").to_owned()).collect()
+    };
+    let is_here = |program: &str, option: &str| Command::new(program).arg(option).output().is_ok();
+    if is_here("cc", "--version") {
+        let compiled = labels(&result("compile").expect("a compile"));
+        assert!(compiled.contains(&"tree cold".to_owned()) && compiled.contains(&"local directory".to_owned()), "{compiled:?}");
+        assert!(compiled.contains(&"sshfs cold".to_owned()) || text.contains("sshfs cold: "), "{compiled:?}, nor is it left out");
+        let replayed = result("replay").expect("clients that replay it");
+        let sample = &replayed["subjects"][0]["samples"][0];
+        assert!(sample["operations"].as_u64() > Some(12) && sample["bytes"].as_u64() > Some(10_000), "{replayed}");
+    } else {
+        println!("skipped: needs a C compiler (cc)");
+    }
+    let connected = labels(&result("connect").expect("connections"));
+    if is_here("/usr/sbin/nginx", "-v") {
+        assert_eq!(connected, ["replica", "nginx HTTP", "nginx HTTPS"]);
+    } else {
+        println!("skipped: needs the package nginx");
+        assert!(text.contains("nginx is not installed"), "it is said");
+    }
     assert_eq!(std::fs::read_dir(world.path("place")).expect("a directory").count(), 0);
 }
 
@@ -329,8 +340,9 @@ fn what_needs_no_server_runs_alone() {
     let world = World::new();
     let null: Value = serde_json::from_str(&world.ok(["bench", "null", "--json"])).expect("JSON");
     assert!(null["calls"].as_u64().expect("a count") > 1000, "{null}");
-    let table = world.ok(["bench", "seal", "--quick", "--rounds", "1"]);
-    assert!(table.contains("aes256-cts-hmac-sha1-96") && table.contains("16 together"), "{table}");
+    let one = ["--enctypes", "aes256-cts-hmac-sha1-96", "--sizes", "4K"];
+    let table = world.ok([&["bench", "seal", "--quick", "--rounds", "1"], &one[..]].concat());
+    assert!(table.contains("aes256-cts-hmac-sha1-96") && table.contains("16 together") && !table.contains("aes128"), "{table}");
     std::fs::create_dir(world.path("work")).expect("a directory");
     world.ok(["bench", "work", "files", "200", "work"]);
     assert_eq!(std::fs::read_dir(world.path("work")).expect("a directory").count(), 0);

@@ -1,7 +1,10 @@
 //! Workloads that need no server: `vouch bench seal` and `audit`.
 
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
 
 use vouch_bench::case::AuditWork;
 use vouch_bench::plan::{self, audit};
@@ -10,10 +13,17 @@ use vouch_bench::{Run, Stop, Subject};
 use super::measure::{Measure, Part};
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
+use crate::size;
 
 /// Kerberos message protection on one core: each encryption type and set of kernels, beside OpenSSL.
 #[derive(Debug, clap::Args)]
 pub(super) struct Seal {
+    /// Encryption types, all unless told: aes128-cts-hmac-sha1-96, aes256-cts-hmac-sha1-96, aes128-cts-hmac-sha256-128, aes256-cts-hmac-sha384-192.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = enctype)]
+    enctypes: Option<Vec<String>>,
+    /// Bytes of a message.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = message)]
+    sizes: Option<Vec<u64>>,
     #[command(flatten)]
     measure: Measure,
 }
@@ -21,13 +31,20 @@ pub(super) struct Seal {
 impl Seal {
     /// Measures.
     pub(super) fn run(self, global: &Global) -> Outcome {
-        self.measure.run(global, vec![seal(self.measure.quick)])
+        let mut how = of_seal(self.measure.quick);
+        how.enctypes = self.enctypes.unwrap_or(how.enctypes);
+        how.lens = self.sizes.map_or(how.lens, |sizes| sizes.into_iter().map(|len| len as usize).collect());
+        self.measure.run(global, vec![seal(how)])
     }
 }
 
-/// The part of a run that measures message protection.
-pub(super) fn seal<'a>(quick: bool) -> Part<'a> {
-    let how = if quick { plan::Seal::quick() } else { plan::Seal::full() };
+/// How message protection is measured.
+pub(super) fn of_seal(quick: bool) -> plan::Seal {
+    if quick { plan::Seal::quick() } else { plan::Seal::full() }
+}
+
+/// The part of a run that measures it.
+pub(super) fn seal<'a>(how: plan::Seal) -> Part<'a> {
     Part { subjects: Box::new(|_: &mut Run, _: &Stop| Ok(Vec::new())), work: Box::new(move |bench| plan::seal(bench, &how)) }
 }
 
@@ -55,20 +72,29 @@ impl Audit {
 
 /// The part of a run that measures audit.
 pub(super) fn audit_part(directory: &std::path::Path, files: u64) -> Part<'_> {
+    // Known once the subjects are made, and asked when the plan is.
+    let built: Rc<OnceCell<Arc<plan::Mpi>>> = Rc::default();
+    let by_mpi = built.clone();
     let subjects = move |run: &mut Run, stop: &Stop| {
         let worker: Vec<OsString> = vec![std::env::current_exe().at("this program")?.into(), "bench".into(), "work".into()];
         // While the first subject lives the kernel's audit is ours.
         let guard = audit::AuditGuard::take().map_err(|why| Failure::refused("audit", why))?;
         run.machine.with_version("auditctl", "-v");
-        if std::process::Command::new("mpirun").arg("--version").output().is_err() {
-            run.left_out.push("the MPI benchmark: mpirun is not installed".into());
+        match plan::Mpi::build() {
+            Ok(mpi) => {
+                run.machine.with_version("mpirun", "--version");
+                let _ = built.set(Arc::new(mpi));
+            }
+            Err(why) => run.left_out.push(format!("audit by MPI: {why}")),
         }
         let mut guard = Some(guard);
-        let all = audit::Rules::ALL
-            .map(|rules| Box::new(audit::AuditSubject::new(rules, directory, worker.clone(), guard.take(), stop)) as Box<dyn Subject>);
+        let all = audit::Rules::ALL.map(|rules| {
+            Box::new(audit::AuditSubject::new(rules, directory, worker.clone(), guard.take(), stop).with_mpi(built.get().cloned()))
+                as Box<dyn Subject>
+        });
         Ok(all.into())
     };
-    Part { subjects: Box::new(subjects), work: Box::new(move |bench| bench.all(&audit::audit(files))) }
+    Part { subjects: Box::new(subjects), work: Box::new(move |bench| bench.all(&audit::audit(files, by_mpi.get().is_some()))) }
 }
 
 /// What `audit` measures, in a process of its own.
@@ -89,4 +115,14 @@ impl Work {
     pub(super) fn run(self) -> Outcome {
         audit::work(self.work, self.files, &self.dir).at(self.dir.display())
     }
+}
+
+fn enctype(name: &str) -> Result<String, String> {
+    let all = plan::Seal::all();
+    if all.iter().any(|other| other == name) { Ok(name.to_owned()) } else { Err(format!("one of {}", all.join(", "))) }
+}
+
+fn message(text: &str) -> Result<u64, String> {
+    let len = size::parse(text)?;
+    if (1..=1 << 20).contains(&len) { Ok(len) } else { Err("from 1 byte to 1M".into()) }
 }

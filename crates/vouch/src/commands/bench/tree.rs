@@ -1,5 +1,5 @@
-//! `vouch bench tree`: a tree is published, served and mounted for the run, and read beside the directory that it was made from; its replica is
-//! asked for connections beside web servers.
+//! `vouch bench tree`: a tree is published, served and mounted for the run, and read beside the directory that it was made from and sshfs of that; clients
+//! replay the reads of a compile; the replica is asked for connections beside web servers.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,22 +7,24 @@ use std::time::{Duration, Instant};
 
 use vouch_bench::cpu::ServerCpu;
 use vouch_bench::plan;
-use vouch_bench::subject::{About, Asked, ConnectSubject, Forget, ReadingSubject, prepare};
+use vouch_bench::subject::{
+    About, Asked, ConnectSubject, Forget, ReadingSubject, Recorder, ReplaySubject, Sshd, WebServer, compile, prepare,
+};
 use vouch_bench::target::{Target, resolve};
-use vouch_bench::{Error, Run, Stop, Subject};
-use vouch_oncrpc::{Call, OpaqueAuth, begin_record, end_record};
-use vouch_tree::TreeName;
-use vouch_tree::protocol::{GetFsinfoArgs, PROGRAM, Procedure, VERSION};
-use vouch_xdr::{Writer, Xdr as _};
+use vouch_bench::{Run, Stop, Subject};
 
+use self::mounted::Mounted;
 use super::measure::{Measure, Part};
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 
-/// Small and large reads of a published tree, with caches and without; connections a second beside HTTP and HTTPS (the SFS read-only paper).
+mod mounted;
+
+/// Reads of a published tree with caches and without, a compile on it, clients that replay its reads, and connections a second (the SFS read-only paper).
 ///
-/// A tree is published, served by a replica on loopback and mounted, all for the run. With --target http://… or https://… its replica is compared with web servers, of which a page in their root and the same
-/// below one/two/three are asked: http://HOST/small asks /small and /one/two/three/small.
+/// A tree is published, served by a replica on loopback and mounted, all for the run; beside it are the directory that it was made from, and sshfs of that. The compile reads its
+/// source there and writes its objects to this machine. Connections are those of a client that knows nothing and reads one small file, by a name of one component (small) and of
+/// three (one/two/small), beside a private nginx by HTTP and HTTPS, and beside any server named by --target: of http://HOST/small are asked /small and /one/two/small.
 #[derive(Debug, clap::Args)]
 pub(super) struct Tree {
     /// Where the tree is made.
@@ -43,11 +45,14 @@ impl Tree {
         let (reads, connections) = (plan::tree(quick), plan::connections(quick));
         let subjects = |run: &mut Run, stop: &Stop| {
             run.left_out.push("reads without verification: there is no such client".into());
-            world.readers(stop)
+            world.readers(run, stop)
         };
-        let asked = |_: &mut Run, stop: &Stop| world.asked(&self.target, stop);
+        let replay = plan::replay(quick);
+        let replayed = |run: &mut Run, stop: &Stop| world.replayed(quick, run, stop);
+        let asked = |run: &mut Run, stop: &Stop| world.asked(&self.target, run, stop);
         let parts = vec![
             Part { subjects: Box::new(subjects), work: Box::new(move |bench| bench.all(&reads)) },
+            Part { subjects: Box::new(replayed), work: Box::new(move |bench| bench.all(&replay)) },
             Part { subjects: Box::new(asked), work: Box::new(move |bench| bench.all(&connections)) },
         ];
         let outcome = self.measure.run(global, parts);
@@ -58,8 +63,10 @@ impl Tree {
 
 /// A published tree and its replica, which end with it.
 struct World {
-    // Before the directory, in which it works.
+    // Before the directory, in which they work.
     replica: Replica,
+    /// A web server of the tree's source, or why there is none.
+    web: Result<WebServer, String>,
     name: String,
     program: PathBuf,
     directory: tempfile::TempDir,
@@ -87,23 +94,6 @@ impl Drop for Replica {
     }
 }
 
-/// A mount that can be had anew.
-struct Mounted {
-    program: PathBuf,
-    args: Vec<String>,
-    cache: PathBuf,
-    at: PathBuf,
-    /// Whether anything may be known from before.
-    warm: bool,
-    mounted: bool,
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = self.unmount();
-    }
-}
-
 impl World {
     fn make(at: &Path, quick: bool) -> Outcome<Self> {
         let program = std::env::current_exe().at("this program")?;
@@ -112,6 +102,11 @@ impl World {
         std::fs::create_dir(path("src")).at(at.display())?;
         let reads: Vec<_> = plan::tree_reads(quick).into_iter().map(|(_, _, read)| read).collect();
         prepare(&path("src"), &reads)?;
+        compile::prepare(&path("src"), plan::parts(quick))?;
+        std::fs::create_dir_all(path("src/one/two")).at(at.display())?;
+        for small in NAMES {
+            std::fs::write(path("src").join(small), [b's'; SMALL_LEN]).at(at.display())?;
+        }
         let text = |name: &str| path(name).display().to_string();
         let (src, db, keys) = (text("src"), text("db"), text("keys"));
         run(&program, &["keygen", "--out", &keys])?;
@@ -127,96 +122,133 @@ impl World {
         let address = line.trim().strip_prefix("serving on ").and_then(|rest| rest.split(',').next());
         replica.address = address.ok_or_else(|| Failure::refused("the replica", "it does not start"))?.to_owned();
         let name = run(&program, &["name", &keys, "--location", &replica.address])?.trim().to_owned();
-        Ok(Self { replica, name, program, directory })
+        std::fs::create_dir(path("web")).at(at.display())?;
+        let web = WebServer::start(&path("web"), &path("src")).map_err(|error| error.to_string());
+        Ok(Self { replica, web, name, program, directory })
     }
 
-    /// The directory itself, and the tree with caches cold, warm, and without any.
-    fn readers(&self, stop: &Stop) -> Outcome<Vec<Box<dyn Subject>>> {
+    /// What every client of the tree is told.
+    fn options(&self, replica: &str, state: &str) -> Vec<String> {
+        let state = self.directory.path().join(state).display().to_string();
+        ["--replica", replica, "--only-replicas", "--state", &state].map(str::to_owned).to_vec()
+    }
+
+    /// A directory of the world, made.
+    fn place(&self, name: &str) -> Outcome<PathBuf> {
+        let at = self.directory.path().join(name.replace(' ', "-"));
+        std::fs::create_dir(&at).at(at.display())?;
+        Ok(at)
+    }
+
+    /// The directory itself; the tree with caches cold, warm, and without any; sshfs cold and warm.
+    fn readers(&self, run: &mut Run, stop: &Stop) -> Outcome<Vec<Box<dyn Subject>>> {
         let source = self.directory.path().join("src");
         let about =
-            |label: &str, detail: &str| About { label: label.into(), target: self.name.clone(), sec: None, details: vec![detail.into()] };
+            |label: &str, target: String, detail: &str| About { label: label.into(), target, sec: None, details: vec![detail.into()] };
         let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
-        let local = About { target: source.display().to_string(), ..about("local directory", "what the tree was made from") };
-        subjects.push(Box::new(ReadingSubject::new(local, source, Box::new(|| Ok(())), None, stop)));
-        for (label, detail, warm, more) in [
-            ("tree cold", "mounted anew for each round, empty disk cache; every byte verified", false, None),
-            ("tree warm", "mounted once; caches of the client and of the kernel", true, None),
-            ("tree without disk cache", "mounted anew for each round, without a disk cache", false, Some("--no-cache")),
+        let local = about("local directory", source.display().to_string(), "what the tree was made from");
+        subjects.push(Box::new(ReadingSubject::new(local, source.clone(), Box::new(|| Ok(None)), None, stop)));
+        for (label, detail, warm, cached) in [
+            ("tree cold", "mounted anew for each round, empty disk cache; every byte verified", false, true),
+            ("tree warm", "mounted once; caches of the client and of the kernel", true, true),
+            ("tree without disk cache", "mounted anew for each round, without a disk cache", false, false),
         ] {
-            let at = self.directory.path().join(label.replace(' ', "-"));
-            std::fs::create_dir(&at).at(at.display())?;
-            let cache = self.directory.path().join(format!("cache-{}", subjects.len()));
-            let state = self.directory.path().join("state").display().to_string();
-            let mut args: Vec<String> = ["mount", "--background", "--replica", &self.replica.address, "--only-replicas", "--state", &state]
-                .map(str::to_owned)
-                .into();
-            args.extend(["--log-file".into(), self.directory.path().join("mount.log").display().to_string()]);
-            match more {
-                Some(option) => args.push(option.into()),
-                None => args.extend(["--cache".into(), cache.display().to_string()]),
-            }
-            args.extend([self.name.clone(), at.display().to_string()]);
-            let mut mounted = Mounted { program: self.program.clone(), args, cache, at: at.clone(), warm, mounted: false };
+            let at = self.place(label)?;
+            let cache = cached.then(|| self.directory.path().join(format!("cache-{}", subjects.len())));
+            let mut mounted = Mounted::tree(&self.program, self.options(&self.replica.address, "state"), &self.name, cache, &at, warm);
             // A machine without FUSE is told so now.
             mounted.renew().map_err(Failure::from)?;
             let forget: Forget = Box::new(move || mounted.renew());
             let server = Some(ServerCpu::Process(self.replica.child.id()));
-            subjects.push(Box::new(ReadingSubject::new(about(label, detail), at, forget, server, stop)));
+            subjects.push(Box::new(ReadingSubject::new(about(label, self.name.clone(), detail), at, forget, server, stop)));
         }
+        for (label, detail, warm) in [
+            ("sshfs cold", "sshfs of the directory, by an sshd on loopback, mounted anew for each round", false),
+            ("sshfs warm", "the same, mounted once", true),
+        ] {
+            let keys = self.place(&format!("{label} keys"))?;
+            let at = self.place(label)?;
+            let made = Sshd::start(&keys).and_then(|server| {
+                let cpu = server.cpu();
+                let mut mounted = Mounted::sshfs(server, &source, &at, warm);
+                mounted.renew().map(|_| (mounted, cpu))
+            });
+            match made {
+                Err(error) => run.left_out.push(format!("{label}: {error}")),
+                Ok((mut mounted, cpu)) => {
+                    let forget: Forget = Box::new(move || mounted.renew());
+                    let about = about(label, format!("sshfs of {}", source.display()), detail);
+                    subjects.push(Box::new(ReadingSubject::new(about, at, forget, Some(cpu), stop)));
+                }
+            }
+        }
+        run.machine.with_version("sshfs", "--version");
         Ok(subjects)
     }
 
+    /// The replica, asked by many what a cold client asked for a compile.
+    fn replayed(&self, quick: bool, run: &mut Run, stop: &Stop) -> Outcome<Vec<Box<dyn Subject>>> {
+        if !compile::is_here() {
+            return Err(Failure::not_found("clients that replay a compile", "a C compiler is not installed (cc)"));
+        }
+        let replica = self.replica()?;
+        let recorder = Recorder::begin(replica)?;
+        let at = self.place("recorded")?;
+        let options = self.options(&recorder.address().to_string(), "state-recorded");
+        let cache = Some(self.directory.path().join("cache-recorded"));
+        let mut mounted = Mounted::tree(&self.program, options, &self.name, cache, &at, false);
+        mounted.renew()?;
+        let right = compile::run(&at, plan::parts(quick), 2, stop, &mut vouch_bench::Sample::default())?;
+        drop(mounted);
+        if !right {
+            return Err(vouch_bench::Error::Corrupt(self.name.clone()).into());
+        }
+        run.machine.with_version("cc", "--version");
+        let server = Some(ServerCpu::Process(self.replica.child.id()));
+        Ok(vec![Box::new(ReplaySubject::new("replica".into(), replica, recorder.calls(), server, stop))])
+    }
+
+    fn replica(&self) -> Outcome<std::net::SocketAddr> {
+        self.replica.address.parse().map_err(|_| Failure::input(&self.replica.address, "not an address"))
+    }
+
     /// The replica and the web servers.
-    fn asked(&self, targets: &[Target], stop: &Stop) -> Outcome<Vec<Box<dyn Subject>>> {
-        let name: TreeName = self.name.parse()?;
-        let args = GetFsinfoArgs { hostid: *name.hostid(), companions: true }.to_xdr();
-        let mut w = Writer::new();
-        let start = begin_record(&mut w);
-        let (cred, verf) = (OpaqueAuth::NONE, OpaqueAuth::NONE);
-        Call { xid: 1, program: PROGRAM, version: VERSION, procedure: Procedure::GetFsinfo as u32, cred, verf, args: &args }.encode(&mut w);
-        let mut record = w.into_bytes();
-        end_record(&mut record, start, 0);
-        let address = self.replica.address.parse().map_err(|_| Failure::input(&self.replica.address, "not an address"))?;
+    fn asked(&self, targets: &[Target], run: &mut Run, stop: &Stop) -> Outcome<Vec<Box<dyn Subject>>> {
+        let address = self.replica()?;
+        let mut records = [Vec::new(), Vec::new()];
+        for (at, name) in NAMES.iter().enumerate() {
+            let recorder = Recorder::begin(address)?;
+            let options = self.options(&recorder.address().to_string(), &format!("state-{at}"));
+            let file = format!("{}/{name}", self.name);
+            let words: Vec<&str> = options.iter().map(String::as_str).collect();
+            let read = self::run(&self.program, &[&["cat", "--no-cache"], &words[..], &[&file]].concat())?;
+            if read.len() != SMALL_LEN {
+                return Err(vouch_bench::Error::Corrupt(file).into());
+            }
+            records[at] = recorder.calls();
+        }
         let mut subjects: Vec<Box<dyn Subject>> =
-            vec![Box::new(ConnectSubject::new("replica".into(), address, Asked::Record(record), None, stop))];
+            vec![Box::new(ConnectSubject::new("replica".into(), address, Asked::Records(records), None, stop))];
+        let paths = NAMES.map(|name| format!("/{name}"));
+        match &self.web {
+            Err(why) => run.left_out.push(format!("a web server of its own: {why}")),
+            Ok(web) => {
+                run.machine.with_version("nginx", "-v");
+                run.machine.with_version("openssl", "version");
+                let (http, https) = (Asked::Http(paths.clone()), Asked::Https(paths));
+                subjects.push(Box::new(ConnectSubject::new("nginx HTTP".into(), web.http, http, Some(web.cpu()), stop)));
+                subjects.push(Box::new(ConnectSubject::new("nginx HTTPS".into(), web.https, https, Some(web.cpu()), stop)));
+            }
+        }
         for target in targets {
             let Target::Http { tls, host, port, path } = target else {
                 return Err(Failure::usage("--target", "connections are compared with http:// and https://"));
             };
-            let paths = [path.clone(), format!("/one/two/three{path}")];
+            let paths = [path.clone(), format!("/one/two{path}")];
             let (label, asked) = if *tls { ("https", Asked::Https(paths)) } else { ("http", Asked::Http(paths)) };
             subjects.push(Box::new(ConnectSubject::new(format!("{label} {host}:{port}"), resolve(host, *port)?, asked, None, stop)));
         }
         Ok(subjects)
-    }
-}
-
-impl Mounted {
-    /// Mounts; anew, and with nothing known, unless it may be warm.
-    fn renew(&mut self) -> Result<(), Error> {
-        if self.warm && self.mounted {
-            return Ok(());
-        }
-        self.unmount()?;
-        if self.cache.exists() {
-            std::fs::remove_dir_all(&self.cache).map_err(Error::file(&self.cache))?;
-        }
-        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
-        run(&self.program, &args).map_err(|failure| Error::Program(failure.to_string()))?;
-        self.mounted = true;
-        Ok(())
-    }
-
-    fn unmount(&mut self) -> Result<(), Error> {
-        let start = Instant::now();
-        while self.mounted {
-            match run(&self.program, &["umount", &self.at.display().to_string()]) {
-                Ok(_) => self.mounted = false,
-                Err(failure) if start.elapsed() > PATIENCE => return Err(Error::Program(failure.to_string())),
-                Err(_) => std::thread::sleep(Duration::from_millis(50)),
-            }
-        }
-        Ok(())
     }
 }
 
@@ -230,3 +262,6 @@ fn run(program: &Path, args: &[&str]) -> Outcome<String> {
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The small file by a name of one component, and of three.
+const NAMES: [&str; 2] = ["small", "one/two/small"];
+const SMALL_LEN: usize = 1024;

@@ -144,7 +144,7 @@ impl All {
             plan::iops(bench, &iops)?;
             bench.all(&plan::concurrency(&concurrency))
         };
-        let mut parts = vec![on(&self.subjects, DEPTH, work), local::seal(quick)];
+        let mut parts = vec![on(&self.subjects, DEPTH, work), local::seal(local::of_seal(quick))];
         if !self.no_audit {
             parts.push(local::audit_part(&self.audit_dir, if quick { 2_000 } else { 50_000 }));
         }

@@ -1,0 +1,193 @@
+//! Many clients at once that each make the calls of a recorded one, one after the other, on a connection of their own. Every answer must
+//! be the first one's, byte by byte.
+
+use std::io::{Read, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use super::{About, Meter};
+use crate::cpu::ServerCpu;
+use crate::{Case, Error, Latency, Sample, Stop, Subject};
+
+/// A server, and what its clients ask.
+pub struct ReplaySubject {
+    label: String,
+    address: SocketAddr,
+    calls: Vec<Vec<u8>>,
+    /// The hash of the first answer to each call.
+    first: Vec<OnceLock<blake3::Hash>>,
+    server_cpu: Option<ServerCpu>,
+    stop: Stop,
+}
+
+impl ReplaySubject {
+    /// The calls are records, as [`super::Recorder`] keeps them.
+    pub fn new(label: String, address: SocketAddr, calls: Vec<Vec<u8>>, server_cpu: Option<ServerCpu>, stop: &Stop) -> Self {
+        let first = calls.iter().map(|_| OnceLock::new()).collect();
+        Self { label, address, calls, first, server_cpu, stop: stop.clone() }
+    }
+
+    /// One client, from the first call to the last; the bytes of the answers.
+    fn client(&self, end: Instant, latency: &mut Latency) -> Result<u64, Error> {
+        let lost = |error: std::io::Error| Error::Unreachable(format!("{}: {error}", self.address));
+        let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE).map_err(lost)?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(lost)?;
+        stream.set_nodelay(true).map_err(lost)?;
+        let (mut answer, mut bytes) = (Vec::new(), 0);
+        for (call, first) in self.calls.iter().zip(&self.first) {
+            let begun = Instant::now();
+            if begun >= end || self.stop.asked() {
+                break;
+            }
+            answer.clear();
+            stream.write_all(call).map_err(lost)?;
+            record(&mut stream, &mut answer).map_err(lost)?;
+            latency.record(begun.elapsed().as_nanos() as u64);
+            bytes += answer.len() as u64;
+            let hash = blake3::hash(&answer);
+            if *first.get_or_init(|| hash) != hash {
+                return Err(Error::Corrupt(self.label.clone()));
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// Appends one RPC record, with its marks.
+pub(super) fn record(stream: &mut impl Read, answer: &mut Vec<u8>) -> std::io::Result<()> {
+    loop {
+        let mut mark = [0; 4];
+        stream.read_exact(&mut mark)?;
+        answer.extend(mark);
+        let (last, len) = (mark[0] & 0x80 != 0, (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize);
+        let at = answer.len();
+        if at + len > ANSWER_LEN_MAX {
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "the answer is too long"));
+        }
+        answer.resize(at + len, 0);
+        stream.read_exact(&mut answer[at..])?;
+        if last {
+            return Ok(());
+        }
+    }
+}
+
+impl Subject for ReplaySubject {
+    fn about(&self) -> About {
+        let details =
+            vec![format!("{} calls of a client that knew nothing before, one at a time, and again on a new connection", self.calls.len())];
+        About { label: self.label.clone(), target: self.address.to_string(), sec: None, details }
+    }
+
+    fn lacks(&self, case: &Case) -> Option<String> {
+        (!matches!(case, Case::Replay { .. })).then(|| "it is asked what was recorded alone".into())
+    }
+
+    fn prepare(&mut self, _case: &Case) -> Result<(), Error> {
+        if self.calls.is_empty() { Err(Error::NotFound("nothing was recorded".into())) } else { Ok(()) }
+    }
+
+    fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
+        let Case::Replay { clients, seconds } = case else { return Err(Error::Input("it is asked what was recorded alone".into())) };
+        let meter = Meter::begin(self.server_cpu.as_ref(), self.server_cpu.is_some())?;
+        let start = Instant::now();
+        let end = start + Duration::from_secs_f64(*seconds);
+        let sum = Mutex::new((Sample::default(), Ok(())));
+        std::thread::scope(|scope| {
+            for _ in 0..*clients {
+                scope.spawn(|| {
+                    let (mut latency, mut bytes, mut outcome) = (Latency::new(), 0, Ok(()));
+                    while Instant::now() < end && !self.stop.asked() && outcome.is_ok() {
+                        outcome = self.client(end, &mut latency).map(|more| bytes += more);
+                    }
+                    let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    sum.0.operations += latency.count();
+                    sum.0.bytes += bytes;
+                    sum.0.latency.merge(&latency);
+                    if outcome.is_err() {
+                        sum.1 = outcome;
+                    }
+                });
+            }
+        });
+        let (mut sample, outcome) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        sample.seconds = start.elapsed().as_secs_f64();
+        meter.end(&mut sample)?;
+        outcome?;
+        if self.stop.asked() { Err(Error::Interrupted) } else { Ok(sample) }
+    }
+
+    fn tidy(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn clean(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(15);
+/// What a connection's calls are answered with, at most.
+const ANSWER_LEN_MAX: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::subject::Recorder;
+
+    /// Answers each record with itself, and after so many with something else.
+    fn echo(right: usize) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("a port");
+        let answered = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        std::thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                let answered = answered.clone();
+                std::thread::spawn(move || {
+                    let mut call = Vec::new();
+                    while record(&mut stream, &mut call).is_ok() {
+                        if answered.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= right {
+                            call[5] ^= 1;
+                        }
+                        stream.write_all(&call).expect("the client waits for it");
+                        call.clear();
+                    }
+                });
+            }
+        });
+        address
+    }
+
+    fn call(text: &[u8]) -> Vec<u8> {
+        let mark = 0x8000_0000 | text.len() as u32;
+        [&mark.to_be_bytes()[..], text].concat()
+    }
+
+    #[test]
+    fn what_a_client_asked_is_asked_again_by_many() {
+        let server = echo(usize::MAX);
+        let recorder = Recorder::begin(server).expect("loopback");
+        let mut client = TcpStream::connect(recorder.address()).expect("the relay");
+        let (asked, mut answer) = (vec![call(b"first call"), call(b"the second")], Vec::new());
+        for call in &asked {
+            client.write_all(call).expect("the relay takes it");
+            record(&mut client, &mut answer).expect("an answer");
+        }
+        assert_eq!(recorder.calls(), asked);
+        assert_eq!(answer, asked.concat());
+        let mut subject = ReplaySubject::new("echo".into(), server, recorder.calls(), None, &Stop::default());
+        let sample = subject.measure(&Case::Replay { clients: 4, seconds: 0.2 }).expect("answers");
+        assert!(sample.operations >= 8 && sample.bytes == sample.operations * 14, "{sample:?}");
+    }
+
+    #[test]
+    fn another_answer_than_the_first_is_found_out() {
+        let server = echo(10);
+        let mut subject = ReplaySubject::new("echo".into(), server, vec![call(b"a call and more")], None, &Stop::default());
+        let outcome = subject.measure(&Case::Replay { clients: 1, seconds: 20.0 });
+        assert!(matches!(outcome, Err(Error::Corrupt(_))), "{outcome:?}");
+    }
+}

@@ -1,0 +1,96 @@
+//! A private sshd on loopback, with keys that nobody else has: for scp and sshfs.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Error;
+use crate::cpu::ServerCpu;
+
+/// It ends with this value.
+pub struct Sshd {
+    child: Child,
+    directory: PathBuf,
+    port: u16,
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Sshd {
+    /// Starts it, with its keys and its configuration in a directory.
+    pub fn start(directory: &Path) -> Result<Self, Error> {
+        let program = ["/usr/sbin/sshd", "/usr/local/sbin/sshd", "/sbin/sshd"].into_iter().find(|path| Path::new(path).exists());
+        let program =
+            program.ok_or_else(|| Error::Program("sshd is not installed (package openssh-server); or name a host: scp://HOST".into()))?;
+        for name in ["host", "key"] {
+            let made = Command::new("ssh-keygen")
+                .args(["-q", "-t", "ed25519", "-N", "", "-f"])
+                .arg(directory.join(name))
+                .stdin(Stdio::null())
+                .status();
+            if !made.is_ok_and(|status| status.success()) {
+                return Err(Error::Program("ssh-keygen makes no key".into()));
+            }
+        }
+        // sshd of the superuser wants its empty directory, which a service makes elsewhere.
+        if rustix::process::geteuid().is_root() {
+            let _ = fs::create_dir_all("/run/sshd");
+        }
+        let path = |name: &str| directory.join(name).display().to_string();
+        fs::copy(path("key.pub"), path("authorized")).map_err(Error::file(directory))?;
+        let host_key = fs::read_to_string(path("host.pub")).map_err(Error::file(directory))?;
+        for _ in 0..10 {
+            let free = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).map_err(Error::io("a port of loopback"))?;
+            let port = free.port();
+            fs::write(path("known"), format!("[127.0.0.1]:{port} {host_key}")).map_err(Error::file(directory))?;
+            let config = format!(
+                "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n\
+                 KbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\nSubsystem sftp internal-sftp\nPrintMotd no\nLogLevel ERROR\n",
+                path("host"),
+                path("authorized"),
+            );
+            fs::write(path("config"), config).map_err(Error::file(directory))?;
+            let log = fs::File::create(directory.join("log")).map_err(Error::file(directory))?;
+            let mut command = Command::new(program);
+            command.args(["-D", "-e", "-f"]).arg(path("config")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+            let child = command.spawn().map_err(|error| Error::Program(format!("sshd: {error}")))?;
+            let mut server = Self { child, directory: directory.to_owned(), port };
+            let start = Instant::now();
+            while start.elapsed() < PATIENCE && server.child.try_wait().is_ok_and(|status| status.is_none()) {
+                if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                    return Ok(server);
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        let said = fs::read_to_string(directory.join("log")).unwrap_or_default();
+        Err(Error::Program(format!("sshd does not start: {}", said.lines().last().unwrap_or_default())))
+    }
+
+    /// What ssh must be told to reach it at 127.0.0.1, and to believe it.
+    pub fn options(&self) -> Vec<String> {
+        let path = |name: &str| self.directory.join(name).display().to_string();
+        let options = [
+            "IdentitiesOnly=yes".to_owned(),
+            "StrictHostKeyChecking=yes".to_owned(),
+            format!("IdentityFile={}", path("key")),
+            format!("UserKnownHostsFile={}", path("known")),
+            format!("Port={}", self.port),
+        ];
+        options.into_iter().flat_map(|option| ["-o".to_owned(), option]).collect()
+    }
+
+    /// Its CPU time, with what it starts for each connection.
+    pub fn cpu(&self) -> ServerCpu {
+        ServerCpu::Process(self.child.id())
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,128 @@
+//! What shows a directory for the run: our mount of the tree, or sshfs of the directory that it was made from; had anew for each round where nothing
+//! may be known from before. The program runs in the foreground, so that it ends with this value and its CPU time can be read.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use vouch_bench::Error;
+use vouch_bench::cpu::ServerCpu;
+use vouch_bench::subject::Sshd;
+
+/// A mount that can be had anew.
+pub(super) struct Mounted {
+    command: Vec<String>,
+    unmount: Vec<String>,
+    /// What is emptied before it is mounted.
+    cache: Option<PathBuf>,
+    at: PathBuf,
+    log: PathBuf,
+    /// Whether anything may be known from before.
+    warm: bool,
+    child: Option<Child>,
+    /// What it needs while it is mounted.
+    _server: Option<Sshd>,
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.unmount().is_err()
+            && let Some(child) = &mut self.child
+        {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Mounted {
+    /// A published tree, by this program with these options.
+    pub(super) fn tree(program: &Path, options: Vec<String>, name: &str, cache: Option<PathBuf>, at: &Path, warm: bool) -> Self {
+        let program = program.display().to_string();
+        let more =
+            cache.as_ref().map_or_else(|| vec!["--no-cache".to_owned()], |cache| vec!["--cache".to_owned(), cache.display().to_string()]);
+        let place = at.display().to_string();
+        let command = [vec![program.clone(), "mount".to_owned()], options, more, vec![name.to_owned(), place.clone()]].concat();
+        Self::new(command, vec![program, "umount".to_owned(), place], cache, at, warm, None)
+    }
+
+    /// A directory of this machine by sshfs, through an sshd of its own.
+    pub(super) fn sshfs(server: Sshd, source: &Path, at: &Path, warm: bool) -> Self {
+        let place = at.display().to_string();
+        let command = [
+            ["sshfs", "-f", "-F", "/dev/null", "-o", "ro", "-o", "BatchMode=yes"].map(str::to_owned).to_vec(),
+            server.options(),
+            vec![format!("127.0.0.1:{}", source.display()), place.clone()],
+        ]
+        .concat();
+        Self::new(command, vec!["fusermount3".to_owned(), "-u".to_owned(), place], None, at, warm, Some(server))
+    }
+
+    fn new(command: Vec<String>, unmount: Vec<String>, cache: Option<PathBuf>, at: &Path, warm: bool, server: Option<Sshd>) -> Self {
+        let log = at.with_extension("log");
+        Self { command, unmount, cache, at: at.to_owned(), log, warm, child: None, _server: server }
+    }
+
+    /// Mounts; anew, and with nothing known, unless it may be warm. The program that shows it.
+    pub(super) fn renew(&mut self) -> Result<Option<ServerCpu>, Error> {
+        if !self.warm || self.child.is_none() {
+            self.unmount()?;
+            if let Some(cache) = self.cache.as_ref().filter(|cache| cache.exists()) {
+                std::fs::remove_dir_all(cache).map_err(Error::file(cache))?;
+            }
+            self.mount()?;
+        }
+        Ok(self.child.as_ref().map(|child| ServerCpu::Process(child.id())))
+    }
+
+    fn mount(&mut self) -> Result<(), Error> {
+        let before = device(&self.at)?;
+        let log = std::fs::File::create(&self.log).map_err(Error::file(&self.log))?;
+        let mut command = Command::new(&self.command[0]);
+        command.args(&self.command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let program = |error: std::io::Error| Error::Program(format!("{}: {error}", self.command[0]));
+        let child = self.child.insert(command.spawn().map_err(program)?);
+        let start = Instant::now();
+        // Whoever looks while it is being mounted may be told of an error that passes.
+        while device(&self.at).is_ok_and(|now| now == before) || std::fs::read_dir(&self.at).is_err() {
+            let ended = child.try_wait().map_err(Error::file(&self.at))?.is_some();
+            if ended || start.elapsed() > PATIENCE {
+                let said = std::fs::read_to_string(&self.log).unwrap_or_default();
+                let _ = child.kill();
+                let _ = child.wait();
+                self.child = None;
+                return Err(Error::Program(said.lines().last().unwrap_or("it is not mounted in time").to_owned()));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    fn unmount(&mut self) -> Result<(), Error> {
+        let Some(child) = &mut self.child else { return Ok(()) };
+        let start = Instant::now();
+        // It may have ended by itself: Ctrl-C is for all that runs here.
+        while child.try_wait().map_err(Error::file(&self.at))?.is_none() {
+            let told = Command::new(&self.unmount[0]).args(&self.unmount[1..]).stdin(Stdio::null()).output();
+            let told = told.map_err(|error| Error::Program(format!("{}: {error}", self.unmount[0])))?;
+            if start.elapsed() > PATIENCE {
+                return Err(Error::Program(String::from_utf8_lossy(&told.stderr).trim().to_owned()));
+            }
+            for _ in 0..50 {
+                if child.try_wait().map_err(Error::file(&self.at))?.is_some() {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        self.child = None;
+        Ok(())
+    }
+}
+
+fn device(path: &Path) -> Result<u64, Error> {
+    std::fs::metadata(path).map(|metadata| metadata.dev()).map_err(Error::file(path))
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,0 +1,124 @@
+//! What a measurement makes of servers that do wrong: refusals say what helps; calls that are dropped cost errors, not the run.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use vouch_bench::case::{Load, Order};
+use vouch_bench::nfs::{NfsOptions, NfsSubject};
+use vouch_bench::pairs::{Bench, Planned, Rounds, Watcher};
+use vouch_bench::target::{Sec, Target};
+use vouch_bench::{Case, Run, Stop};
+use vouch_oncrpc::{RecordReader, begin_record, end_record};
+use vouch_xdr::Writer;
+
+use crate::measuring::Served;
+use crate::world::{World, eventually, free_port};
+
+#[test]
+fn a_refusal_says_what_helps() {
+    let world = World::new();
+    std::fs::create_dir(world.path("data")).expect("a directory");
+    let port = free_port();
+    let listen = format!("127.0.0.1:{port}");
+    // Nobody may write: all are squashed.
+    let mut command =
+        world.command(["export", "--dir", "data", "--options", "rw,insecure,all_squash", "--listen", &listen, "--lease", "5"]);
+    let server = command.arg("--state").arg(world.path("exporting")).stdout(Stdio::null()).spawn().expect("the binary starts");
+    let served = Served { server, port, world };
+    assert!(eventually(Duration::from_secs(60), || TcpStream::connect(&listen).is_ok()), "the export does not start");
+    let target = served.target();
+    if rustix::process::geteuid().is_root() {
+        let said = served.world.fails(5, ["bench", "iops", "--quick", "--target", &target]);
+        assert!(said.contains(&target) && said.contains("NFS4ERR_ACCESS") && said.contains("no_root_squash"), "{said}");
+    } else {
+        println!("skipped in part: only the superuser's server squashes");
+    }
+    let nowhere = target.replace("export", "nowhere");
+    let said = served.world.fails(4, ["bench", "iops", "--quick", "--target", &nowhere]);
+    assert!(said.contains(&nowhere) && said.contains("no such file"), "{said}");
+}
+
+struct Silent;
+
+impl Watcher for Silent {
+    fn now(&mut self, _: f64, _: f64, _: &str) {}
+}
+
+#[test]
+fn calls_that_a_server_drops_cost_errors_and_not_the_run() {
+    let served = Served::new();
+    let address = dropping(SocketAddr::from(([127, 0, 0, 1], served.port)), 20);
+    let Ok(Target::Nfs(target)) = format!("nfs://{address}/export").parse() else { panic!("a target") };
+    let (sec, service, server_cpu) = (Sec::Sys, None, None);
+    let options =
+        NfsOptions { label: "drops".into(), target, sec, service, sessions: 1, connections: 1, slots: 32, server_cpu, not_empty: false };
+    let stop = Stop::default();
+    let subject = NfsSubject::connect(options, &stop).expect("a session");
+    let rounds = Rounds { least: 2, most: 2, tight: 0.0, warm_up: false };
+    let mut bench = Bench::new(Run::begin("test".into(), true), vec![Box::new(subject)], rounds, Box::new(Silent), stop);
+    let load = |depth| {
+        Case::Load(Load { order: Order::Random, block: 4096, read_percent: 100, depth, rate: None, seconds: 0.5, file_len: 1 << 20 })
+    };
+    let plan = [Planned::new("iops", "deep", "reads", load(32)), Planned::new("iops", "shallow", "reads", load(16))];
+    let outcome = bench.all(&plan);
+    let run = bench.finish(&outcome);
+    assert!(outcome.is_ok(), "{outcome:?}");
+    let [deep, shallow] = &run.results[..] else { panic!("{:?} {:?}", run.left_out, run.notes) };
+    let (deep, shallow) = (&deep.subjects[0], &shallow.subjects[0]);
+    // Both rounds went on with the lanes that were answered.
+    assert!(deep.samples.iter().all(|sample| sample.unanswered > 0 && sample.operations > 0), "{deep:?}");
+    assert_eq!((shallow.errors, shallow.unanswered()), (0, 0));
+    assert!(run.notes.iter().any(|note| note.contains("had no answer") && note.contains("window")), "{:?}", run.notes);
+    served.is_left_clean();
+}
+
+/// A relay that drops calls beyond so many in flight and keeps the connection, as a server does whose RPCSEC_GSS window is too small.
+fn dropping(server: SocketAddr, limit: usize) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let address = listener.local_addr().expect("a port");
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let client = client.expect("a client");
+            let server = TcpStream::connect(server).expect("the server");
+            let in_flight = Arc::new(AtomicUsize::new(0));
+            let (from, to, flying) = (client.try_clone().expect("a socket"), server.try_clone().expect("a socket"), in_flight.clone());
+            pump(from, to, move || {
+                let fits = flying.load(Ordering::SeqCst) < limit;
+                if fits {
+                    flying.fetch_add(1, Ordering::SeqCst);
+                }
+                fits
+            });
+            pump(server, client, move || {
+                in_flight.fetch_sub(1, Ordering::SeqCst);
+                true
+            });
+        }
+    });
+    address
+}
+
+/// Passes on the records that may pass.
+fn pump(mut from: TcpStream, mut to: TcpStream, mut may_pass: impl FnMut() -> bool + Send + 'static) {
+    std::thread::spawn(move || {
+        let (mut reader, mut bytes) = (RecordReader::new(4 << 20), vec![0; 64 * 1024]);
+        while let Ok(n @ 1..) = from.read(&mut bytes) {
+            let mut input = &bytes[..n];
+            while let Ok(Some(record)) = reader.next(&mut input) {
+                if may_pass() {
+                    let mut w = Writer::new();
+                    let start = begin_record(&mut w);
+                    w.raw(&record);
+                    end_record(w.bytes_mut(), start, 0);
+                    // Who has hung up needs nothing.
+                    let _ = to.write_all(w.as_bytes());
+                }
+            }
+        }
+        let _ = to.shutdown(std::net::Shutdown::Write);
+    });
+}
