@@ -63,38 +63,53 @@ impl Line {
         let kind = if matches!(credential, Credential::Token(_)) { "token" } else { "kerberos" };
         line.plain(&format!("{GREETING} {kind} {}", hex(&ours)), &name)?;
         let theirs = unhex(&line.hear(&name)?, &name)?;
-        line.key = match credential {
-            Credential::Token(token) => key(token, &ours, &theirs),
+        // Whoever is not accepted is hung up on, in whatever step that shows.
+        line.prove(credential, [&ours, &theirs], &name).map_err(|error| match error {
+            Error::Unreachable(_) => Error::Refused(format!(
+                "agent {name}: it does not accept us: {}",
+                if kind == "token" {
+                    "it has another token, or takes tickets alone"
+                } else {
+                    "it was told other principals (--principal), or takes a token (--token-file)"
+                }
+            )),
+            error => error,
+        })?;
+        Ok(line)
+    }
+
+    fn prove(&mut self, credential: &Credential, [ours, theirs]: [&[u8]; 2], name: &str) -> Result<(), Error> {
+        self.key = match credential {
+            Credential::Token(token) => key(token, ours, theirs),
             Credential::Kerberos(service) => {
                 let refused = |error: &dyn std::fmt::Display| Error::Refused(format!("agent {name}: {error}"));
                 let mut initiator = MitInitiator::new(service, &ClientSource::default()).map_err(|error| refused(&error))?;
                 let mut token = None;
                 let context = loop {
                     match initiator.step(token.as_deref()).map_err(|error| refused(&error))? {
-                        InitStep::Continue { token } => line.plain(&hex(&token), &name)?,
+                        InitStep::Continue { token } => self.plain(&hex(&token), name)?,
                         InitStep::Established { context, token } => {
                             if let Some(token) = token {
-                                line.plain(&hex(&token), &name)?;
+                                self.plain(&hex(&token), name)?;
                             }
                             break context;
                         }
                     }
-                    token = Some(unhex(&line.hear(&name)?, &name)?);
+                    token = Some(unhex(&self.hear(name)?, name)?);
                 };
                 let secret = nonce()?;
                 let mut sealed = vec![0; 32 + secret.len() + context.keys.trailer_len()];
                 sealed[32..32 + secret.len()].copy_from_slice(&secret);
                 let confounder = *nonce()?.first_chunk::<16>().expect("32 bytes hold 16");
                 context.keys.seal(context.token_seq, confounder, &mut sealed).map_err(|_| refused(&"the key can't be sealed"))?;
-                line.plain(&hex(&sealed), &name)?;
-                key(&secret, &ours, &theirs)
+                self.plain(&hex(&sealed), name)?;
+                key(&secret, ours, theirs)
             }
         };
         // The agent's proof first: a coordinator says nothing to who does not know the key.
-        line.send(&"coordinator", &name)?;
-        let hello: String =
-            line.receive(&name)?.ok_or_else(|| Error::Refused(format!("agent {name}: it does not accept us: another token?")))?;
-        if hello == "agent" { Ok(line) } else { Err(Error::Refused(format!("agent {name}: it greets in another way"))) }
+        self.send(&"coordinator", name)?;
+        let hello: String = self.receive(name)?.ok_or_else(|| Error::Unreachable(format!("agent {name}: it hung up")))?;
+        if hello == "agent" { Ok(()) } else { Err(Error::Refused(format!("agent {name}: it greets in another way"))) }
     }
 
     /// The agent's side.

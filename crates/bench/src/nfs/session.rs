@@ -91,13 +91,15 @@ pub struct Session {
     options: SessionOptions,
     /// Calls are outstanding that will have no answer: whoever goes on connects anew.
     stalled: bool,
+    /// How often it has connected anew: what was open before is another client's.
+    renewals: u64,
 }
 
 impl Session {
     /// Introduces itself under a name of its own.
     pub fn connect(options: SessionOptions) -> Result<Self, Error> {
         let pipeline = pipeline(&options)?;
-        Ok(Self { pipeline, options, stalled: false })
+        Ok(Self { pipeline, options, stalled: false, renewals: 0 })
     }
 
     /// As it was written.
@@ -257,11 +259,23 @@ impl Session {
         }
     }
 
-    /// Connects anew if the last load ended with calls that nobody answered.
+    /// How often it has connected anew, after doing so if the last load ended with calls that nobody answered. What was open before that has
+    /// to be opened again.
+    pub(super) fn renewals(&mut self) -> Result<u64, Error> {
+        self.renew()?;
+        Ok(self.renewals)
+    }
+
+    /// How often it has connected anew.
+    pub(super) const fn has_renewed(&self) -> u64 {
+        self.renewals
+    }
+
     fn renew(&mut self) -> Result<(), Error> {
         if self.stalled {
             self.pipeline = pipeline(&self.options)?;
             self.stalled = false;
+            self.renewals += 1;
         }
         Ok(())
     }

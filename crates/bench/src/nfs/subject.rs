@@ -53,8 +53,8 @@ pub struct NfsSubject {
     name: String,
     directory: Option<Filehandle>,
     local: bool,
-    /// The large file, its length and each session's open of it.
-    large: Option<(u64, Vec<Opened>)>,
+    /// The large file, its length and each session's open of it, with the session's renewals at that time.
+    large: Option<(u64, Vec<(Opened, u64)>)>,
     /// The directory of files to look at.
     looked_at: Option<Filehandle>,
     /// Where each kind of copy was put last.
@@ -161,8 +161,8 @@ impl NfsSubject {
     }
 
     fn load(&mut self, load: &Load) -> Result<Sample, Error> {
-        let Some((_, opens)) = &self.large else { return Err(Error::NotFound("there is no file to read".into())) };
-        let (opens, pages, stop, load) = (opens.clone(), self.pages.clone(), self.stop.clone(), *load);
+        let opens = self.opens()?;
+        let (pages, stop, load) = (self.pages.clone(), self.stop.clone(), *load);
         self.rounds += 1;
         let (seed, sessions) = (self.rounds, self.sessions.len());
         let pace = load.rate.map_or(Pace::Closed, |rate| Pace::Open(rate / sessions as f64));
@@ -170,6 +170,19 @@ impl NfsSubject {
             let mut work = Mixed::new(&pages, opens[at], LARGE_NUMBER, load, mix(seed * 1000 + at as u64));
             session.run(&mut work, load.depth as usize, pace, Some(Duration::from_secs_f64(load.seconds)), &stop)
         })
+    }
+
+    /// Each session's open of the large file; opened again by a session that has connected anew.
+    fn opens(&mut self) -> Result<Vec<Opened>, Error> {
+        let (own, stop) = (self.directory()?, self.stop.clone());
+        let Some((_, opens)) = &mut self.large else { return Err(Error::NotFound("there is no file to read".into())) };
+        for (session, (open, renewals)) in self.sessions.iter_mut().zip(opens.iter_mut()) {
+            if session.renewals()? != *renewals {
+                *open = session.open(&own, LARGE, true, &stop)?;
+                *renewals = session.renewals()?;
+            }
+        }
+        Ok(opens.iter().map(|(open, _)| *open).collect())
     }
 
     fn metadata(&mut self, depth: u32, seconds: f64) -> Result<Sample, Error> {
@@ -234,7 +247,12 @@ impl NfsSubject {
         }
         let (own, stop) = (self.directory()?, self.stop.clone());
         if let Some((_, opens)) = self.large.take() {
-            self.sessions.iter_mut().zip(opens).try_for_each(|(session, open)| session.close(open, &stop))?;
+            // One that has connected anew has nothing to close.
+            self.sessions
+                .iter_mut()
+                .zip(opens)
+                .filter(|(session, (_, renewals))| session.has_renewed() == *renewals)
+                .try_for_each(|(session, (open, _))| session.close(open, &stop))?;
         }
         let first = &mut self.sessions[0];
         let file = first.open(&own, LARGE, true, &stop)?;
@@ -248,8 +266,9 @@ impl NfsSubject {
         }
         first.commit(file, &stop)?;
         let others = self.sessions[1..].iter_mut().map(|session| session.open(&own, LARGE, true, &stop));
-        let opens = std::iter::once(Ok(file)).chain(others).collect::<Result<_, _>>()?;
-        self.large = Some((len, opens));
+        let opens = std::iter::once(Ok(file)).chain(others).collect::<Result<Vec<_>, _>>()?;
+        let renewals = self.sessions.iter().map(Session::has_renewed);
+        self.large = Some((len, opens.into_iter().zip(renewals).collect()));
         Ok(())
     }
 
@@ -316,7 +335,7 @@ impl Subject for NfsSubject {
         }
         if let Some((_, opens)) = self.large.take() {
             // It may be that calls are lost, and with them the session; then the lease closes it.
-            for (session, open) in self.sessions.iter_mut().zip(opens) {
+            for (session, (open, _)) in self.sessions.iter_mut().zip(opens) {
                 let _ = session.close(open, &Stop::default());
             }
         }

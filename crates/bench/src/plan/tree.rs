@@ -30,7 +30,7 @@ pub fn tree(quick: bool) -> Vec<Planned> {
 
 /// Sources of the project that is compiled.
 pub const fn parts(quick: bool) -> u32 {
-    if quick { 12 } else { 48 }
+    if quick { 6 } else { 48 }
 }
 
 /// Many clients at once that make the reads of a cold client's compile.
@@ -45,7 +45,7 @@ pub fn replay(quick: bool) -> Vec<Planned> {
 
 /// Connections a second, for names of one component and of three.
 pub fn connections(quick: bool) -> Vec<Planned> {
-    let seconds = if quick { 1.0 } else { 5.0 };
+    let seconds = if quick { 0.5 } else { 5.0 };
     let case = |depth, name: &str| Planned::new("tree", "Connections", name, Case::Connect { depth, seconds });
     vec![case(1, "a name of one component"), case(3, "a name of three")]
 }

@@ -237,10 +237,10 @@ fn mounts_and_scp_are_measured_too() {
         return;
     }
     let short = ["--quick", "--rounds", "1", "--seconds", "0.05", "--file-size", "2M", "--depth", "4"];
-    let table = world.ok([&["bench", "concurrency", "--mount", "a=a", "--cache", "both"], &short[..]].concat());
-    assert!(table.contains("a cold") && table.contains("a warm"), "{table}");
-    let table = world.ok([&["bench", "iops", "--mount", "b=b", "--steps", "2"], &short[..]].concat());
-    assert!(table.contains("a second"), "{table}");
+    let table = world.ok([&["bench", "concurrency", "--mount", "b=b"], &short[..]].concat());
+    assert!(table.contains("sequential 50% reads") && table.contains("metadata"), "{table}");
+    let table = world.ok([&["bench", "iops", "--mount", "a=a", "--cache", "both", "--steps", "1"], &short[..]].concat());
+    assert!(table.contains("a second") && table.contains("a cold") && table.contains("a warm"), "{table}");
     for name in ["a", "b"] {
         assert_eq!(std::fs::read_dir(world.path(name)).expect("a directory").count(), 0);
     }
@@ -321,7 +321,7 @@ fn a_published_tree_is_read_beside_its_directory() {
         assert!(compiled.contains(&"sshfs cold".to_owned()) || text.contains("sshfs cold: "), "{compiled:?}, nor is it left out");
         let replayed = result("replay").expect("clients that replay it");
         let sample = &replayed["subjects"][0]["samples"][0];
-        assert!(sample["operations"].as_u64() > Some(12) && sample["bytes"].as_u64() > Some(10_000), "{replayed}");
+        assert!(sample["operations"].as_u64() > Some(6) && sample["bytes"].as_u64() > Some(10_000), "{replayed}");
     } else {
         println!("skipped: needs a C compiler (cc)");
     }

@@ -42,27 +42,30 @@ impl Tree {
     pub(super) fn run(self, global: &Global) -> Outcome {
         let quick = self.measure.quick;
         let world = World::make(&self.dir, quick)?;
-        let (reads, connections) = (plan::tree(quick), plan::connections(quick));
-        let subjects = |run: &mut Run, stop: &Stop| {
-            run.left_out.push("reads without verification: there is no such client".into());
-            world.readers(run, stop)
-        };
-        let replay = plan::replay(quick);
-        let replayed = |run: &mut Run, stop: &Stop| world.replayed(quick, run, stop);
-        let asked = |run: &mut Run, stop: &Stop| world.asked(&self.target, run, stop);
-        let parts = vec![
-            Part { subjects: Box::new(subjects), work: Box::new(move |bench| bench.all(&reads)) },
-            Part { subjects: Box::new(replayed), work: Box::new(move |bench| bench.all(&replay)) },
-            Part { subjects: Box::new(asked), work: Box::new(move |bench| bench.all(&connections)) },
-        ];
-        let outcome = self.measure.run(global, parts);
+        let outcome = self.measure.run(global, parts(&world, &self.target, quick));
         drop(world);
         outcome
     }
 }
 
+/// The parts of a run that measure a tree: what it is read by, what many clients of it ask, and connections.
+pub(super) fn parts<'a>(world: &'a World, targets: &'a [Target], quick: bool) -> Vec<Part<'a>> {
+    let (reads, replay, connections) = (plan::tree(quick), plan::replay(quick), plan::connections(quick));
+    let subjects = move |run: &mut Run, stop: &Stop| {
+        run.left_out.push("reads without verification: there is no such client".into());
+        world.readers(run, stop)
+    };
+    let replayed = move |run: &mut Run, stop: &Stop| world.replayed(quick, run, stop);
+    let asked = move |run: &mut Run, stop: &Stop| world.asked(targets, run, stop);
+    vec![
+        Part { subjects: Box::new(subjects), work: Box::new(move |bench| bench.all(&reads)) },
+        Part { subjects: Box::new(replayed), work: Box::new(move |bench| bench.all(&replay)) },
+        Part { subjects: Box::new(asked), work: Box::new(move |bench| bench.all(&connections)) },
+    ]
+}
+
 /// A published tree and its replica, which end with it.
-struct World {
+pub(super) struct World {
     // Before the directory, in which they work.
     replica: Replica,
     /// A web server of the tree's source, or why there is none.
@@ -95,7 +98,7 @@ impl Drop for Replica {
 }
 
 impl World {
-    fn make(at: &Path, quick: bool) -> Outcome<Self> {
+    pub(super) fn make(at: &Path, quick: bool) -> Outcome<Self> {
         let program = std::env::current_exe().at("this program")?;
         let directory = tempfile::Builder::new().prefix("vouch-bench-").tempdir_in(at).at(at.display())?;
         let path = |name: &str| directory.path().join(name);

@@ -2,9 +2,9 @@
 
 use vouch_bench::plan;
 
-use super::local;
 use super::measure::{Measure, Part};
 use super::subjects::Subjects;
+use super::{local, tree};
 use crate::cli::Global;
 use crate::exit::Outcome;
 use crate::size;
@@ -116,12 +116,15 @@ impl Concurrency {
     }
 }
 
-/// All that applies, in one run: transfer, iops, concurrency; seal; and audit where the kernel's audit can be taken.
+/// All that applies, in one run: transfer, iops, concurrency; tree; seal; and audit where the kernel's audit can be taken.
 #[derive(Debug, clap::Args)]
 pub(super) struct All {
     /// Where audit makes its files.
     #[arg(long, value_name = "DIR", default_value = "/tmp")]
     audit_dir: std::path::PathBuf,
+    /// Publish and mount no tree.
+    #[arg(long)]
+    no_tree: bool,
     /// Leave the kernel's audit alone.
     #[arg(long)]
     no_audit: bool,
@@ -144,7 +147,12 @@ impl All {
             plan::iops(bench, &iops)?;
             bench.all(&plan::concurrency(&concurrency))
         };
-        let mut parts = vec![on(&self.subjects, DEPTH, work), local::seal(local::of_seal(quick))];
+        let world = if self.no_tree { None } else { Some(tree::World::make(&std::env::temp_dir(), quick)?) };
+        let mut parts = vec![on(&self.subjects, DEPTH, work)];
+        if let Some(world) = &world {
+            parts.extend(tree::parts(world, &[], quick));
+        }
+        parts.push(local::seal(local::of_seal(quick)));
         if !self.no_audit {
             parts.push(local::audit_part(&self.audit_dir, if quick { 2_000 } else { 50_000 }));
         }
