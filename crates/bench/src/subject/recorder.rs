@@ -74,7 +74,7 @@ fn relay(mut client: TcpStream, server: SocketAddr, calls: Arc<Mutex<Vec<Vec<u8>
             while let Ok(Some(call)) = reader.next(&mut input) {
                 let mut w = Writer::new();
                 let start = begin_record(&mut w);
-                w.raw(&call);
+                w.bytes_mut().extend_from_slice(&call);
                 end_record(w.bytes_mut(), start, 0);
                 calls.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(w.into_bytes());
             }
