@@ -30,12 +30,31 @@ pub(crate) struct Later {
     object: Option<Object>,
     after: Option<Object>,
     saved: Option<Object>,
-    asked: Option<(Option<Box<[u8]>>, Option<Box<[u8]>>, Asked<'static>)>,
+    asked: Option<AskedOwned>,
     granted: Option<u32>,
     totals: Option<Totals>,
     bytes: (u64, u64),
     /// The export that its own change is of.
     changed: Option<ExportId>,
+}
+
+/// What was asked, with names of its own.
+struct AskedOwned {
+    name: Option<Box<[u8]>>,
+    new_name: Option<Box<[u8]>>,
+    /// Without names.
+    rest: Asked<'static>,
+}
+
+impl AskedOwned {
+    fn of(asked: Asked<'_>) -> Self {
+        let own = |name: Option<&[u8]>| name.map(Box::from);
+        Self { name: own(asked.name), new_name: own(asked.new_name), rest: Asked { name: None, new_name: None, ..asked } }
+    }
+
+    fn asked(&self) -> Asked<'_> {
+        Asked { name: self.name.as_deref(), new_name: self.new_name.as_deref(), ..self.rest }
+    }
 }
 
 impl Seen<'_> {
@@ -44,14 +63,13 @@ impl Seen<'_> {
         if changed.is_none() && later.is_empty() {
             return self.tell(server, core);
         }
-        let own = |name: Option<&[u8]>| name.map(Box::from);
         later.push(Later {
             op: self.op,
             status: self.status,
             object: self.object.cloned(),
             after: self.after.cloned(),
             saved: self.saved.cloned(),
-            asked: self.asked.map(|asked| (own(asked.name), own(asked.new_name), Asked { name: None, new_name: None, ..asked })),
+            asked: self.asked.map(AskedOwned::of),
             granted: self.granted,
             totals: self.totals,
             bytes: self.bytes,
@@ -103,15 +121,13 @@ impl Later {
 
     /// Tells it.
     pub(crate) fn tell(&self, server: &Server, core: &Core) {
-        let asked =
-            self.asked.as_ref().map(|(name, new_name, rest)| Asked { name: name.as_deref(), new_name: new_name.as_deref(), ..*rest });
         let seen = Seen {
             op: self.op,
             status: self.status,
             object: self.object.as_ref(),
             after: self.after.as_ref(),
             saved: self.saved.as_ref(),
-            asked,
+            asked: self.asked.as_ref().map(AskedOwned::asked),
             granted: self.granted,
             totals: self.totals,
             bytes: self.bytes,
