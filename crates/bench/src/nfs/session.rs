@@ -221,7 +221,7 @@ impl Session {
                 }
             });
             // Calls that many later ones have overtaken are lost: their answers are not worth the wait that a slow server is.
-            let lost = || (0..depth).filter(|lane| !idle.contains(lane)).all(|lane| last - sent[lane] > OVERTAKEN.max(10 * longest));
+            let lost = || (0..depth).filter(|lane| !idle.contains(lane)).all(|lane| last - sent[lane] > OVERTAKEN.max(3 * longest));
             let patience = if stop.asked() || !asking && lost() { SILENCE } else { PATIENCE };
             match turn {
                 Ok(0) if last.elapsed() > patience && self.pipeline.submitter().in_flight() > 0 => {
@@ -358,7 +358,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// How long a server may be silent.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// A call that waits for so much longer than any other did is lost.
-const OVERTAKEN: Duration = Duration::from_millis(100);
+const OVERTAKEN: Duration = Duration::from_millis(50);
 /// The longest grace period that is waited for: twice the usual lease.
 const GRACE: Duration = Duration::from_secs(180);
 /// How long a server may be silent when somebody waits for the end.
