@@ -80,7 +80,7 @@ fn start(world: &World, round: u64) -> (Killed, SocketAddr) {
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
     let listen = format!("127.0.0.1:{port}");
     // A state of its own: what was open before the kill need not be waited for.
-    let (state, data, trail) = (world.path(&format!("exporting-{round}")), world.path("data"), world.path("trail"));
+    let (state, data, trail) = (world.path(format!("exporting-{round}")), world.path("data"), world.path("trail"));
     let mut command = world.command(["export", "--options", "rw,insecure,no_root_squash", "--listen", &listen]);
     command.arg("--dir").arg(data).arg("--state").arg(state).arg("--audit").arg(trail);
     command.args(["--lease", "5", "--audit-policy", "block", "--audit-sync", "each"]);
