@@ -99,6 +99,7 @@ impl World {
             xid,
             principal,
             flavour,
+            enctype: None,
             body: Buffer::from(body),
             reply: vec![0; HEAD_LEN],
             reply_tail_len: 0,
