@@ -49,6 +49,13 @@ pub enum Case {
         /// Files.
         files: u64,
     },
+    /// Small files made, appended to and removed on an export.
+    Changes {
+        /// Files.
+        files: u64,
+        /// Calls in flight.
+        depth: u32,
+    },
     /// Connections, each for one small file; `depth` components of its name.
     Connect {
         /// Components of the name.
@@ -185,7 +192,7 @@ impl Case {
     pub const fn metric(&self) -> Metric {
         match self {
             Self::Put(copy) | Self::Get(copy) if copy.files == 1 => Metric::BytesPerSecond,
-            Self::Put(_) | Self::Get(_) | Self::Audit { .. } | Self::Compile { .. } => Metric::Seconds,
+            Self::Put(_) | Self::Get(_) | Self::Audit { .. } | Self::Changes { .. } | Self::Compile { .. } => Metric::Seconds,
             Self::Read(_) => Metric::BytesPerSecond,
             Self::Load(load) if load.block >= LARGE_BLOCK => Metric::BytesPerSecond,
             Self::Load(_) | Self::Metadata { .. } | Self::Getattr { .. } | Self::Connect { .. } | Self::Replay { .. } => {
@@ -200,6 +207,7 @@ impl Case {
             Self::Put(copy) | Self::Get(copy) => 0.05 + copy.files as f64 * 4e-4 + (copy.files * copy.len) as f64 / 500e6,
             Self::Read(read) => 0.3 + read.files as f64 * 2e-4 + (read.files * read.len) as f64 / 300e6,
             Self::Audit { files, .. } => 0.05 + *files as f64 * 5e-5,
+            Self::Changes { files, .. } => 0.5 + *files as f64 * 3e-4,
             Self::Compile { parts, jobs } => 0.5 + f64::from(*parts) * 0.1 / f64::from((*jobs).max(1)),
             Self::Load(Load { seconds, .. })
             | Self::Replay { seconds, .. }
@@ -220,7 +228,7 @@ impl Case {
                 }
             }
             Self::Load(load) => load.depth,
-            Self::Metadata { depth, .. } | Self::Getattr { depth, .. } => *depth,
+            Self::Metadata { depth, .. } | Self::Getattr { depth, .. } | Self::Changes { depth, .. } => *depth,
             Self::Compile { jobs, .. } => *jobs,
             Self::Replay { clients, .. } => *clients,
             Self::Connect { .. } | Self::Audit { .. } | Self::Read(_) => 1,

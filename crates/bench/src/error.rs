@@ -98,7 +98,7 @@ fn of_call(error: &vouch_nfs4_client::Error) -> Option<&'static str> {
         ),
         Call::Refused { status: Status::ACCESS | Status::PERM, .. } => Some(
             "the server lets this host or user in nowhere there: it may want calls from a privileged port (exports(5): insecure lets others in), or not \
-             know this host, or the directory is closed to the user",
+             know this host, or the directory is closed to the user; under Kerberos it may know no user for the ticket's principal (getent passwd on the server)",
         ),
         Call::Refused { status: Status::WRONGSEC, .. } => {
             Some("the export does not take this flavour (exports(5): sec=); --sec says which are measured")
@@ -126,6 +126,7 @@ mod tests {
         let said = |op, status| Error::nfs("there")(Call::Refused { op, status }).with_cure();
         assert!(said(Op::CREATE, Status::ACCESS).contains("no_root_squash"));
         assert!(said(Op::LOOKUP, Status::ACCESS).contains("insecure"));
+        assert!(said(Op::LOOKUP, Status::ACCESS).contains("principal"));
         assert!(said(Op::LOOKUP, Status::WRONGSEC).contains("--sec"));
         assert!(said(Op::WRITE, Status::NOSPC).contains("no room"));
         assert_eq!(said(Op::READ, Status::IO), "there: READ: NFS4ERR_IO");

@@ -80,13 +80,14 @@ pub(crate) fn assume_root() -> Result<()> {
     })
 }
 
-/// Gives the calling thread back the identity of the process, as before it served callers.
+/// Gives the calling thread back the identity of the process, as before it served callers; also one that has served none, for a thread begins as what
+/// its maker was at the time.
 ///
 /// # Errors
 /// Where the kernel refuses, which it does for want of memory only.
 pub fn leave_callers() -> Result<()> {
     THREAD.with_borrow_mut(|thread| {
-        if !thread.prepared || !own().switches {
+        if !own().switches {
             return Ok(());
         }
         thread.switch(own().uid, own().gid, &own().groups)

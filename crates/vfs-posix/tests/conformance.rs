@@ -102,6 +102,32 @@ fn as_an_ordinary_user() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// A thread begins as what its maker is. One that has files of its own to open leaves that too.
+#[test]
+fn a_thread_made_while_a_caller_is_served_becomes_the_process_again() {
+    if !can_serve_others() {
+        let why = "only the superuser acts for others";
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{why}");
+        println!("skipped: {why}");
+        return;
+    }
+    let fixture = fixture(Path::new(DISK), usual);
+    let secret = TempDir::new_in(DISK).expect("a directory can be made");
+    let path = secret.path().join("keytab");
+    std::fs::write(&path, b"a key").expect("a file can be made");
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("it is ours");
+    let root = fixture.fs.root();
+    let _ = fixture.fs.access(&Caller::new(1234, 1234, []), &root, vouch_vfs::Access::READ, Patience::Any);
+    let made = std::thread::spawn(move || {
+        let before = std::fs::read(&path).map_err(|error| error.kind());
+        leave_callers().expect("the superuser may be the superuser");
+        (before, std::fs::read(&path).map_err(|error| error.kind()))
+    });
+    let (before, after) = made.join().expect("it does not panic");
+    assert_eq!(before, Err(std::io::ErrorKind::PermissionDenied), "this thread acts as the caller, and so does one that it makes");
+    assert_eq!(after, Ok(b"a key".to_vec()));
+}
+
 #[test]
 fn what_is_exported_read_only_is_not_changed() {
     let fixture = fixture(Path::new(DISK), usual);

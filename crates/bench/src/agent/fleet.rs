@@ -90,8 +90,11 @@ impl Subject for FleetSubject {
     }
 
     fn lacks(&self, case: &Case) -> Option<String> {
-        matches!(case, Case::Connect { .. } | Case::Audit { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. })
-            .then(|| "agents measure NFS servers alone".into())
+        matches!(
+            case,
+            Case::Connect { .. } | Case::Audit { .. } | Case::Changes { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. }
+        )
+        .then(|| "agents measure NFS servers alone".into())
     }
 
     fn prepare(&mut self, case: &Case) -> Result<(), Error> {

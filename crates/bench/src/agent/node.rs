@@ -140,7 +140,7 @@ fn within(case: &Case, limits: Limits) -> Result<(), Error> {
         Case::Put(copy) | Case::Get(copy) => (copy.files.saturating_mul(copy.len), 0.0),
         Case::Load(load) => (load.file_len, load.seconds),
         Case::Metadata { seconds, .. } | Case::Getattr { seconds, .. } | Case::Connect { seconds, .. } => (0, *seconds),
-        Case::Audit { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. } => {
+        Case::Audit { .. } | Case::Changes { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. } => {
             return Err(Error::Refused("an agent measures NFS servers alone".into()));
         }
     };

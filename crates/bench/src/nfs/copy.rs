@@ -1,4 +1,4 @@
-//! Many small files: each made, written and closed, or opened, read and closed; some at a time.
+//! Many small files: each made, written and closed, or opened, appended to or read, and closed; some at a time.
 
 use std::ops::Range;
 
@@ -20,10 +20,21 @@ pub(super) struct Small {
     files: Range<u64>,
     len: usize,
     content: Content,
-    writes: bool,
+    way: Way,
     lanes: Vec<Lane>,
     data: Vec<u8>,
     mode: Vec<u8>,
+}
+
+/// What is done with each file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// It is made and written.
+    Make,
+    /// As much once more is written behind what is in it.
+    Append,
+    /// It is read, and compared with what was written.
+    Read,
 }
 
 #[derive(Debug, Clone)]
@@ -40,10 +51,10 @@ enum Step {
 }
 
 impl Small {
-    pub(super) fn new(pages: &Pages, directory: Filehandle, files: Range<u64>, copy: &crate::case::Copy, writes: bool) -> Self {
+    pub(super) fn new(pages: &Pages, directory: Filehandle, files: Range<u64>, copy: &crate::case::Copy, way: Way) -> Self {
         let lanes = vec![Lane { step: Step::Open, number: 0 }; copy.streams as usize];
         let (len, data, mode) = (copy.len as usize, vec![0; copy.len as usize], packed_mode(0o644));
-        Self { pages: pages.clone(), directory, files, len, content: copy.content, writes, lanes, data, mode }
+        Self { pages: pages.clone(), directory, files, len, content: copy.content, way, lanes, data, mode }
     }
 }
 
@@ -65,9 +76,10 @@ impl Work for Small {
         let Lane { step, number } = self.lanes[lane];
         match step {
             Step::Open => {
-                let (how, access) = match self.writes {
-                    true => (OpenHow::Create(CreateHow::Unchecked(unpacked(&self.mode))), ShareAccess::BOTH),
-                    false => (OpenHow::NoCreate, ShareAccess::READ),
+                let (how, access) = match self.way {
+                    Way::Make => (OpenHow::Create(CreateHow::Unchecked(unpacked(&self.mode))), ShareAccess::BOTH),
+                    Way::Append => (OpenHow::NoCreate, ShareAccess::WRITE),
+                    Way::Read => (OpenHow::NoCreate, ShareAccess::READ),
                 };
                 let name = name(number);
                 putfh(&self.directory, call, w);
@@ -76,10 +88,11 @@ impl Work for Small {
             }
             Step::Transfer(Opened { handle, stateid }) => {
                 putfh(&handle, call, w);
-                if self.writes {
+                if self.way != Way::Read {
                     // What one write brings is asked to be durable at once, as Linux asks it for a file that is closed.
                     self.pages.fill(self.content, number, 0, &mut self.data);
-                    call.op(w, &Args::Write(WriteArgs { stateid, offset: 0, stable: StableHow::FileSync, data: Bytes(&self.data) }));
+                    let offset = if self.way == Way::Append { self.len as u64 } else { 0 };
+                    call.op(w, &Args::Write(WriteArgs { stateid, offset, stable: StableHow::FileSync, data: Bytes(&self.data) }));
                 } else {
                     call.op(w, &Args::Read(ReadArgs { stateid, offset: 0, count: self.len as u32 + 1 }));
                 }

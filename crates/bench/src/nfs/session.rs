@@ -70,6 +70,21 @@ pub struct Tally {
     pub depth: Option<u32>,
 }
 
+impl Tally {
+    /// Counts another load, which came after this one.
+    pub fn add(&mut self, other: &Tally) {
+        self.bytes += other.bytes;
+        self.operations += other.operations;
+        self.errors += other.errors;
+        self.unanswered += other.unanswered;
+        self.unsent += other.unsent;
+        self.seconds += other.seconds;
+        self.thread_s += other.thread_s;
+        self.latency.merge(&other.latency);
+        self.depth = other.depth.or(self.depth);
+    }
+}
+
 /// Who measures what, and how.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {

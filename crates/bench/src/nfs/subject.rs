@@ -7,7 +7,7 @@ use std::time::Duration;
 use vouch_nfs4::Filehandle;
 
 use super::blocks::{BLOCK_LEN, Mixed, Whole};
-use super::copy::{self, Small};
+use super::copy::{self, Small, Way};
 use super::metadata::{Getattr, Git};
 use super::session::SessionOptions;
 use super::{Opened, Pace, Session, Tally};
@@ -132,7 +132,8 @@ impl NfsSubject {
         let whole = *copy;
         self.all(copy.files, move |_, files, session| {
             if whole.len <= BLOCK_LEN {
-                let mut work = Small::new(&pages, directory, files, &whole, writes);
+                let way = if writes { Way::Make } else { Way::Read };
+                let mut work = Small::new(&pages, directory, files, &whole, way);
                 return session.run(&mut work, whole.streams as usize, Pace::Closed, None, &stop);
             }
             let start = std::time::Instant::now();
@@ -148,14 +149,31 @@ impl NfsSubject {
                     session.commit(file, &stop)?;
                 }
                 session.close(file, &stop)?;
-                sum.bytes += tally.bytes;
-                sum.operations += 1;
-                sum.errors += tally.errors;
-                sum.unanswered += tally.unanswered;
-                sum.depth = tally.depth;
-                sum.latency.merge(&tally.latency);
+                sum.add(&Tally { operations: 1, ..tally });
             }
             sum.seconds = start.elapsed().as_secs_f64();
+            Ok(sum)
+        })
+    }
+
+    /// Files made, then appended to, then removed, all of a share before the next.
+    fn changes(&mut self, files: u64, depth: u32) -> Result<Sample, Error> {
+        let own = self.directory()?;
+        self.rounds += 1;
+        let name = format!("changes-{}", self.rounds);
+        let directory = self.sessions[0].mkdir(&own, &name, &self.stop)?;
+        self.old.push(name);
+        let (pages, stop) = (self.pages.clone(), self.stop.clone());
+        let line = Copy { files, len: LINE_LEN, content: Content::Random, streams: depth, depth: 1 };
+        self.all(files, move |_, share, session| {
+            let mut sum = Tally::default();
+            for way in [Way::Make, Way::Append] {
+                let mut work = Small::new(&pages, directory, share.clone(), &line, way);
+                sum.add(&session.run(&mut work, depth as usize, Pace::Closed, None, &stop)?);
+            }
+            sum.add(&session.remove_files(directory, share.map(copy::name), depth as usize, &stop)?);
+            // As the case counts them: files, not what was done with each.
+            sum.operations /= 3;
             Ok(sum)
         })
     }
@@ -278,7 +296,7 @@ impl NfsSubject {
             let (own, stop) = (self.directory()?, self.stop.clone());
             let directory = self.sessions[0].mkdir(&own, "repository", &stop)?;
             let copy = Copy { files: LOOKED_AT, len: 100, content: Content::Random, streams: MAKE_DEPTH as u32, depth: 1 };
-            let mut work = Small::new(&self.pages, directory, 0..LOOKED_AT, &copy, true);
+            let mut work = Small::new(&self.pages, directory, 0..LOOKED_AT, &copy, Way::Make);
             self.sessions[0].run(&mut work, MAKE_DEPTH, Pace::Closed, None, &stop)?;
             self.looked_at = Some(directory);
         }
@@ -317,6 +335,7 @@ impl Subject for NfsSubject {
             Case::Load(load) => self.load(load),
             Case::Metadata { depth, seconds } => self.metadata(*depth, *seconds),
             Case::Getattr { depth, seconds } => self.getattr(*depth, *seconds),
+            Case::Changes { files, depth } => self.changes(*files, *depth),
             Case::Connect { .. } | Case::Audit { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. } => {
                 Err(Error::Input(OTHER_WORK.into()))
             }
@@ -351,5 +370,7 @@ const LARGE_NUMBER: u64 = u64::MAX;
 /// Files to look at: the index of a middling repository.
 const LOOKED_AT: u64 = 1000;
 const MAKE_DEPTH: usize = 8;
+/// What a file is made with, and what is appended: a line of a log.
+const LINE_LEN: u64 = 64;
 /// Copies above this are removed before the next of their kind: the disk may be small.
 const KEPT_LEN: u64 = 64 << 20;

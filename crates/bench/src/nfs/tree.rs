@@ -9,7 +9,7 @@ use vouch_nfs4::{Bitmap, Cookie, Filehandle, Name, OwnerSeq, Verifier};
 use vouch_nfs4_client::{Error as CallError, OpenCall, ReplyBody};
 use vouch_xdr::Writer;
 
-use super::{Gain, Opened, Pace, Session, Work, open_args, opened, packed_mode, putfh, unpacked};
+use super::{Gain, Opened, Pace, Session, Tally, Work, open_args, opened, packed_mode, putfh, unpacked};
 use crate::{Error, Stop};
 
 impl Session {
@@ -122,14 +122,26 @@ impl Session {
         };
         let (directories, files): (Vec<_>, Vec<_>) = self.list(&directory, stop)?.into_iter().partition(|(_, is_directory)| *is_directory);
         directories.iter().try_for_each(|(name, _)| self.remove_all(&directory, name))?;
-        let mut names = files.into_iter().map(|(name, _)| name);
-        let mut work = Removes { directory, names: &mut names, lanes: vec![Vec::new(); REMOVES] };
-        self.run(&mut work, REMOVES, Pace::Closed, None, stop)?;
+        self.remove_files(directory, files.into_iter().map(|(name, _)| name), REMOVES, stop)?;
         let write = |call: &mut OpenCall, w: &mut Writer| {
             putfh(parent, call, w);
             call.op(w, &Args::Remove(RemoveArgs { name: Name(name) }));
         };
         self.one(&String::from_utf8_lossy(name), stop, write, |mut body| (0..2).try_for_each(|_| body.next_ok().map(drop)))
+    }
+}
+
+impl Session {
+    /// Removes files, so many at a time.
+    pub(super) fn remove_files(
+        &mut self,
+        directory: Filehandle,
+        mut names: impl Iterator<Item = Vec<u8>>,
+        depth: usize,
+        stop: &Stop,
+    ) -> Result<Tally, Error> {
+        let mut work = Removes { directory, names: &mut names, lanes: vec![Vec::new(); depth] };
+        self.run(&mut work, depth, Pace::Closed, None, stop)
     }
 }
 

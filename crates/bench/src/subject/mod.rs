@@ -2,7 +2,9 @@
 
 pub mod compile;
 mod connect;
+mod exported;
 mod fio;
+mod kernel_audit;
 mod meter;
 mod mount;
 mod reading;
@@ -13,6 +15,8 @@ mod sshd;
 mod web;
 
 pub use connect::{Asked, ConnectSubject};
+pub use exported::{Audited, ExportSubject};
+pub use kernel_audit::{AuditGuard, AuditSubject, Rules};
 pub use meter::Meter;
 pub use mount::{MountOptions, MountSubject};
 pub use reading::{Forget, ReadingSubject, prepare};

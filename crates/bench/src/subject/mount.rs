@@ -320,9 +320,12 @@ impl Subject for MountSubject {
 
     fn lacks(&self, case: &Case) -> Option<String> {
         match case {
-            Case::Connect { .. } | Case::Audit { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. } => {
-                Some(OTHER_WORK.into())
-            }
+            Case::Connect { .. }
+            | Case::Audit { .. }
+            | Case::Changes { .. }
+            | Case::Read(_)
+            | Case::Compile { .. }
+            | Case::Replay { .. } => Some(OTHER_WORK.into()),
             Case::Load(Load { rate: None, .. }) if !self.fio => Some("fio is not installed".into()),
             _ => None,
         }
@@ -356,9 +359,12 @@ impl Subject for MountSubject {
             },
             Case::Metadata { depth, seconds } => self.metadata(*depth, *seconds),
             Case::Getattr { depth, seconds } => self.getattr(*depth, *seconds),
-            Case::Connect { .. } | Case::Audit { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. } => {
-                Err(Error::Input(OTHER_WORK.into()))
-            }
+            Case::Connect { .. }
+            | Case::Audit { .. }
+            | Case::Changes { .. }
+            | Case::Read(_)
+            | Case::Compile { .. }
+            | Case::Replay { .. } => Err(Error::Input(OTHER_WORK.into())),
         }
     }
 

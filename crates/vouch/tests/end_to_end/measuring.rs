@@ -349,3 +349,29 @@ fn what_needs_no_server_runs_alone() {
     let said = world.fails(2, ["bench", "iops"]);
     assert!(said.contains("--target"), "{said}");
 }
+
+#[test]
+fn a_trail_is_measured_beside_an_export_without_one() {
+    let world = World::new();
+    std::fs::create_dir(world.path("place")).expect("a directory");
+    let place = world.path("place").display().to_string();
+    let args = ["bench", "audit", "--no-kernel", "--quick", "--rounds", "1", "--files", "200", "--json", "run.json", "--dir", &place];
+    let table = world.ok(args);
+    assert!(table.contains("export, trail"), "{table}");
+    let text = std::fs::read_to_string(world.path("run.json")).expect("the record");
+    let record: Value = serde_json::from_str(&text).expect("JSON");
+    let [result] = &record["results"].as_array().expect("results")[..] else { panic!("{record}") };
+    let [plain, trail] = &result["subjects"].as_array().expect("subjects")[..] else { panic!("{result}") };
+    for subject in [plain, trail] {
+        assert_eq!(subject["operations"], 200, "{subject}");
+        assert_eq!(subject["errors"], 0, "{subject}");
+    }
+    // Made, opened again and removed, with what is between; and nothing is lost. What is not recorded tells nothing of it.
+    let other = |subject: &Value, name: &str| {
+        subject["samples"][0]["others"].as_array().and_then(|all| all.iter().find(|other| other[0] == name)).map(|other| other[1].as_f64())
+    };
+    assert!(other(trail, "records").flatten().expect("a count") >= 1000.0, "{trail}");
+    assert_eq!(other(trail, "records lost").flatten(), Some(0.0), "{trail}");
+    assert!(other(plain, "records").is_none(), "{plain}");
+    assert_eq!(std::fs::read_dir(world.path("place")).expect("a directory").count(), 0);
+}

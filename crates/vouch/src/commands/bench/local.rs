@@ -2,12 +2,13 @@
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use vouch_bench::case::AuditWork;
 use vouch_bench::plan::{self, audit};
+use vouch_bench::subject::{AuditGuard, AuditSubject, Audited, ExportSubject, Rules};
 use vouch_bench::{Run, Stop, Subject};
 
 use super::measure::{Measure, Part};
@@ -48,9 +49,10 @@ pub(super) fn seal<'a>(how: plan::Seal) -> Part<'a> {
     Part { subjects: Box::new(|_: &mut Run, _: &Stop| Ok(Vec::new())), work: Box::new(move |bench| plan::seal(bench, &how)) }
 }
 
-/// The same work with the kernel's audit off, with file watches, with system calls, with CAPP's rules (LANL's auditd).
+/// What audit costs: the same work with the kernel's audit off, with file watches, with system calls, with CAPP's rules (LANL's auditd);
+/// and on an export, with our own trail or the kernel's watch.
 ///
-/// Needs root and CAP_AUDIT_CONTROL, and a machine whose audit nobody uses: it is told rules and has none at the end.
+/// The kernel's needs root and CAP_AUDIT_CONTROL, and a machine whose audit nobody uses: it is told rules and has none at the end.
 #[derive(Debug, clap::Args)]
 pub(super) struct Audit {
     /// Where the files are made; tmpfs, or a file system that is to be measured.
@@ -59,6 +61,9 @@ pub(super) struct Audit {
     /// How many files.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     files: Option<u64>,
+    /// Leave the kernel's audit alone: the export and its trail only.
+    #[arg(long)]
+    no_kernel: bool,
     #[command(flatten)]
     measure: Measure,
 }
@@ -66,19 +71,41 @@ pub(super) struct Audit {
 impl Audit {
     /// Measures.
     pub(super) fn run(self, global: &Global) -> Outcome {
-        self.measure.run(global, vec![audit_part(&self.dir, self.files.unwrap_or(if self.measure.quick { 2_000 } else { 50_000 }))])
+        let files = self.files.unwrap_or(if self.measure.quick { 2_000 } else { 50_000 });
+        self.measure.run(global, audit_parts(&self.dir, files, !self.no_kernel))
     }
 }
 
-/// The part of a run that measures audit.
-pub(super) fn audit_part(directory: &std::path::Path, files: u64) -> Part<'_> {
+/// The parts of a run that measure audit.
+pub(super) fn audit_parts(directory: &Path, files: u64, kernel: bool) -> Vec<Part<'_>> {
+    std::iter::once(exported_part(directory, files, kernel)).chain(kernel.then(|| local_part(directory, files))).collect()
+}
+
+/// An export without a record, with our trail, with the kernel's.
+fn exported_part(directory: &Path, files: u64, kernel: bool) -> Part<'_> {
+    let subjects = move |run: &mut Run, stop: &Stop| {
+        let program = std::env::current_exe().at("this program")?;
+        let mut audited = vec![Audited::Not, Audited::Trail];
+        match kernel.then(AuditGuard::take) {
+            None => {}
+            Some(Ok(guard)) => audited.push(Audited::Kernel(guard)),
+            Some(Err(why)) => run.left_out.push(format!("an export under the kernel's audit: {why}")),
+        }
+        let subject = |audited| Box::new(ExportSubject::new(&program, directory, audited, stop)) as Box<dyn Subject>;
+        Ok(audited.into_iter().map(subject).collect())
+    };
+    Part { subjects: Box::new(subjects), work: Box::new(move |bench| bench.all(&audit::exported(files))) }
+}
+
+/// Work on the machine's own files under the kernel's audit.
+fn local_part(directory: &Path, files: u64) -> Part<'_> {
     // Known once the subjects are made, and asked when the plan is.
     let built: Rc<OnceCell<Arc<plan::Mpi>>> = Rc::default();
     let by_mpi = built.clone();
     let subjects = move |run: &mut Run, stop: &Stop| {
         let worker: Vec<OsString> = vec![std::env::current_exe().at("this program")?.into(), "bench".into(), "work".into()];
         // While the first subject lives the kernel's audit is ours.
-        let guard = audit::AuditGuard::take().map_err(|why| Failure::refused("audit", why))?;
+        let guard = AuditGuard::take().map_err(|why| Failure::refused("audit", why))?;
         run.machine.with_version("auditctl", "-v");
         match plan::Mpi::build() {
             Ok(mpi) => {
@@ -88,8 +115,8 @@ pub(super) fn audit_part(directory: &std::path::Path, files: u64) -> Part<'_> {
             Err(why) => run.left_out.push(format!("audit by MPI: {why}")),
         }
         let mut guard = Some(guard);
-        let all = audit::Rules::ALL.map(|rules| {
-            Box::new(audit::AuditSubject::new(rules, directory, worker.clone(), guard.take(), stop).with_mpi(built.get().cloned()))
+        let all = Rules::ALL.map(|rules| {
+            Box::new(AuditSubject::new(rules, directory, worker.clone(), guard.take(), stop).with_mpi(built.get().cloned()))
                 as Box<dyn Subject>
         });
         Ok(all.into())

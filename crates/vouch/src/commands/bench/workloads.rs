@@ -153,9 +153,7 @@ impl All {
             parts.extend(tree::parts(world, &[], quick));
         }
         parts.push(local::seal(local::of_seal(quick)));
-        if !self.no_audit {
-            parts.push(local::audit_part(&self.audit_dir, if quick { 2_000 } else { 50_000 }));
-        }
+        parts.extend(local::audit_parts(&self.audit_dir, if quick { 2_000 } else { 50_000 }, !self.no_audit));
         self.measure.run(global, parts)
     }
 }

@@ -15,6 +15,7 @@ use vouch_xdr::Writer;
 use super::audit::{Audit, Refused};
 use super::clock;
 use super::connection::Connection;
+use super::identity::as_ourselves;
 use super::output::Outgoing;
 use super::pool::Pool;
 use super::throttle::{Rate, Throttle};
@@ -119,6 +120,8 @@ impl Gss {
                 return w.into_bytes();
             }
         };
+        // A keytab is its owner's alone, and this thread may be as whom a caller's files are used.
+        as_ourselves();
         let accept = self.acceptor.accept(partial, &call.token);
         let peer = connection.peer();
         match &accept {

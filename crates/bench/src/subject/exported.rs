@@ -1,0 +1,179 @@
+//! A private export of this program's own, started anew for each round: with a trail or without, and with the kernel auditing its directory.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use super::About;
+use super::kernel_audit::{AuditGuard, Watch, switches};
+use crate::cpu::ServerCpu;
+use crate::nfs::{NfsOptions, NfsSubject};
+use crate::target::{NfsTarget, Sec};
+use crate::{Case, Error, Sample, Stop, Subject};
+
+/// Who records what is done on the export.
+pub enum Audited {
+    /// Nobody.
+    Not,
+    /// The export's own trail: every operation.
+    Trail,
+    /// The kernel, by a watch on the directory.
+    Kernel(AuditGuard),
+}
+
+/// A private export.
+pub struct ExportSubject {
+    program: PathBuf,
+    directory: PathBuf,
+    audited: Audited,
+    /// What the last round left behind.
+    own: Option<tempfile::TempDir>,
+    stop: Stop,
+}
+
+impl ExportSubject {
+    /// Of directories that are made below `directory`, by this program.
+    pub fn new(program: &Path, directory: &Path, audited: Audited, stop: &Stop) -> Self {
+        Self { program: program.to_owned(), directory: directory.to_owned(), audited, own: None, stop: stop.clone() }
+    }
+
+    fn run(&self, args: &[&str], path: &Path) -> Result<String, Error> {
+        let output = Command::new(&self.program).args(args).arg(path).stdin(Stdio::null()).output();
+        let output = output.map_err(|error| Error::Program(format!("{}: {error}", self.program.display())))?;
+        match output.status.success() {
+            true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+            false => Err(Error::Program(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+        }
+    }
+
+    /// What the trail tells: its records, and how many it says are lost. One that does not verify is an error.
+    fn told(&self, public: &str, trail: &Path) -> Result<[(String, f64); 2], Error> {
+        self.run(&["audit", "verify", "--public", public], trail)?;
+        let report = self.run(&["audit", "report", "--json"], trail)?;
+        let report: serde_json::Value = serde_json::from_str(&report).map_err(|error| Error::Program(format!("audit report: {error}")))?;
+        let number = |name: &str| report.get(name).and_then(serde_json::Value::as_f64).unwrap_or(0.0);
+        Ok([("records".into(), number("records")), ("records lost".into(), number("lost"))])
+    }
+}
+
+/// A server that ends with this value.
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    fn start(mut command: Command) -> Result<Self, Error> {
+        let failed = |error: std::io::Error| Error::Program(format!("vouch export: {error}"));
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(failed)?;
+        let mut server = Self { child, port: 0 };
+        let mut line = String::new();
+        let said = server.child.stdout.take().map(|said| BufReader::new(said).read_line(&mut line));
+        said.transpose().map_err(failed)?;
+        let port = line.trim().rsplit(':').next().and_then(|port| port.parse().ok());
+        server.port = port.ok_or_else(|| Error::Program("vouch export does not start".into()))?;
+        Ok(server)
+    }
+
+    /// Asks it to end, and waits until what it keeps is closed.
+    fn end(&mut self) {
+        if let Some(pid) = rustix::process::Pid::from_raw(self.child.id().cast_signed()) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Subject for ExportSubject {
+    fn about(&self) -> About {
+        let (label, detail) = match self.audited {
+            Audited::Not => ("export", "nothing is recorded"),
+            Audited::Trail => ("export, trail", "vouch export --audit, every operation, policy count, synced each second"),
+            Audited::Kernel(_) => ("export, kernel", "auditctl -w DIR -p rwxa on what is exported"),
+        };
+        let details = vec![detail.to_owned(), "NFSv4.1 from user space".to_owned()];
+        About {
+            label: label.into(),
+            target: format!("a private export below {}", self.directory.display()),
+            sec: Some("sys".into()),
+            details,
+        }
+    }
+
+    fn lacks(&self, case: &Case) -> Option<String> {
+        (!matches!(case, Case::Changes { .. })).then(|| "it measures changes alone".into())
+    }
+
+    fn prepare(&mut self, _case: &Case) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
+        let own = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(&self.directory).map_err(Error::file(&self.directory))?;
+        let path = |name: &str| own.path().join(name);
+        fs::create_dir(path("files")).map_err(Error::file(own.path()))?;
+        let rules = match self.audited {
+            Audited::Kernel(_) => Some(Watch::begin(&path("files"))?),
+            _ => None,
+        };
+        let mut command = Command::new(&self.program);
+        command.args(["export", "--listen", "127.0.0.1:0", "--pseudo", "/export", "--options", "rw,no_root_squash,insecure", "--dir"]);
+        command.arg(path("files")).arg("--state").arg(path("state"));
+        let public = match self.audited {
+            Audited::Trail => {
+                command.arg("--audit").arg(path("trail"));
+                Some(self.run(&["audit", "keygen"], &path("trail"))?)
+            }
+            _ => None,
+        };
+        // The kernel audits processes that began after it was told to.
+        let mut server = Server::start(command)?;
+        let target = NfsTarget { host: "127.0.0.1".into(), port: server.port, path: vec!["export".into()] };
+        let mut export = NfsSubject::connect(
+            NfsOptions {
+                label: self.about().label,
+                target,
+                sec: Sec::Sys,
+                service: None,
+                sessions: 1,
+                connections: 1,
+                slots: case.depth() as usize,
+                server_cpu: Some(ServerCpu::Process(server.child.id())),
+                not_empty: false,
+            },
+            &self.stop,
+        )?;
+        let before = switches();
+        let measured = export.measure(case);
+        let after = switches();
+        let cleaned = export.clean();
+        drop(export);
+        server.end();
+        let mut sample = measured?;
+        cleaned?;
+        sample.others.extend([("context switches".to_owned(), after.0 - before.0), ("interrupts".to_owned(), after.1 - before.1)]);
+        if let Some(rules) = rules {
+            sample.others.push(("records lost".to_owned(), rules.end()?));
+        }
+        if let Some(public) = public {
+            sample.others.extend(self.told(&public, &path("trail"))?);
+        }
+        self.own = Some(own);
+        Ok(sample)
+    }
+
+    fn tidy(&mut self) -> Result<(), Error> {
+        self.own.take().map_or(Ok(()), |own| own.close().map_err(Error::file(&self.directory)))
+    }
+
+    fn clean(&mut self) -> Result<(), Error> {
+        self.tidy()
+    }
+}

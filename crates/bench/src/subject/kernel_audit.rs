@@ -1,0 +1,298 @@
+//! The kernel's audit, taken for a run; and work on files under it, with some rules or none. Each piece of work runs in a process of its
+//! own, for the kernel audits processes that began after it was told to.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::{About, Meter, wait};
+use crate::case::AuditWork;
+use crate::plan::Mpi;
+use crate::{Case, Error, Sample, Stop, Subject};
+
+/// What the kernel is told to audit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rules {
+    /// Nothing: audit is off.
+    Off,
+    /// A watch on the directory.
+    Watches,
+    /// The system calls that change files, wherever.
+    SystemCalls,
+    /// What the Controlled Access Protection Profile asks for.
+    Capp,
+}
+
+impl Rules {
+    /// All of them; the first is the baseline.
+    pub const ALL: [Self; 4] = [Self::Off, Self::Watches, Self::SystemCalls, Self::Capp];
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Watches => "file watches",
+            Self::SystemCalls => "system calls",
+            Self::Capp => "CAPP",
+        }
+    }
+
+    fn arguments(self, directory: &Path) -> Vec<Vec<String>> {
+        let rule = |calls: &str| {
+            ["-a", "always,exit", "-F", "arch=b64"]
+                .into_iter()
+                .map(str::to_owned)
+                .chain(calls.split(',').flat_map(|call| ["-S".to_owned(), call.to_owned()]))
+                .collect::<Vec<_>>()
+        };
+        let watch = |path: &str, rights: &str| vec!["-w".into(), path.to_owned(), "-p".into(), rights.to_owned()];
+        match self {
+            Self::Off => Vec::new(),
+            Self::Watches => vec![watch(&directory.display().to_string(), "rwxa")],
+            Self::SystemCalls => vec![rule(CHANGES)],
+            Self::Capp => {
+                let files = [
+                    "/etc/passwd",
+                    "/etc/group",
+                    "/etc/shadow",
+                    "/etc/hosts",
+                    "/etc/ld.so.conf",
+                    "/etc/localtime",
+                    "/etc/sysctl.conf",
+                    "/etc/pam.d",
+                    "/etc/ssh/sshd_config",
+                ];
+                let watches = files.into_iter().filter(|file| Path::new(file).exists()).map(|file| watch(file, "wa"));
+                [
+                    rule(CHANGES),
+                    rule("mount,umount2,adjtimex,settimeofday,sethostname,setdomainname"),
+                    rule("mknod,mknodat,init_module,delete_module"),
+                ]
+                .into_iter()
+                .chain(watches)
+                .collect()
+            }
+        }
+    }
+}
+
+/// The kernel with some rules.
+pub struct AuditSubject {
+    rules: Rules,
+    directory: PathBuf,
+    own: Option<tempfile::TempDir>,
+    /// This program, and what it is told before the work, the files and the directory.
+    worker: Vec<OsString>,
+    /// The program of the work by MPI.
+    mpi: Option<Arc<Mpi>>,
+    /// The kernel's audit; the first of the subjects keeps it for all.
+    _guard: Option<AuditGuard>,
+    stop: Stop,
+}
+
+/// The kernel's audit while it is ours: off again, and without rules, when dropped.
+pub struct AuditGuard {
+    daemon: Child,
+    _configuration: tempfile::TempDir,
+}
+
+impl AuditGuard {
+    /// Takes the kernel's audit. Only where nobody else uses it.
+    ///
+    /// # Errors
+    /// Says why audit can't be measured here.
+    pub fn take() -> Result<Self, String> {
+        if !rustix::process::geteuid().is_root() {
+            return Err("only the superuser may tell the kernel what to audit".into());
+        }
+        let status = auditctl(&["-s"]).map_err(|error| format!("auditctl: {error} (package auditd; CAP_AUDIT_CONTROL)"))?;
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<i64>().ok());
+        if field("enabled ").is_none_or(|enabled| enabled != 0) || field("pid ").is_some_and(|pid| pid != 0) {
+            return Err("the kernel's audit is in use on this machine, and a run would change its rules".into());
+        }
+        if auditctl(&["-l"]).is_ok_and(|rules| !rules.contains("No rules")) {
+            return Err("this machine has audit rules of its own".into());
+        }
+        let configuration = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let path = |name: &str| configuration.path().join(name).display().to_string();
+        let text = format!(
+            "log_file = {}\nlog_format = RAW\nflush = INCREMENTAL_ASYNC\nfreq = 50\nmax_log_file = 256\nmax_log_file_action = rotate\nnum_logs = 2\nlocal_events = yes\nname_format = none\nspace_left = 75\nspace_left_action = ignore\nadmin_space_left = 50\nadmin_space_left_action = ignore\ndisk_full_action = ignore\ndisk_error_action = ignore\nverify_email = no\n",
+            path("log")
+        );
+        fs::write(path("auditd.conf"), text).map_err(|error| error.to_string())?;
+        let mut daemon = Command::new("auditd");
+        daemon
+            .args(["-n", "-s", "nochange", "-c"])
+            .arg(configuration.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let daemon = daemon.spawn().map_err(|error| format!("auditd: {error}"))?;
+        let mut guard = Self { daemon, _configuration: configuration };
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE && guard.daemon.try_wait().is_ok_and(|status| status.is_none()) {
+            if auditctl(&["-s"]).is_ok_and(|status| status.contains(&format!("pid {}", guard.daemon.id()))) {
+                return Ok(guard);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Err("auditd does not start".into())
+    }
+}
+
+impl Drop for AuditGuard {
+    fn drop(&mut self) {
+        let _ = auditctl(&["-D"]);
+        let _ = auditctl(&["-e", "0"]);
+        if let Some(pid) = rustix::process::Pid::from_raw(self.daemon.id().cast_signed()) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+        let _ = self.daemon.wait();
+    }
+}
+
+impl AuditSubject {
+    /// With these rules, in `directory`.
+    pub fn new(rules: Rules, directory: &Path, worker: Vec<OsString>, guard: Option<AuditGuard>, stop: &Stop) -> Self {
+        Self { rules, directory: directory.to_owned(), own: None, worker, mpi: None, _guard: guard, stop: stop.clone() }
+    }
+}
+
+impl AuditSubject {
+    /// Able to do the work by MPI.
+    pub fn with_mpi(self, mpi: Option<Arc<Mpi>>) -> Self {
+        Self { mpi, ..self }
+    }
+}
+
+impl Subject for AuditSubject {
+    fn about(&self) -> About {
+        let details = self.rules.arguments(&self.directory).iter().map(|rule| format!("auditctl {}", rule.join(" "))).collect();
+        About { label: self.rules.label().into(), target: format!("the kernel's audit, {}", self.directory.display()), sec: None, details }
+    }
+
+    fn lacks(&self, case: &Case) -> Option<String> {
+        (!matches!(case, Case::Audit { .. })).then(|| "it measures audit alone".into())
+    }
+
+    fn prepare(&mut self, _case: &Case) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
+        let Case::Audit { work, files } = case else { return Err(Error::Input("it measures audit alone".into())) };
+        // A new directory each time: a file system is slow where many files were just removed.
+        let own = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(&self.directory).map_err(Error::file(&self.directory))?;
+        tell(self.rules, own.path())?;
+        let (before, lost) = (switches(), lost());
+        let meter = Meter::begin(None, false)?;
+        let start = Instant::now();
+        let mut command = match (work, &self.mpi) {
+            (AuditWork::Mpi, Some(mpi)) => mpi.command(*files, own.path()),
+            _ => {
+                let mut command = Command::new(&self.worker[0]);
+                command.args(&self.worker[1..]).arg(work.name()).arg(files.to_string()).arg(own.path());
+                command
+            }
+        };
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|error| Error::Program(format!("{}: {error}", self.worker[0].display())))?;
+        let status = wait(&mut child, &self.stop).map_err(|error| Error::Program(error.to_string()))?;
+        let mut sample = Sample { seconds: start.elapsed().as_secs_f64(), operations: *files, ..Sample::default() };
+        meter.end(&mut sample)?;
+        let after = switches();
+        let others = [("context switches", after.0 - before.0), ("interrupts", after.1 - before.1), ("records lost", self::lost() - lost)];
+        sample.others.extend(others.into_iter().map(|(name, count)| (name.to_owned(), count)));
+        auditctl(&["-D"]).map_err(refused)?;
+        self.own = Some(own);
+        match status.success() {
+            _ if self.stop.asked() => Err(Error::Interrupted),
+            true => Ok(sample),
+            false => Err(Error::Program("the work failed".into())),
+        }
+    }
+
+    fn tidy(&mut self) -> Result<(), Error> {
+        self.own.take().map_or(Ok(()), |own| own.close().map_err(Error::file(&self.directory)))
+    }
+
+    fn clean(&mut self) -> Result<(), Error> {
+        self.tidy()
+    }
+}
+
+fn auditctl(args: &[&str]) -> io::Result<String> {
+    let output = Command::new("auditctl").args(args).stdin(Stdio::null()).output()?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+    }
+}
+
+/// A watch on a directory, for as long as a measurement takes.
+pub(super) struct Watch {
+    lost: f64,
+}
+
+impl Watch {
+    /// All that is done in the directory, by processes that begin from now on.
+    pub(super) fn begin(directory: &Path) -> Result<Self, Error> {
+        tell(Rules::Watches, directory)?;
+        Ok(Self { lost: lost() })
+    }
+
+    /// Takes the watch away; how many records the kernel has lost.
+    pub(super) fn end(self) -> Result<f64, Error> {
+        tell(Rules::Off, Path::new("/"))?;
+        Ok(lost() - self.lost)
+    }
+}
+
+/// Tells the kernel these rules and no others.
+fn tell(rules: Rules, directory: &Path) -> Result<(), Error> {
+    auditctl(&["-D"]).map_err(refused)?;
+    auditctl(&["-e", if rules == Rules::Off { "0" } else { "1" }]).map_err(refused)?;
+    for rule in rules.arguments(directory) {
+        auditctl(&rule.iter().map(String::as_str).collect::<Vec<_>>()).map_err(refused)?;
+    }
+    Ok(())
+}
+
+fn refused(error: io::Error) -> Error {
+    Error::Program(format!("auditctl: {error}"))
+}
+
+/// Context switches and interrupts of the machine, so far.
+pub(super) fn switches() -> (f64, f64) {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let first = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok()).unwrap_or(0.0);
+    (first("ctxt "), first("intr "))
+}
+
+/// Records that the kernel has lost, so far.
+fn lost() -> f64 {
+    let status = auditctl(&["-s"]).unwrap_or_default();
+    status.lines().find_map(|line| line.strip_prefix("lost ")?.trim().parse().ok()).unwrap_or(0.0)
+}
+
+/// System calls that change files, their owners and rights.
+const CHANGES: &str = "open,openat,creat,truncate,ftruncate,rename,renameat,renameat2,unlink,unlinkat,chmod,fchmod,fchmodat,chown,fchown,lchown,fchownat,setxattr,removexattr";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watches_are_on_the_directory_alone() {
+        assert!(Rules::Off.arguments(Path::new("/x")).is_empty());
+        assert_eq!(Rules::Watches.arguments(Path::new("/x")), [["-w", "/x", "-p", "rwxa"]]);
+        assert!(Rules::Capp.arguments(Path::new("/x")).len() > Rules::SystemCalls.arguments(Path::new("/x")).len());
+    }
+}
