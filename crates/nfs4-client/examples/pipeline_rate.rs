@@ -62,8 +62,8 @@ fn canned() -> std::io::Result<SocketAddr> {
             if input.fill(&mut stream)? == 0 {
                 return Ok(());
             }
-            while let Ok(Some(record)) = input.next_record() {
-                answer(&record, &mut out);
+            for record in input.take().unwrap_or_default() {
+                answer(record, &mut out);
             }
             stream.write_all(out.as_bytes())?;
             out.truncate(0);

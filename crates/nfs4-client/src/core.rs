@@ -1,13 +1,17 @@
 //! The engine of calls: numbers them, puts each into a slot, and matches replies. Bytes in, bytes out; no socket, no clock, no waiting.
 //! In the steady state nothing is allocated.
 
+use std::ops::Range;
+
 use vouch_nfs4::op::{Args, CreateSessionOk, Op, Results, SequenceArgs, SequenceOk};
 use vouch_nfs4::{CompoundHead, PROC_COMPOUND, PROGRAM, ReplyHead, SessionId, SlotId, SlotSeq, VERSION};
 use vouch_oncrpc::{Accepted, Denied, RECORD_MARK_LEN, RPC_VERSION, Reply as RpcReply, ReplyBody as RpcBody, begin_record, end_record};
 use vouch_xdr::{Reader, Writer};
 
 use crate::slots::Slots;
-use crate::{CallTag, Error, Protection, ReplyBody, SLOTS_MAX};
+use crate::{CallTag, Error, LaidOut, Protection, ReplyBody, SLOTS_MAX};
+
+mod arrived;
 
 /// Whether a call goes through a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +48,14 @@ impl OpenCall {
         w.raw(operations);
         self.count += count;
     }
+}
+
+/// A call that is on its way as soon as it is protected.
+#[derive(Debug)]
+pub(crate) struct Unprotected {
+    pub(crate) tag: CallTag,
+    /// Where it lies, without its record's mark.
+    pub(crate) bytes: Range<usize>,
 }
 
 /// The end of a call.
@@ -174,45 +186,71 @@ impl Core {
     /// Ends a call: all its operations have been appended. Where the protection fails, or the session allows no such call, the call is
     /// taken back.
     pub fn end(&mut self, call: OpenCall, w: &mut Writer) -> Result<(), Error> {
-        self.end_apart(call, w, 0)
+        let place = OpenCall { ..call };
+        let Some(Unprotected { tag, bytes }) = self.end_later(call, w, 0)? else { return Ok(()) };
+        let protected = self.protect(&mut [LaidOut { tag, bytes: &mut w.bytes_mut()[bytes] }]);
+        if protected.is_err() {
+            self.take_back(&place, w);
+        }
+        protected
     }
 
-    /// The same where the last operation ends with `apart` bytes that are sent after those of `w`, from elsewhere. Only where the protection does not look at them.
-    pub fn end_apart(&mut self, call: OpenCall, w: &mut Writer, apart: usize) -> Result<(), Error> {
+    /// Ends a call that is protected later, with others ([`Self::protect`]), and may end with `apart` bytes that are sent after those of `w`, from elsewhere: only where no
+    /// protection looks at them. Says where the call lies if it is to be protected at all; taken back likewise.
+    pub(crate) fn end_later(&mut self, call: OpenCall, w: &mut Writer, apart: usize) -> Result<Option<Unprotected>, Error> {
         let flight = self.flights[call.at].as_mut().expect("a call that was begun is in flight");
         flight.count = call.count;
         w.set_u32(call.count_at, call.count);
         let (tag, kind) = (flight.tag, flight.kind);
-        let ended = self.protection.end(tag, w, call.body_start).map_err(Error::from);
+        self.protection.end(tag, w, call.body_start);
         let len = w.len() + apart - call.record_start - RECORD_MARK_LEN;
-        let fits = kind == CallKind::Loose || (len <= self.request_len_max && call.count <= self.operations_max);
-        let outcome = ended.and(if fits { Ok(()) } else { Err(Error::TooLarge) });
-        match outcome {
-            Ok(()) => end_record(w.bytes_mut(), call.record_start, apart),
-            Err(_) => {
-                w.truncate(call.record_start);
-                self.flights[call.at] = None;
-                if kind != CallKind::Loose {
-                    self.slots.give(call.at, false);
-                }
-            }
+        if kind != CallKind::Loose && (len > self.request_len_max || call.count > self.operations_max) {
+            self.take_back(&call, w);
+            return Err(Error::TooLarge);
         }
-        outcome
+        end_record(w.bytes_mut(), call.record_start, apart);
+        let bytes = call.record_start + RECORD_MARK_LEN..w.len();
+        Ok(self.protection.protects().then_some(Unprotected { tag, bytes }))
+    }
+
+    /// Protects calls that leave together. After an error none of them is to be sent, in any form.
+    pub(crate) fn protect(&mut self, calls: &mut [LaidOut<'_>]) -> Result<(), Error> {
+        Ok(self.protection.protect(calls)?)
+    }
+
+    /// Bytes of calls or replies that are worth having in work together.
+    pub(crate) fn together_len(&self) -> usize {
+        self.protection.together_len()
+    }
+
+    fn take_back(&mut self, call: &OpenCall, w: &mut Writer) {
+        w.truncate(call.record_start);
+        if let Some(Flight { kind: CallKind::Session { .. }, .. }) = self.flights[call.at].take() {
+            self.slots.give(call.at, false);
+        }
     }
 
     /// Takes a reply. None if no call awaits it, as after a retry. An error is the connection's end: the bytes are no reply at all.
     pub fn reply<'a>(&mut self, record: &'a [u8], scratch: &'a mut Vec<u8>) -> Result<Option<Completion<'a>>, Error> {
         let reply = RpcReply::decode(record)?;
-        let at = (reply.xid as usize) & (PLACES - 1);
-        let Some(flight) = self.flights[at].filter(|flight| flight.xid == reply.xid) else { return Ok(None) };
+        let Some((at, flight)) = self.awaiting(reply.xid) else { return Ok(None) };
         let opened = match reply.body {
             RpcBody::Accepted { verf, outcome: Accepted::Success(body) } => {
                 self.protection.open(flight.tag, verf, body, scratch).map_err(Error::from)
             }
-            RpcBody::Accepted { outcome, .. } => Err(Error::NotAccepted(not_accepted(outcome))),
-            RpcBody::Denied(Denied::AuthError(stat)) => Err(Error::Denied(stat)),
-            RpcBody::Denied(Denied::RpcMismatch { .. }) => Err(Error::NotAccepted("RPC version")),
+            other => Err(refusal(other)),
         };
+        self.complete(at, flight, opened).map(Some)
+    }
+
+    /// The call that a reply of this transaction is to.
+    fn awaiting(&self, xid: u32) -> Option<(usize, Flight)> {
+        let at = (xid as usize) & (PLACES - 1);
+        self.flights[at].filter(|flight| flight.xid == xid).map(|flight| (at, flight))
+    }
+
+    /// Ends a call with what its reply holds in clear.
+    fn complete<'a>(&mut self, at: usize, flight: Flight, opened: Result<&'a [u8], Error>) -> Result<Completion<'a>, Error> {
         // A reply whose verifier does not hold may be forged: the call goes on waiting.
         if let Err(error @ Error::Protection(_)) = opened {
             return Err(error);
@@ -223,7 +261,7 @@ impl Core {
             CallKind::Loose => outcome,
             CallKind::Session { .. } => self.sequenced(at, outcome),
         };
-        Ok(Some(Completion { token: flight.token, outcome }))
+        Ok(Completion { token: flight.token, outcome })
     }
 
     /// Secures calls by another context from now on. Replies to calls that went before can't be opened any more: hand it in when they have come, or are lost.
@@ -312,6 +350,15 @@ fn read_head<'a>(body: &'a [u8], flight: &Flight) -> Result<ReplyBody<'a>, Error
     match head.count > flight.count {
         true => Err(Error::Mismatch("more results than operations")),
         false => Ok(ReplyBody::new(head.status, head.count, r)),
+    }
+}
+
+/// What a reply says that is no success.
+fn refusal(body: RpcBody<'_>) -> Error {
+    match body {
+        RpcBody::Accepted { outcome, .. } => Error::NotAccepted(not_accepted(outcome)),
+        RpcBody::Denied(Denied::AuthError(stat)) => Error::Denied(stat),
+        RpcBody::Denied(Denied::RpcMismatch { .. }) => Error::NotAccepted("RPC version"),
     }
 }
 

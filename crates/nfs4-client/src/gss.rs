@@ -2,15 +2,18 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use vouch_nfs4::{PROGRAM, VERSION};
-use vouch_oncrpc::{AuthStat, OpaqueAuth, RecordReader, begin_record, end_record};
-use vouch_rpcsec_gss::{ClientContext, GssSeq, InitError, Initiated, Initiation, Initiator, OpenError, Service};
+use vouch_oncrpc::{AuthStat, Flavor, OpaqueAuth, RecordReader, begin_record, end_record};
+use vouch_rpcsec_gss::{
+    CallWrap, ClientContext, GssSeq, InitError, Initiated, Initiation, Initiator, OpenError, ReplyOpen, Service, long_wraps,
+};
 use vouch_xdr::Writer;
 
-use crate::{CallTag, Protection, ProtectionError};
+use crate::{CallTag, LaidOut, Protection, ProtectionError, Received};
 
 /// Makes a protection anew when the server has forgotten its context. May sleep.
 pub type Renewal = Arc<dyn Fn() -> Result<Box<dyn Protection>, Box<dyn std::error::Error + Send + Sync>> + Send + Sync>;
@@ -112,14 +115,21 @@ impl GssProtection {
 }
 
 impl Random {
-    fn confounder(&mut self) -> Result<[u8; 16], ProtectionError> {
-        if self.used == self.bytes.len() {
-            getrandom::fill(&mut self.bytes).map_err(|_| ProtectionError::NoContext)?;
-            self.used = 0;
-        }
-        let given: &mut [u8; 16] = self.bytes[self.used..].first_chunk_mut().expect("it is used in whole chunks");
-        self.used += given.len();
-        Ok(std::mem::take(given))
+    fn fill(&mut self, out: &mut [u8]) -> bool {
+        out.chunks_mut(self.bytes.len()).all(|out| {
+            if self.bytes.len() - self.used < out.len() {
+                if getrandom::fill(&mut self.bytes).is_err() {
+                    return false;
+                }
+                self.used = 0;
+            }
+            let given = &mut self.bytes[self.used..][..out.len()];
+            out.copy_from_slice(given);
+            // What was given out is not kept.
+            given.fill(0);
+            self.used += out.len();
+            true
+        })
     }
 }
 
@@ -128,12 +138,43 @@ impl Protection for GssProtection {
         Ok(CallTag(self.context.begin(w, header_start)?.0.into()))
     }
 
-    fn end(&mut self, tag: CallTag, w: &mut Writer, body_start: usize) -> Result<(), ProtectionError> {
-        let confounder = match self.context.service() {
-            Service::Privacy => self.random.confounder()?,
-            Service::None | Service::Integrity => [0; 16],
-        };
-        Ok(self.context.end(seq(tag), w, body_start, confounder)?)
+    fn end(&mut self, tag: CallTag, w: &mut Writer, body_start: usize) {
+        self.context.lay_out(seq(tag), w, body_start);
+    }
+
+    fn protect(&mut self, calls: &mut [LaidOut<'_>]) -> Result<(), ProtectionError> {
+        let Self { context, random } = self;
+        let mut wraps: Vec<CallWrap<'_>> = calls.iter_mut().map(|call| CallWrap { bytes: call.bytes }).collect();
+        match context.wrap_many(&mut wraps, &mut |bytes| random.fill(bytes)) {
+            true => Ok(()),
+            false => Err(ProtectionError::NoContext),
+        }
+    }
+
+    fn protects(&self) -> bool {
+        true
+    }
+
+    fn together_len(&self) -> usize {
+        match self.context.service() {
+            Service::None => 0,
+            Service::Integrity | Service::Privacy => long_wraps() * LONG_LEN,
+        }
+    }
+
+    fn open_many(&mut self, replies: &mut [Received<'_>]) {
+        let mut opens: Vec<ReplyOpen<'_>> = Vec::with_capacity(replies.len());
+        let mut results = Vec::with_capacity(replies.len());
+        for Received { tag, record, verifier: (flavor, verifier), results: place } in replies {
+            let Ok(Range { start, .. }) = *place else { continue };
+            let verifier = (*flavor == Flavor::RPCSEC_GSS).then(|| verifier.clone());
+            opens.push(ReplyOpen::new(record, seq(*tag), verifier, start));
+            results.push(place);
+        }
+        self.context.open_many(&mut opens);
+        for (place, open) in results.into_iter().zip(opens) {
+            *place = open.results.map_err(ProtectionError::from);
+        }
     }
 
     fn open<'a>(
@@ -162,6 +203,8 @@ fn seq(tag: CallTag) -> GssSeq {
     GssSeq(u32::try_from(tag.0).expect("tags are the numbers that were given out"))
 }
 
+/// Of each of the messages that fill the lanes: the data of a long READ or WRITE.
+const LONG_LEN: usize = 1 << 20;
 /// How long a silent server is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest reply to a call that makes a context.

@@ -1,4 +1,5 @@
-//! The driver for load: one thread, many calls in flight on several connections, replies by callback. Allocates nothing per call once its
+//! The driver for load: one thread, many calls in flight on several connections, replies by callback. Calls that were submitted between two looks at the sockets are
+//! protected together, and replies that have come together are opened together; none waits for others. Allocates nothing per call once its
 //! buffers have grown. Reconnects nothing: a lost connection ends the run.
 
 use std::collections::VecDeque;
@@ -12,10 +13,12 @@ use mio::net::TcpStream;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
+use vouch_oncrpc::RECORD_MARK_LEN;
 use vouch_xdr::Writer;
 
+use crate::core::Unprotected;
 use crate::handshake::bind;
-use crate::{BackChannel, CallKind, Core, Error, Handshake, Identity, NoCallbacks, OpenCall, Protection, RecordBuffer, ReplyBody};
+use crate::{BackChannel, CallKind, Core, Error, Handshake, Identity, LaidOut, NoCallbacks, OpenCall, Protection, RecordBuffer, ReplyBody};
 
 /// One connection.
 struct Connection {
@@ -32,6 +35,8 @@ struct Output {
     written: usize,
     /// What belongs between the bytes, in order.
     apart: VecDeque<Apart>,
+    /// Calls that are not to be sent before they are protected, in order.
+    unprotected: VecDeque<Unprotected>,
 }
 
 /// Data that is sent from where it is.
@@ -67,14 +72,51 @@ impl Submitter {
     ) -> Result<bool, Error> {
         let kind = if self.core.minor() == 0 { CallKind::Loose } else { CallKind::Session { cache: false } };
         let at = self.next;
-        let Output { bytes: w, apart, .. } = &mut self.outputs[at];
+        let Output { bytes: w, apart, unprotected, .. } = &mut self.outputs[at];
         let Some(mut call) = self.core.begin(token, kind, w)? else { return Ok(false) };
         let data = operations(&mut call, w);
-        self.core.end_apart(call, w, data.as_ref().map_or(0, |data| data.len()))?;
+        unprotected.extend(self.core.end_later(call, w, data.as_ref().map_or(0, |data| data.len()))?);
         apart.extend(data.map(|data| Apart { at: w.len(), data, written: 0 }));
         self.next = (at + 1) % self.outputs.len();
         self.in_flight += 1;
         Ok(true)
+    }
+
+    /// Where a call of the server on this connection is answered.
+    fn answer_on(&mut self, at: usize) -> &mut Writer {
+        &mut self.outputs[at].bytes
+    }
+
+    /// Protects calls that wait for it, of any connection, as many as go together. Whether more wait.
+    fn protect_some(&mut self) -> Result<bool, Error> {
+        // Where nothing is long, only how many there are counts.
+        let len_max = Some(self.core.together_len()).filter(|&len| len > 0).unwrap_or(usize::MAX);
+        let mut calls: Vec<LaidOut<'_>> = Vec::new();
+        let (mut len, mut more) = (0, false);
+        'outputs: for Output { bytes, unprotected, .. } in &mut self.outputs {
+            let (mut rest, mut at) = (bytes.bytes_mut().as_mut_slice(), 0);
+            for Unprotected { tag, bytes } in unprotected.iter() {
+                if calls.len() == TOGETHER_MAX || (len + bytes.len() > len_max && !calls.is_empty()) {
+                    more = true;
+                    break 'outputs;
+                }
+                len += bytes.len();
+                let (call, behind) = rest[bytes.start - at..].split_at_mut(bytes.len());
+                (rest, at) = (behind, bytes.end);
+                calls.push(LaidOut { tag: *tag, bytes: call });
+            }
+        }
+        if calls.is_empty() {
+            return Ok(false);
+        }
+        self.core.protect(&mut calls)?;
+        let mut left = calls.len();
+        for Output { unprotected, .. } in &mut self.outputs {
+            let count = left.min(unprotected.len());
+            unprotected.drain(..count);
+            left -= count;
+        }
+        Ok(more)
     }
 
     /// Calls whose replies have not come.
@@ -95,7 +137,6 @@ pub struct Pipeline {
     connections: Vec<Connection>,
     submitter: Submitter,
     back: BackChannel,
-    scratch: Vec<u8>,
     /// Wakes [`Pipeline::turn`] to less than a millisecond, which its timeout can't.
     alarm: Option<OwnedFd>,
 }
@@ -152,7 +193,7 @@ impl Pipeline {
         }
         let outputs = connections.iter().map(|_| Output::default()).collect();
         let submitter = Submitter { core, outputs, next: 0, in_flight: 0 };
-        Ok(Self { poll, events: Events::with_capacity(64), connections, submitter, back, scratch: Vec::new(), alarm: None })
+        Ok(Self { poll, events: Events::with_capacity(64), connections, submitter, back, alarm: None })
     }
 
     /// Takes new calls.
@@ -189,7 +230,7 @@ impl Pipeline {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
             polled => polled?,
         }
-        let mut replies = 0;
+        let (mut replies, together_len) = (0, self.submitter.core.together_len());
         for event in &self.events {
             if event.token() == ALARM {
                 // Read, so that it can go off again; whether it has, the clock says better.
@@ -204,23 +245,23 @@ impl Pipeline {
             }
             loop {
                 match connection.input.fill(&mut connection.stream) {
-                    Ok(0) => return Err(Error::Lost),
+                    Ok(0) => {
+                        take_up(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
+                        return Err(Error::Lost);
+                    }
                     Ok(_) => {}
-                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                        replies += take_up(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
+                        break;
+                    }
                     Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                     Err(error) => return Err(error.into()),
                 }
-                while let Some(record) = connection.input.next_record()? {
-                    if record.get(4..8) == Some(&[0; 4]) {
-                        self.back.answer(&record, &mut NoCallbacks, &mut self.submitter.outputs[at].bytes);
-                        continue;
-                    }
-                    if let Some(completion) = self.submitter.core.reply(&record, &mut self.scratch)? {
-                        replies += 1;
-                        self.submitter.in_flight -= 1;
-                        on_reply(&mut self.submitter, completion.token, completion.outcome);
-                    }
+                // More that is there already is opened together with this.
+                if !connection.input.is_drained() && connection.input.held_len() < together_len {
+                    continue;
                 }
+                replies += take_up(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
                 // The end of the stream may have come with the last bytes, in the same event.
                 if connection.input.is_drained() && !event.is_read_closed() {
                     break;
@@ -231,28 +272,91 @@ impl Pipeline {
         Ok(replies)
     }
 
+    /// Protects what waits for it, as much at a time as goes together, and sends it: the server has work while the next are protected.
     fn flush(&mut self) -> Result<(), Error> {
-        for (connection, output) in self.connections.iter_mut().zip(&mut self.submitter.outputs) {
-            while connection.writable && !output.is_sent() {
-                match output.send(&mut connection.stream) {
-                    Ok(n) => output.advance(n),
-                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => connection.writable = false,
-                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error.into()),
+        loop {
+            let more = self.submitter.protect_some()?;
+            for (connection, output) in self.connections.iter_mut().zip(&mut self.submitter.outputs) {
+                while connection.writable && !output.is_sent() {
+                    match output.send(&mut connection.stream) {
+                        Ok(n) => output.advance(n),
+                        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => connection.writable = false,
+                        Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                        Err(error) => return Err(error.into()),
+                    }
                 }
+                output.forget_sent();
             }
-            if output.is_sent() {
-                output.bytes.truncate(0);
-                output.written = 0;
+            if !more {
+                return Ok(());
             }
         }
-        Ok(())
+    }
+}
+
+/// Looks at what came on a connection: replies are opened together and then handed over one by one. One that is not believed is an error when the others have been.
+fn take_up(
+    connection: &mut Connection,
+    at: usize,
+    submitter: &mut Submitter,
+    back: &mut BackChannel,
+    on_reply: &mut impl FnMut(&mut Submitter, u64, Result<ReplyBody<'_>, Error>),
+) -> Result<usize, Error> {
+    let mut replies = 0;
+    loop {
+        let mut records = connection.input.take()?;
+        if records.is_empty() {
+            return Ok(replies);
+        }
+        records.retain(|record| {
+            let is_call = record.get(4..8) == Some(&[0; 4]);
+            if is_call {
+                back.answer(record, &mut NoCallbacks, submitter.answer_on(at));
+            }
+            !is_call
+        });
+        let mut refused = None;
+        for arrived in submitter.core.look(records) {
+            match submitter.core.take(arrived) {
+                Ok(Some(completion)) => {
+                    replies += 1;
+                    submitter.in_flight -= 1;
+                    on_reply(submitter, completion.token, completion.outcome);
+                }
+                Ok(None) => {}
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        if let Some(error) = refused {
+            return Err(error);
+        }
     }
 }
 
 impl Output {
+    /// All has left that may.
     fn is_sent(&self) -> bool {
-        self.written == self.bytes.len() && self.apart.is_empty()
+        self.written == self.sendable_len() && self.apart.is_empty()
+    }
+
+    /// The bytes up to the first call that is not protected yet.
+    fn sendable_len(&self) -> usize {
+        self.unprotected.front().map_or(self.bytes.len(), |first| first.bytes.start - RECORD_MARK_LEN)
+    }
+
+    /// Gives up bytes that have left, when they are all or many more than the others.
+    fn forget_sent(&mut self) {
+        let len = self.bytes.len();
+        if self.written < len && (self.written < FORGET_LEN || self.written < len / 2) {
+            return;
+        }
+        let sent = std::mem::take(&mut self.written);
+        self.bytes.bytes_mut().copy_within(sent.., 0);
+        self.bytes.truncate(len - sent);
+        self.apart.iter_mut().for_each(|apart| apart.at -= sent);
+        for call in &mut self.unprotected {
+            call.bytes = call.bytes.start - sent..call.bytes.end - sent;
+        }
     }
 
     fn send(&self, stream: &mut TcpStream) -> std::io::Result<usize> {
@@ -266,7 +370,7 @@ impl Output {
             slices[count] = IoSlice::new(&apart.data[apart.written..]);
             count += 1;
         }
-        let end = self.apart.get(SLICES_MAX / 2 - 1).map_or(self.bytes.len(), |apart| apart.at);
+        let end = self.apart.get(SLICES_MAX / 2 - 1).map_or(self.sendable_len(), |apart| apart.at);
         if at < end {
             slices[count] = IoSlice::new(&self.bytes.as_bytes()[at..end]);
             count += 1;
@@ -294,6 +398,12 @@ impl Output {
         self.written += n;
     }
 }
+
+/// Calls that are protected together at most: enough for the lanes of the widest vectors.
+const TOGETHER_MAX: usize = 64;
+
+/// Bytes that have left are given up in front of others when they are more than this, and more than those.
+const FORGET_LEN: usize = 1 << 20;
 
 /// Pieces handed to the kernel at once.
 const SLICES_MAX: usize = 32;

@@ -1,5 +1,7 @@
 //! The seam between calls and what secures them. AUTH_NONE and AUTH_SYS here, which secure nothing.
 
+use std::ops::Range;
+
 use vouch_oncrpc::{AuthSys, Flavor, OpaqueAuth};
 use vouch_xdr::{Writer, Xdr};
 
@@ -21,15 +23,55 @@ pub enum ProtectionError {
     NoContext,
 }
 
+/// A call that was begun and ended, and waits to be protected.
+#[derive(Debug)]
+pub struct LaidOut<'a> {
+    /// What was said of it at its begin.
+    pub tag: CallTag,
+    /// All of it but the record's mark.
+    pub bytes: &'a mut [u8],
+}
+
+/// A reply that was accepted, and waits to be opened.
+#[derive(Debug)]
+pub struct Received<'a> {
+    /// The call's.
+    pub tag: CallTag,
+    /// All of it but the record's mark. Results are opened there.
+    pub record: &'a mut [u8],
+    /// Flavour of the verifier, and where its body lies.
+    pub verifier: (Flavor, Range<usize>),
+    /// Where the results are; afterwards in clear, unless the reply is not believed.
+    pub results: Result<Range<usize>, ProtectionError>,
+}
+
 /// Secures calls and opens replies: one flavour for one user.
 pub trait Protection: Send {
-    /// Appends the credential and the verifier to a call whose header begins at `header_start` of `w`.
+    /// Appends the credential, room for the verifier, and what room the arguments need before them, to a call whose header begins at `header_start` of `w`.
     fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<CallTag, ProtectionError>;
 
-    /// Wraps the arguments, which are all that `w` holds from `body_start` on.
-    fn end(&mut self, tag: CallTag, w: &mut Writer, body_start: usize) -> Result<(), ProtectionError>;
+    /// Lays the arguments out, which are all that `w` holds from `body_start` on.
+    fn end(&mut self, _tag: CallTag, _w: &mut Writer, _body_start: usize) {}
 
-    /// Checks a reply's verifier and opens its results; `scratch` is for results that can't be opened in place.
+    /// Protects calls that leave together. None of them is to be sent after an error, in any form.
+    fn protect(&mut self, _calls: &mut [LaidOut<'_>]) -> Result<(), ProtectionError> {
+        Ok(())
+    }
+
+    /// Whether a call is not to be sent before it is protected.
+    fn protects(&self) -> bool {
+        false
+    }
+
+    /// Bytes of calls, or of replies, that are worth having in work together where so much is there: none if one after the other is as fast.
+    fn together_len(&self) -> usize {
+        0
+    }
+
+    /// Checks the verifiers of replies that came together, and opens their results. One that does not hold says so and changes nothing for the others.
+    fn open_many(&mut self, _replies: &mut [Received<'_>]) {}
+
+    /// The same for a reply that must stay as it is; `scratch` is for results that can't be opened in place.
     fn open<'a>(
         &mut self,
         tag: CallTag,
@@ -63,10 +105,6 @@ impl Protection for Plain {
         OpaqueAuth { flavor: self.flavor, body: &self.body }.encode(w);
         OpaqueAuth::NONE.encode(w);
         Ok(CallTag::default())
-    }
-
-    fn end(&mut self, _tag: CallTag, _w: &mut Writer, _body_start: usize) -> Result<(), ProtectionError> {
-        Ok(())
     }
 
     fn open<'a>(

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::io::Read;
+use std::ops::Range;
 
 use vouch_oncrpc::{RECORD_MARK_LEN, RecordReader};
 
@@ -15,7 +16,15 @@ pub struct RecordBuffer {
     end: usize,
     record_len_max: usize,
     reader: RecordReader,
+    /// A fragment that was not a record's last has gone to the reader.
+    inside: bool,
+    /// Why there are no more records, once those before have been taken.
+    fault: Option<Error>,
     drained: bool,
+    /// Records that came in several fragments and were taken last.
+    joined: Vec<Vec<u8>>,
+    /// Those that were taken last: where they lie, or that they are the next joined one.
+    taken: Vec<Option<Range<usize>>>,
 }
 
 /// How much is asked of the socket at a time, at least.
@@ -24,11 +33,27 @@ const READ_LEN: usize = 256 * 1024;
 impl RecordBuffer {
     /// Takes records of up to `record_len_max` bytes.
     pub fn new(record_len_max: usize) -> Self {
-        Self { bytes: vec![0; 2 * READ_LEN], start: 0, end: 0, record_len_max, reader: RecordReader::new(record_len_max), drained: false }
+        let reader = RecordReader::new(record_len_max);
+        let (joined, taken) = (Vec::new(), Vec::new());
+        Self {
+            bytes: vec![0; 2 * READ_LEN],
+            start: 0,
+            end: 0,
+            record_len_max,
+            reader,
+            inside: false,
+            fault: None,
+            drained: false,
+            joined,
+            taken,
+        }
     }
 
     /// Reads once; zero at the stream's end.
     pub fn fill(&mut self, stream: &mut impl Read) -> std::io::Result<usize> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
         if self.start > 0 && self.bytes.len() - self.end < READ_LEN {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -48,25 +73,67 @@ impl RecordBuffer {
         self.drained
     }
 
-    /// The next record that has come whole.
-    pub fn next_record(&mut self) -> Result<Option<Cow<'_, [u8]>>, Error> {
+    /// Bytes that have come and were not taken.
+    pub const fn held_len(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Takes all records that have come whole, in their order; they may be changed where they lie. Those before a fault are given first, and the fault by the next call.
+    pub fn take(&mut self) -> Result<Vec<&mut [u8]>, Error> {
+        self.taken.clear();
+        self.joined.clear();
+        while self.fault.is_none() {
+            match self.step() {
+                Ok(Some(record)) => self.taken.push(record),
+                Ok(None) => break,
+                Err(error) => self.fault = Some(error),
+            }
+        }
+        if self.taken.is_empty()
+            && let Some(fault) = self.fault.take()
+        {
+            return Err(fault);
+        }
+        let mut records = Vec::with_capacity(self.taken.len());
+        let (mut rest, mut at) = (&mut self.bytes[..], 0);
+        let mut joined = self.joined.iter_mut();
+        for taken in &self.taken {
+            match taken {
+                Some(range) => {
+                    let (record, behind) = rest[range.start - at..].split_at_mut(range.len());
+                    (rest, at) = (behind, range.end);
+                    records.push(record);
+                }
+                None => records.extend(joined.next().map(Vec::as_mut_slice)),
+            }
+        }
+        Ok(records)
+    }
+
+    /// The next record that has come whole: where it lies, or that it is the last joined one.
+    fn step(&mut self) -> Result<Option<Option<Range<usize>>>, Error> {
         loop {
             let bytes = &self.bytes[self.start..self.end];
             let Some(&mark) = bytes.first_chunk::<RECORD_MARK_LEN>() else { return Ok(None) };
             let mark = u32::from_be_bytes(mark);
-            // A fragment that is incomplete waits here, so that the reader lends it whole; unless it is too long, which the reader finds.
-            let len = (mark & (u32::MAX >> 1)) as usize;
-            if len <= self.record_len_max && bytes.len() < RECORD_MARK_LEN + len {
+            // A fragment that is incomplete waits here; unless it is too long, which the reader finds.
+            let (len, last) = ((mark & (u32::MAX >> 1)) as usize, mark >> 31 == 1);
+            let whole = bytes.len() >= RECORD_MARK_LEN + len;
+            if len <= self.record_len_max && !whole {
                 return Ok(None);
             }
             let start = self.start;
-            self.start += bytes.len().min(RECORD_MARK_LEN + len);
-            let mut input = &self.bytes[start..self.start];
-            if mark >> 31 == 1 || len > self.record_len_max {
-                return Ok(self.reader.next(&mut input)?);
+            if last && whole && !self.inside && len <= self.record_len_max {
+                self.start += RECORD_MARK_LEN + len;
+                return Ok(Some(Some(start + RECORD_MARK_LEN..self.start)));
             }
-            let none = self.reader.next(&mut input)?;
-            debug_assert!(none.is_none(), "only a last fragment ends a record");
+            let end = start + bytes.len().min(RECORD_MARK_LEN + len);
+            let record = self.reader.next(&mut &self.bytes[start..end])?.map(Cow::into_owned);
+            (self.start, self.inside) = (end, record.is_none());
+            if let Some(record) = record {
+                self.joined.push(record);
+                return Ok(Some(None));
+            }
         }
     }
 }
@@ -80,9 +147,7 @@ mod tests {
         let mut records = Vec::new();
         for chunk in chunks {
             assert_eq!(buffer.fill(&mut &chunk[..]).unwrap(), chunk.len());
-            while let Some(record) = buffer.next_record().unwrap() {
-                records.push(record.into_owned());
-            }
+            records.extend(buffer.take().unwrap().into_iter().map(|record| record.to_vec()));
         }
         records
     }
@@ -102,6 +167,14 @@ mod tests {
     fn a_record_over_the_limit_is_refused_before_it_has_come() {
         let mut buffer = RecordBuffer::new(64);
         buffer.fill(&mut &[0xff, 0xff, 0xff, 0xff][..]).unwrap();
-        assert!(matches!(buffer.next_record(), Err(Error::Stream(_))));
+        assert!(matches!(buffer.take(), Err(Error::Stream(_))));
+    }
+
+    #[test]
+    fn records_before_a_fault_are_given_first() {
+        let mut buffer = RecordBuffer::new(64);
+        buffer.fill(&mut &[0x80, 0, 0, 1, 7, 0x80, 0, 0, 1, 8, 0xff, 0xff, 0xff, 0xff][..]).unwrap();
+        assert_eq!(buffer.take().unwrap(), [[7], [8]]);
+        assert!(matches!(buffer.take(), Err(Error::Stream(_))));
     }
 }

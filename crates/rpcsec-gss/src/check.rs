@@ -4,11 +4,11 @@
 
 use std::ops::Range;
 
-use vouch_krb5_seal::{OpenJob, VerifyJob, open_many, verify_many};
+use vouch_krb5_seal::{VerifyJob, verify_many};
 use vouch_oncrpc::AuthStat;
 
-use crate::wire::{integrity_body, privacy_body};
-use crate::{GssCall, GssSeq, Service};
+use crate::bodies::{Body, look_into};
+use crate::{GssCall, GssSeq};
 
 /// What a call is worth.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,13 +62,24 @@ fn check_chunk(checks: &mut [Check<'_>]) {
         drop(headers);
         checks.iter_mut().zip(results).for_each(|(check, holds)| check.verdict = admit(check.call, holds));
     }
-    for check in checks.iter_mut() {
-        check.lay_out();
+    let mut bodies: Vec<Body<'_>> = Vec::with_capacity(checks.len());
+    let mut places = Vec::with_capacity(checks.len());
+    for check in checks.iter_mut().filter(|check| matches!(check.verdict, Verdict::Genuine(_))) {
+        let Check { record, call, verdict } = check;
+        if call.destroy {
+            // Clients differ in whether they wrap the nothing that a DESTROY has for arguments; its header has proven it.
+            *verdict = Verdict::Genuine(record.len()..record.len());
+            continue;
+        }
+        places.push((verdict, call.args_at));
+        bodies.push(Body::new(call.context.keys(), call.service, call.seq, &mut record[call.args_at..]));
     }
-    verify_bodies(checks);
-    open_bodies(checks);
-    for check in checks.iter_mut() {
-        check.compare_numbers();
+    look_into(&mut bodies);
+    for (body, (verdict, at)) in bodies.into_iter().zip(places) {
+        *verdict = match body.clear {
+            Some(args) => Verdict::Genuine(at + args.start..at + args.end),
+            None => Verdict::Garbage,
+        };
     }
 }
 
@@ -83,91 +94,5 @@ fn admit(call: &GssCall, holds: bool) -> Verdict {
     match call.context.take_seq(call.seq) {
         true => Verdict::Genuine(0..0),
         false => Verdict::Dropped,
-    }
-}
-
-impl Check<'_> {
-    /// Whether its body is still to be looked at.
-    fn has_body(&self, service: Service) -> bool {
-        matches!(self.verdict, Verdict::Genuine(_)) && self.call.service == service && !self.call.destroy
-    }
-
-    /// Finds the protected data.
-    fn lay_out(&mut self) {
-        let (at, len) = (self.call.args_at, self.record.len());
-        if !matches!(self.verdict, Verdict::Genuine(_)) {
-            return;
-        }
-        // Clients differ in whether they wrap the nothing that a DESTROY has for arguments; its header has proven it.
-        let data = match self.call.service {
-            _ if self.call.destroy => Ok(len - at..len - at),
-            Service::None => Ok(0..len - at),
-            Service::Integrity => integrity_body(&self.record[at..]).map(|(data, _)| data),
-            Service::Privacy => privacy_body(&self.record[at..]),
-        };
-        self.verdict = match data {
-            Ok(data) => Verdict::Genuine(at + data.start..at + data.end),
-            Err(_) => Verdict::Garbage,
-        };
-    }
-
-    /// RFC 2203, sections 5.3.2.2 and 5.3.3.3: the number inside is the credential's.
-    fn compare_numbers(&mut self) {
-        if !self.has_body(Service::Integrity) && !self.has_body(Service::Privacy) {
-            return;
-        }
-        let Verdict::Genuine(data) = &self.verdict else { return };
-        self.verdict = match self.record[data.clone()].first_chunk() {
-            Some(number) if *number == self.call.seq.0.to_be_bytes() => Verdict::Genuine(data.start + 4..data.end),
-            _ => Verdict::Garbage,
-        };
-    }
-}
-
-fn verify_bodies(checks: &mut [Check<'_>]) {
-    let found: Vec<_> = checks
-        .iter()
-        .enumerate()
-        .filter(|(_, check)| check.has_body(Service::Integrity))
-        .filter_map(|(at, check)| {
-            let body = &check.record[check.call.args_at..];
-            let (data, checksum) = integrity_body(body).ok()?;
-            Some((at, [&body[data]], &body[checksum]))
-        })
-        .collect();
-    if found.is_empty() {
-        return;
-    }
-    let mut jobs: Vec<VerifyJob<'_>> =
-        found.iter().map(|(at, data, checksum)| VerifyJob::new(checks[*at].call.context.keys(), data, checksum)).collect();
-    verify_many(&mut jobs);
-    let refused: Vec<usize> = found.iter().zip(&jobs).filter(|(_, job)| job.result.is_err()).map(|((at, ..), _)| *at).collect();
-    drop(jobs);
-    drop(found);
-    refused.into_iter().for_each(|at| checks[at].verdict = Verdict::Garbage);
-}
-
-fn open_bodies(checks: &mut [Check<'_>]) {
-    let sealed = |check: &Check<'_>| check.has_body(Service::Privacy);
-    if !checks.iter().any(sealed) {
-        return;
-    }
-    let mut jobs: Vec<OpenJob<'_>> = Vec::with_capacity(checks.len());
-    for check in checks.iter_mut() {
-        if check.has_body(Service::Privacy)
-            && let Verdict::Genuine(data) = &check.verdict
-        {
-            jobs.push(OpenJob::new(check.call.context.keys(), &mut check.record[data.clone()]));
-        }
-    }
-    open_many(&mut jobs);
-    let results: Vec<Option<Range<usize>>> = jobs.into_iter().map(|job| job.result.ok().map(|opened| opened.range)).collect();
-    let opened = checks.iter_mut().filter(|check| check.has_body(Service::Privacy)).zip(results);
-    for (check, plain) in opened {
-        let Verdict::Genuine(data) = &check.verdict else { continue };
-        check.verdict = match plain {
-            Some(plain) => Verdict::Genuine(data.start + plain.start..data.start + plain.end),
-            None => Verdict::Garbage,
-        };
     }
 }

@@ -8,6 +8,7 @@
 //! to be by [`InitCall`]. A client's way: [`Initiation`], then [`ClientContext`].
 
 mod arrival;
+mod bodies;
 mod check;
 mod client;
 mod context;
@@ -22,7 +23,7 @@ mod tests;
 
 pub use arrival::{Arrival, GssCall, arrive};
 pub use check::{Check, Verdict, check_many};
-pub use client::{ClientContext, EstablishedClient, InitError, InitStep, Initiated, Initiation, Initiator, OpenError};
+pub use client::{CallWrap, ClientContext, EstablishedClient, InitError, InitStep, Initiated, Initiation, Initiator, OpenError, ReplyOpen};
 pub use context::{ContextHandle, EstablishedContext, HANDLE_LEN, ServerContext};
 pub use contexts::{ContextLimits, Contexts};
 pub use envelope::{Envelope, Wrap, long_wraps, wrap_many};

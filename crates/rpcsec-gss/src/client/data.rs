@@ -6,6 +6,7 @@ use vouch_krb5_seal::ContextKeys;
 use vouch_oncrpc::{Flavor, OpaqueAuth};
 use vouch_xdr::{Writer, pad_len};
 
+use super::CallWrap;
 use crate::wire::{LENGTH_LEN, integrity_body, privacy_body};
 use crate::{Credential, GssSeq, Procedure, Service};
 
@@ -77,12 +78,17 @@ impl ClientContext {
         &self.handle
     }
 
-    /// Appends credential and verifier to a call whose header begins at `header_start` of `w`. The number is the call's: its reply is opened by it.
+    /// Appends credential and room for the verifier to a call whose header begins at `header_start` of `w`, and what room its arguments need before them. The number is the
+    /// call's: its reply is opened by it. The call is protected later, alone by [`Self::end`] or with others by [`Self::wrap_many`].
     ///
     /// # Errors
     /// [`OpenError::UsedUp`] after the last number.
     pub fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<GssSeq, OpenError> {
-        self.header(Procedure::Data, w, header_start)
+        let seq = self.next_seq()?;
+        self.write_header(Procedure::Data, seq, w, header_start);
+        let len = w.len() + self.head_len();
+        w.bytes_mut().resize(len, 0);
+        Ok(seq)
     }
 
     /// Appends credential and verifier of the call that ends the context: it goes to procedure 0 and has no arguments (RFC 2203, section 5.4).
@@ -90,56 +96,96 @@ impl ClientContext {
     /// # Errors
     /// [`OpenError::UsedUp`] after the last number.
     pub fn destroy(&mut self, w: &mut Writer, header_start: usize) -> Result<GssSeq, OpenError> {
-        self.header(Procedure::Destroy, w, header_start)
+        let seq = self.next_seq()?;
+        self.write_header(Procedure::Destroy, seq, w, header_start);
+        self.sign_header(&mut w.bytes_mut()[header_start..]);
+        Ok(seq)
     }
 
-    fn header(&mut self, procedure: Procedure, w: &mut Writer, header_start: usize) -> Result<GssSeq, OpenError> {
+    /// Fills in the verifier of a call that ends with it.
+    fn sign_header(&mut self, call: &mut [u8]) {
+        let token = self.tokens(1);
+        let (header, verifier) = call.split_at_mut(self.header_len());
+        verifier[VERIFIER_HEAD_LEN..].copy_from_slice(&self.keys.mic(token, &[header]));
+    }
+
+    fn next_seq(&mut self) -> Result<GssSeq, OpenError> {
         let seq = GssSeq(self.next_seq);
         if seq >= GssSeq::MAX {
             return Err(OpenError::UsedUp);
         }
         self.next_seq += 1;
-        self.write_header(procedure, seq, w, header_start);
         Ok(seq)
     }
 
+    /// Credential, and a verifier of zeros.
     fn write_header(&mut self, procedure: Procedure, seq: GssSeq, w: &mut Writer, header_start: usize) {
         let credential = Credential { procedure, seq, service: self.service, handle: &self.handle };
         w.u32(Flavor::RPCSEC_GSS.0);
         w.count(credential.len());
         credential.encode(w);
-        let token = self.token();
-        let mic = self.keys.mic(token, &[&w.as_bytes()[header_start..]]);
-        OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: mic.as_bytes() }.encode(w);
+        debug_assert_eq!(w.len(), header_start + self.header_len());
+        OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: &NO_VERIFIER[..self.keys.mic_len()] }.encode(w);
     }
 
-    /// Wraps the arguments, which are all that `w` holds from `body_start` on. `confounder` is random.
+    /// Bytes of a call's header, which its verifier is over.
+    pub(super) fn header_len(&self) -> usize {
+        CREDENTIAL_AT + 20 + self.handle.len() + pad_len(self.handle.len())
+    }
+
+    /// Where what follows the verifier begins in a call.
+    pub(super) fn body_at(&self) -> usize {
+        self.header_len() + VERIFIER_HEAD_LEN + self.keys.mic_len()
+    }
+
+    /// Bytes between the verifier and the arguments.
+    pub(super) fn head_len(&self) -> usize {
+        match self.service {
+            Service::None => 0,
+            Service::Integrity => LENGTH_LEN + SEQ_LEN,
+            Service::Privacy => LENGTH_LEN + self.keys.header_len() + SEQ_LEN,
+        }
+    }
+
+    /// Ends the arguments, which are all that `w` holds from `body_start` on: gives them the number that goes with them and the room that they need behind them.
+    pub fn lay_out(&self, seq: GssSeq, w: &mut Writer, body_start: usize) {
+        let body_at = body_start - self.head_len();
+        match self.service {
+            Service::None => {}
+            Service::Integrity => {
+                w.set_u32(body_at + LENGTH_LEN, seq.0);
+                w.end_opaque(body_at + LENGTH_LEN);
+                w.opaque(&NO_VERIFIER[..self.keys.mic_len()]);
+            }
+            Service::Privacy => {
+                w.set_u32(body_start - SEQ_LEN, seq.0);
+                let end = w.len() + self.keys.trailer_len();
+                w.bytes_mut().resize(end, 0);
+                w.end_opaque(body_at + LENGTH_LEN);
+            }
+        }
+    }
+
+    /// Protects a call by itself: its header began at `header_start` of `w`, and its arguments are all from `body_start` on. `confounder` is random.
     ///
     /// # Errors
     /// [`OpenError::UsedUp`]: then `w` is not to be sent.
-    pub fn end(&mut self, seq: GssSeq, w: &mut Writer, body_start: usize, confounder: [u8; 16]) -> Result<(), OpenError> {
-        let token = self.token();
-        match self.service {
-            Service::None => Ok(()),
-            Service::Integrity => {
-                insert(w.bytes_mut(), body_start, LENGTH_LEN + 4);
-                w.set_u32(body_start + LENGTH_LEN, seq.0);
-                let len = w.end_opaque(body_start + LENGTH_LEN);
-                let mic = self.keys.mic(token, &[&w.as_bytes()[body_start + LENGTH_LEN..][..len]]);
-                w.opaque(mic.as_bytes());
-                Ok(())
-            }
-            Service::Privacy => {
-                let head = LENGTH_LEN + self.keys.header_len();
-                insert(w.bytes_mut(), body_start, head + 4);
-                w.set_u32(body_start + head, seq.0);
-                let end = w.len() + self.keys.trailer_len();
-                w.bytes_mut().resize(end, 0);
-                let sealed = &mut w.bytes_mut()[body_start + LENGTH_LEN..];
-                self.keys.seal(token, confounder, sealed).map_err(|_| OpenError::UsedUp)?;
-                w.end_opaque(body_start + LENGTH_LEN);
-                Ok(())
-            }
+    pub fn end(
+        &mut self,
+        seq: GssSeq,
+        w: &mut Writer,
+        header_start: usize,
+        body_start: usize,
+        confounder: [u8; 16],
+    ) -> Result<(), OpenError> {
+        self.lay_out(seq, w, body_start);
+        let mut wraps = [CallWrap { bytes: &mut w.bytes_mut()[header_start..] }];
+        match self.wrap_many(&mut wraps, &mut |bytes| {
+            bytes.copy_from_slice(&confounder);
+            true
+        }) {
+            true => Ok(()),
+            false => Err(OpenError::UsedUp),
         }
     }
 
@@ -182,21 +228,26 @@ impl ClientContext {
         }
     }
 
-    fn token(&mut self) -> u64 {
-        let token = self.next_token;
-        self.next_token += 1;
-        token
+    pub(super) fn keys(&self) -> &ContextKeys {
+        &self.keys
+    }
+
+    /// The first of so many numbers of tokens.
+    pub(super) fn tokens(&mut self, count: usize) -> u64 {
+        let first = self.next_token;
+        self.next_token += count as u64;
+        first
     }
 }
 
-/// Makes room for `len` zero bytes at `at`.
-fn insert(bytes: &mut Vec<u8>, at: usize, len: usize) {
-    let end = bytes.len();
-    bytes.resize(end + len, 0);
-    bytes.copy_within(at..end, at + len);
-    bytes[at..at + len].fill(0);
-    debug_assert_eq!(pad_len(len), 0, "XDR comes in units of four bytes");
-}
+/// Flavour and length before a verifier's body.
+pub(super) const VERIFIER_HEAD_LEN: usize = 8;
+/// Where a credential's body begins in a call: six words, then its own head (RFC 5531, section 9).
+const CREDENTIAL_AT: usize = 32;
+/// The number before the data.
+const SEQ_LEN: usize = 4;
+/// Stands where verifiers and checksums will be.
+static NO_VERIFIER: [u8; 64] = [0; 64];
 
 #[cfg(test)]
 impl ClientContext {
@@ -208,5 +259,6 @@ impl ClientContext {
     /// As [`Self::begin`], with a number that must not be used.
     pub(crate) fn begin_at(&mut self, seq: GssSeq, w: &mut Writer) {
         self.write_header(Procedure::Data, seq, w, 0);
+        self.sign_header(w.bytes_mut());
     }
 }

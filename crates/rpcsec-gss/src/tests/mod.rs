@@ -2,5 +2,6 @@
 
 mod contexts;
 mod exchange;
+mod many;
 mod tamper;
 mod world;

@@ -202,8 +202,33 @@ pub(super) fn call(client: &mut ClientContext, xid: u32, args: &[u8]) -> (Vec<u8
     let seq = client.begin(&mut w, 0).unwrap();
     let body_start = w.len();
     w.raw(args);
-    client.end(seq, &mut w, body_start, [9; 16]).unwrap();
+    client.end(seq, &mut w, 0, body_start, [9; 16]).unwrap();
     (w.into_bytes(), seq)
+}
+
+/// A call that is to be protected with others.
+pub(super) fn laid_out(client: &mut ClientContext, xid: u32, args: &[u8]) -> (Vec<u8>, GssSeq) {
+    let mut w = head(xid, 1);
+    let seq = client.begin(&mut w, 0).unwrap();
+    let body_start = w.len();
+    w.raw(args);
+    client.lay_out(seq, &mut w, body_start);
+    (w.into_bytes(), seq)
+}
+
+/// Random bytes that are told apart.
+pub(super) fn counted(bytes: &mut [u8]) -> bool {
+    bytes.iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8);
+    true
+}
+
+/// A reply to be opened with others.
+pub(super) fn to_open(record: &mut [u8], seq: GssSeq) -> ReplyOpen<'_> {
+    let (verifier, body_at) = match Reply::decode(record).expect("a reply").body {
+        ReplyBody::Accepted { verf, outcome: Accepted::Success(body) } => (20..20 + verf.body.len(), record.len() - body.len()),
+        other => panic!("{other:?}"),
+    };
+    ReplyOpen::new(record, seq, Some(verifier), body_at)
 }
 
 /// The call that ends a context.

@@ -33,6 +33,9 @@ impl Default for Limits {
 /// Bytes taken from a socket by one read where no long record is under way: some hundred small calls, or the head of a long one.
 pub(super) const READ_LEN: usize = 64 * 1024;
 
+/// A call of this length is worth having others checked beside it: copying it from the socket is a tenth of what checking it costs.
+pub(super) const LABORIOUS_LEN: usize = 64 * 1024;
+
 /// What a connection keeps of an incomplete record is copied out of the thread's receive buffer up to this length; a longer piece keeps the buffer itself.
 /// Less than one read, so that a long WRITE whose head was read with one stays where it is.
 pub(super) const HELD_COPY_LEN_MAX: usize = 16 * 1024;
@@ -41,7 +44,7 @@ pub(super) const HELD_COPY_LEN_MAX: usize = 16 * 1024;
 /// their own length, which costs the sender's speed and not our memory.
 pub(super) const HELD_BUFFERS_MAX: usize = 64;
 
-/// Receive buffers that a thread keeps for later.
+/// Receive buffers that a thread keeps for later, at least; and more than those of the calls that are checked together.
 pub(super) const SPARE_BUFFERS_MAX: usize = 4;
 
 /// Reply buffers that a thread keeps for later, and the longest that is kept: replies of READ with their data in memory are below it.

@@ -49,6 +49,7 @@ pub(crate) mod state_directory;
 #[cfg(test)]
 mod tests;
 mod throttle;
+mod together;
 mod tools;
 mod traffic;
 mod trees;

@@ -20,6 +20,7 @@ use super::limits::{HELD_BUFFERS_MAX, HELD_COPY_LEN_MAX, READ_LEN, SPARE_BUFFERS
 pub(super) struct Buffers {
     record_len_max: usize,
     spare: Vec<BytesMut>,
+    spare_max: usize,
     /// Whole buffers that connections keep.
     held: usize,
 }
@@ -27,7 +28,7 @@ pub(super) struct Buffers {
 impl Buffers {
     /// Buffers for records of up to `record_len_max` bytes.
     pub(super) fn new(record_len_max: usize) -> Self {
-        Buffers { record_len_max, spare: Vec::new(), held: 0 }
+        Buffers { record_len_max, spare: Vec::new(), spare_max: SPARE_BUFFERS_MAX.max(vouch_rpcsec_gss::long_wraps() + 2), held: 0 }
     }
 
     /// A buffer with room for the longest record and what may come with it. Memory is taken from the system as it is touched.
@@ -38,7 +39,7 @@ impl Buffers {
     /// Takes a buffer back if nobody else has a part of it any more.
     fn give_back(&mut self, bytes: Bytes) {
         if bytes.len() > self.record_len_max
-            && self.spare.len() < SPARE_BUFFERS_MAX
+            && self.spare.len() < self.spare_max
             && let Ok(buffer) = bytes.try_into_mut()
         {
             self.spare.push(buffer);
@@ -65,6 +66,13 @@ enum Held {
         buffer: BytesMut,
         len: usize,
     },
+}
+
+/// Bytes that were read, and that nobody else has a part of: whole records may be changed.
+pub(super) struct Fresh {
+    buffer: BytesMut,
+    end: usize,
+    pub(super) records: Records,
 }
 
 /// Bytes that were read, with the records in them.
@@ -102,7 +110,7 @@ pub(super) enum Records {
 /// What reading came to.
 pub(super) enum Read {
     /// Something came. `more`: the socket may have more.
-    Some { batch: Batch, more: bool, len: usize },
+    Some { fresh: Fresh, more: bool, len: usize },
     /// Nothing is there.
     Empty,
     /// The peer has closed its side.
@@ -120,14 +128,8 @@ impl Input {
         !matches!(self.held, Held::Nothing) || self.fragments > 0
     }
 
-    /// Reads what is there, up to a chunk or to the end of a long record that has begun. `look` gets the bytes while nobody else has a part of them: it may change records
-    /// that are whole.
-    pub(super) fn read(
-        &mut self,
-        socket: impl AsFd,
-        buffers: &mut Buffers,
-        look: impl FnOnce(&mut [u8], Records) -> VecDeque<Looked>,
-    ) -> io::Result<Read> {
+    /// Reads what is there, up to a chunk or to the end of a long record that has begun.
+    pub(super) fn read(&mut self, socket: impl AsFd, buffers: &mut Buffers) -> io::Result<Read> {
         let (mut buffer, len) = match std::mem::replace(&mut self.held, Held::Nothing) {
             Held::Nothing => (buffers.take(), 0),
             Held::Copy(bytes) => {
@@ -150,8 +152,8 @@ impl Input {
             Ok((n, _)) => {
                 let end = len + n;
                 debug_assert!(self.looked.is_empty(), "what was looked at is taken up before more is read");
-                let looked = look(&mut buffer[..end], Records::Marked { inside: self.fragments > 0 });
-                Ok(Read::Some { batch: Batch { bytes: buffer.freeze(), at: 0, end, looked }, more: n == wanted, len: n })
+                let records = Records::Marked { inside: self.fragments > 0 };
+                Ok(Read::Some { fresh: Fresh { buffer, end, records }, more: n == wanted, len: n })
             }
             Err(rustix::io::Errno::AGAIN) => {
                 self.hold(buffer, len, buffers);
@@ -228,7 +230,7 @@ impl Input {
 
     fn hold(&mut self, buffer: BytesMut, len: usize, buffers: &mut Buffers) {
         if len == 0 {
-            if buffers.spare.len() < SPARE_BUFFERS_MAX {
+            if buffers.spare.len() < buffers.spare_max {
                 buffers.spare.push(buffer);
             }
         } else if len > HELD_COPY_LEN_MAX && buffers.held < HELD_BUFFERS_MAX {
@@ -236,7 +238,7 @@ impl Input {
             self.held = Held::Buffer { buffer, len };
         } else {
             self.held = Held::Copy(buffer[..len].into());
-            if buffers.spare.len() < SPARE_BUFFERS_MAX {
+            if buffers.spare.len() < buffers.spare_max {
                 buffers.spare.push(buffer);
             }
         }
@@ -247,6 +249,32 @@ impl Input {
         if let Held::Buffer { .. } = std::mem::replace(&mut self.held, Held::Nothing) {
             buffers.held -= 1;
         }
+    }
+}
+
+impl Fresh {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.buffer[..self.end]
+    }
+
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[..self.end]
+    }
+
+    /// Whether it is one record and nothing else: what is read next does not depend on it.
+    pub(super) fn is_one_record(&self) -> bool {
+        let alone = matches!(self.records, Records::Marked { inside: false });
+        alone && mark(self.bytes()).is_some_and(|(len, last)| last && RECORD_MARK_LEN + len == self.end)
+    }
+
+    /// Whether not even its first fragment is whole: taking it up does nothing but keep it.
+    pub(super) fn is_incomplete(&self) -> bool {
+        mark(self.bytes()).is_none_or(|(len, _)| RECORD_MARK_LEN + len > self.end)
+    }
+
+    /// What is to be taken up, with what was found in it.
+    pub(super) fn into_batch(self, looked: VecDeque<Looked>) -> Batch {
+        Batch { bytes: self.buffer.freeze(), at: 0, end: self.end, looked }
     }
 }
 
@@ -322,8 +350,8 @@ mod tests {
         for piece in stream.chunks(piece_len) {
             there.write_all(piece).unwrap();
             loop {
-                let (mut batch, more) = match input.read(&here, &mut buffers, |_, _| VecDeque::new()).unwrap() {
-                    Read::Some { batch, more, .. } => (batch, more),
+                let (mut batch, more) = match input.read(&here, &mut buffers).unwrap() {
+                    Read::Some { fresh, more, .. } => (fresh.into_batch(VecDeque::new()), more),
                     Read::Empty => break,
                     Read::Closed => unreachable!("the other end is open"),
                 };
@@ -395,7 +423,9 @@ mod tests {
         let (here, mut there) = UnixStream::pair().unwrap();
         let (mut input, mut buffers) = (Input::new(), Buffers::new(MAX));
         there.write_all(&[0x80, 0, 0xff, 0, 1, 2]).unwrap();
-        let Ok(Read::Some { mut batch, .. }) = input.read(&here, &mut buffers, |_, _| VecDeque::new()) else { panic!("something came") };
+        let Ok(Read::Some { fresh, .. }) = input.read(&here, &mut buffers) else { panic!("something came") };
+        assert!(fresh.is_incomplete() && !fresh.is_one_record());
+        let mut batch = fresh.into_batch(VecDeque::new());
         assert!(input.next(&mut batch, MAX).unwrap().is_none());
         input.put_back(batch, &mut buffers);
         assert!(matches!(&input.held, Held::Copy(bytes) if bytes.len() == 6));

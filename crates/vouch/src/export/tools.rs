@@ -10,6 +10,7 @@ use super::limits::{
 };
 use super::output::Outgoing;
 use super::receive::Buffers;
+use super::together::Gathered;
 
 /// What a turn needs beside the peer.
 pub(super) struct Tools {
@@ -24,6 +25,10 @@ pub(super) struct Tools {
     pub(super) unsealed_len: usize,
     /// So many bytes of them are sealed without waiting for more.
     seal_len_max: usize,
+    /// Long calls of this round, of any connection, that are to be checked together.
+    pub(super) gathered: Vec<Gathered>,
+    /// So many of them are checked without looking for more.
+    pub(super) gathered_max: usize,
 }
 
 /// Buffers of replies that have left.
@@ -67,6 +72,8 @@ impl Tools {
             unsealed: Vec::new(),
             unsealed_len: 0,
             seal_len_max: vouch_rpcsec_gss::long_wraps() * SEAL_LEN_EACH_MAX,
+            gathered: Vec::new(),
+            gathered_max: vouch_rpcsec_gss::long_wraps(),
         }
     }
 

@@ -25,6 +25,7 @@ use super::inbox::{Inbox, Message};
 use super::limits::{FLUSH_LEN, TICK, TURN_READS_MAX};
 use super::output::Outgoing;
 use super::receive::{Batch, Input, Look, Read, Record};
+use super::together::Looked;
 use super::tools::Tools;
 
 /// One thread's state.
@@ -32,21 +33,25 @@ pub(super) struct Worker {
     number: usize,
     poll: Poll,
     inbox: Arc<Inbox>,
-    driver: Arc<Driver>,
-    peers: Vec<Option<Peer>>,
+    pub(super) driver: Arc<Driver>,
+    pub(super) peers: Vec<Option<Peer>>,
     free: Vec<usize>,
     /// Peers that have more to do without any news from the system.
     again: VecDeque<usize>,
-    tools: Tools,
+    pub(super) tools: Tools,
     draining: bool,
 }
 
 /// A connection and what has come on it.
-struct Peer {
-    connection: Arc<Connection>,
+pub(super) struct Peer {
+    pub(super) connection: Arc<Connection>,
     input: Input,
     last_credential: LastCredential,
-    recent: Recent,
+    pub(super) recent: Recent,
+    /// Where it is among the thread's peers.
+    pub(super) slot: usize,
+    /// Calls of it are among those that are checked together, and not taken up yet.
+    pub(super) gathered: bool,
     /// Input may be waiting in the socket.
     readable: bool,
     /// The peer has closed its half: a short read does not mean that the end has been seen.
@@ -64,11 +69,13 @@ enum TurnEnd {
     Wait,
     /// There is more to do, but others have their turn first.
     Again,
+    /// There is more to do, when what was gathered has been taken up.
+    Together,
     Close(Why),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Why {
+pub(super) enum Why {
     Peer,
     Broken,
     Dropped,
@@ -124,6 +131,7 @@ impl Worker {
                     self.turn(slot);
                 }
             }
+            self.take_gathered();
             self.tools.seal();
             if Instant::now() >= tick_at {
                 tick_at = Instant::now() + TICK;
@@ -211,6 +219,8 @@ impl Worker {
             input: Input::new(),
             last_credential: LastCredential::default(),
             recent: Recent::default(),
+            slot,
+            gathered: false,
             readable: true,
             read_closed: false,
             behind: false,
@@ -226,17 +236,29 @@ impl Worker {
         let Some(Some(peer)) = self.peers.get_mut(slot) else { return };
         match peer.turn(&mut self.tools, &self.driver) {
             TurnEnd::Wait => {}
-            TurnEnd::Again => {
-                if !peer.queued {
-                    peer.queued = true;
-                    self.again.push_back(slot);
-                }
+            TurnEnd::Again => self.queue(slot),
+            TurnEnd::Together => {
+                self.take_gathered();
+                self.queue(slot);
             }
-            TurnEnd::Close(why) => self.close(slot, why),
+            TurnEnd::Close(why) => {
+                // What came before the end is served.
+                self.take_gathered();
+                self.close(slot, why);
+            }
         }
     }
 
-    fn close(&mut self, slot: usize, why: Why) {
+    fn queue(&mut self, slot: usize) {
+        if let Some(Some(peer)) = self.peers.get_mut(slot)
+            && !peer.queued
+        {
+            peer.queued = true;
+            self.again.push_back(slot);
+        }
+    }
+
+    pub(super) fn close(&mut self, slot: usize, why: Why) {
         let Some(mut peer) = self.peers[slot].take() else { return };
         let connection = peer.connection;
         let id = connection.engine().id();
@@ -300,14 +322,16 @@ impl Peer {
                 None if reads == TURN_READS_MAX => return TurnEnd::Again,
                 None => {
                     reads += 1;
-                    let recent = &mut self.recent;
-                    let look = |bytes: &mut [u8], records| gss::look(bytes, records, driver.gss.as_ref(), recent, clock::mono_ms());
-                    match self.input.read(self.connection.socket().as_fd(), &mut tools.buffers, look) {
-                        Ok(Read::Some { batch, more, len }) => {
+                    match self.input.read(self.connection.socket().as_fd(), &mut tools.buffers) {
+                        Ok(Read::Some { fresh, more, len }) => {
                             // A read that did not fill what was asked has emptied the socket (epoll(7)); what comes later is news.
                             self.readable = more || self.read_closed;
                             driver.traffic.received_len.add(len as u64);
-                            batch
+                            match self.look(fresh, tools, driver) {
+                                Looked::Now(batch) => batch,
+                                Looked::Later => continue,
+                                Looked::Together => return TurnEnd::Together,
+                            }
                         }
                         Ok(Read::Empty) => {
                             self.readable = false;
@@ -324,7 +348,7 @@ impl Peer {
     }
 
     /// Has the calls of a batch run, as many as may be.
-    fn take_up(&mut self, mut batch: Batch, tools: &mut Tools, driver: &Arc<Driver>) -> Result<(), Why> {
+    pub(super) fn take_up(&mut self, mut batch: Batch, tools: &mut Tools, driver: &Arc<Driver>) -> Result<(), Why> {
         let now = clock::now();
         let mut calls = 0;
         let result = loop {

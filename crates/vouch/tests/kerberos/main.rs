@@ -5,6 +5,7 @@ mod credential_cache;
 mod export;
 mod kdc;
 mod own_client;
+mod pipeline;
 mod realm;
 mod relay;
 mod retry;

@@ -111,6 +111,24 @@ fn a_call_that_is_sent_again_is_done_once_and_its_cached_reply_is_protected_anew
 }
 
 #[test]
+fn many_long_and_short_calls_in_flight_are_protected_together_and_arrive_whole() {
+    let Some(kdc) = realm() else { return };
+    let export = Export::start(&kdc);
+    for service in SERVICES {
+        std::fs::write(export.data(&format!("together {service:?}")), "").expect("a file");
+    }
+    for enctype in ["aes256-cts-hmac-sha1-96", "aes256-cts-hmac-sha384-192"] {
+        kdc.client(&kdc::Client { name: enctype, enctypes: enctype, ..kdc::Client::default() });
+        succeeds(child(&kdc, enctype, enctype, "together", export.address.port()).spawn().expect("this program starts"), &export);
+        for service in SERVICES {
+            let path = export.data(&format!("together {service:?}"));
+            assert!(std::fs::read(&path).expect("the file") == crate::pipeline::content(), "{enctype}: {service:?}");
+            std::fs::write(&path, "").expect("the file");
+        }
+    }
+}
+
+#[test]
 fn a_context_lost_by_a_restart_is_made_anew() {
     let Some(kdc) = realm() else { return };
     let mut export = Export::start(&kdc);
@@ -140,6 +158,16 @@ fn inside() {
         "retry" => {
             for service in SERVICES {
                 crate::retry::remove_twice(address, Box::new(context(address, service)), &format!("once {service:?}"));
+            }
+        }
+        "together" => {
+            for (service, connections) in SERVICES.into_iter().zip([1, 2, 1]) {
+                let name = format!("together {service:?}");
+                let handle = runtime.block_on(async {
+                    let client = client(address, 1, service).await;
+                    client.walk(format!("export/{name}").as_bytes()).await.expect("the file").handle
+                });
+                crate::pipeline::write_and_read(address, &name, handle, connections, Box::new(context(address, service)));
             }
         }
         "restart" => runtime.block_on(over_a_restart(address)),

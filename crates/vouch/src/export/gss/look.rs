@@ -1,8 +1,7 @@
 //! Calls of one read are looked at together, before anything is done about the first: those under RPCSEC_GSS are checked side by side, and sealed arguments are opened
-//! where they lie.
+//! where they lie. Long ones, each of which is a read by itself, likewise with those that have come whole in the same round, on any connection.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 use vouch_audit::Flavour;
@@ -12,12 +11,14 @@ use vouch_rpcsec_gss::{Arrival, Check, GssCall, InitCall, Service, Verdict, arri
 
 use super::{Gss, Recent};
 use crate::export::audit::{Audit, Refused};
+use crate::export::limits::LABORIOUS_LEN;
 use crate::export::receive::Records;
 
 /// A call under RPCSEC_GSS, and what is known of it now.
 pub(in crate::export) struct Looked {
-    /// Where its record begins.
+    /// Where its record begins, and how long it is.
     pub(in crate::export) start: usize,
+    len: usize,
     pub(in crate::export) what: Protected,
 }
 
@@ -63,21 +64,17 @@ impl Protected {
     }
 }
 
-/// Looks at whole records of one fragment in `bytes`. They come in the order in which they lie there.
-pub(in crate::export) fn look(
-    bytes: &mut [u8],
+/// Finds whole records of one fragment in `bytes` that are calls under RPCSEC_GSS, in the order in which they lie there; nothing of them is proven by that. [`check`] says
+/// what they are worth.
+pub(in crate::export) fn find(
+    bytes: &[u8],
     records: Records,
     gss: Option<&Arc<Gss>>,
     recent: &mut Recent,
     now_ms: u64,
 ) -> VecDeque<Looked> {
-    let ranges: Vec<Range<usize>> = records.of(bytes).filter(|range| is_protected(&bytes[range.clone()])).collect();
-    if ranges.is_empty() {
-        return VecDeque::new();
-    }
-    let mut looked: VecDeque<Looked> = VecDeque::with_capacity(ranges.len());
-    let mut lengths = Vec::with_capacity(ranges.len());
-    for range in ranges {
+    let mut found = VecDeque::new();
+    for range in records.of(bytes).filter(|range| is_protected(&bytes[range.clone()])) {
         let record = &bytes[range.clone()];
         // What can't be read is answered, or not, as any other.
         let Ok(call) = Call::decode(record) else { continue };
@@ -90,29 +87,53 @@ pub(in crate::export) fn look(
                 Arrival::Refused(stat) => Protected::Refused(call.xid, stat),
             },
         };
-        looked.push_back(Looked { start: range.start, what });
-        lengths.push(range.len());
+        found.push_back(Looked { start: range.start, len: range.len(), what });
     }
-    let mut checks = Vec::with_capacity(looked.len());
-    let (mut rest, mut at) = (bytes, 0);
-    for (one, len) in looked.iter().zip(lengths) {
-        let Protected::Call(call, _) = &one.what else { continue };
-        let (record, behind) = rest[one.start - at..].split_at_mut(len);
-        (rest, at) = (behind, one.start + len);
-        checks.push(Check::new(record, call));
-    }
-    check_many(&mut checks);
-    let verdicts: Vec<Verdict> = checks.into_iter().map(|check| check.verdict).collect();
-    let mut verdicts = verdicts.into_iter();
-    for one in &mut looked {
-        if let Protected::Call(_, verdict) = &mut one.what {
-            *verdict = verdicts.next().expect("each call was checked");
-            if let Some(gss) = gss {
-                gss.count(verdict);
-            }
+    found
+}
+
+/// Checks what was found in each of these, side by side; sealed arguments are opened where they lie.
+pub(in crate::export) fn check<'a>(found: impl IntoIterator<Item = (&'a mut [u8], &'a mut VecDeque<Looked>)>, gss: Option<&Arc<Gss>>) {
+    let mut checks = Vec::new();
+    let mut places = Vec::new();
+    for (bytes, looked) in found {
+        let (mut rest, mut at) = (bytes, 0);
+        for Looked { start, len, what } in looked {
+            let Protected::Call(call, verdict) = what else { continue };
+            let (record, behind) = rest[*start - at..].split_at_mut(*len);
+            (rest, at) = (behind, *start + *len);
+            checks.push(Check::new(record, call));
+            places.push(verdict);
         }
     }
-    looked
+    check_many(&mut checks);
+    for (place, check) in places.into_iter().zip(checks) {
+        *place = check.verdict;
+        gss.iter().for_each(|gss| gss.count(place));
+    }
+}
+
+/// Finds and checks.
+pub(in crate::export) fn look(
+    bytes: &mut [u8],
+    records: Records,
+    gss: Option<&Arc<Gss>>,
+    recent: &mut Recent,
+    now_ms: u64,
+) -> VecDeque<Looked> {
+    let mut found = find(bytes, records, gss, recent, now_ms);
+    if !found.is_empty() {
+        check([(bytes, &mut found)], gss);
+    }
+    found
+}
+
+/// Whether a call takes so long to check that it is worth having others checked beside it.
+pub(in crate::export) fn is_laborious(found: &VecDeque<Looked>) -> bool {
+    found.iter().any(|looked| match &looked.what {
+        Protected::Call(call, _) => call.service() != Service::None && looked.len >= LABORIOUS_LEN,
+        _ => false,
+    })
 }
 
 /// Looks at a record that lies by itself: it came in several fragments.

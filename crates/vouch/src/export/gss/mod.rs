@@ -27,7 +27,9 @@ mod seal;
 #[cfg(test)]
 mod tests;
 
-pub(super) use look::{Looked, Protected, look, look_alone};
+#[cfg(test)]
+pub(super) use look::look;
+pub(super) use look::{Looked, Protected, check, find, is_laborious, look_alone};
 pub(super) use seal::seal_all;
 
 /// The contexts of a server.

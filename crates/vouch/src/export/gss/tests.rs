@@ -70,7 +70,7 @@ fn call(client: &mut ClientContext, xid: u32, args: &[u8], fragment_len: usize) 
     let seq = client.begin(&mut w, 0).unwrap();
     let body_start = w.len();
     w.raw(args);
-    client.end(seq, &mut w, body_start, [3; 16]).unwrap();
+    client.end(seq, &mut w, 0, body_start, [3; 16]).unwrap();
     let mut stream = Vec::new();
     let pieces: Vec<&[u8]> = w.as_bytes().chunks(fragment_len).collect();
     for (at, piece) in pieces.iter().enumerate() {
@@ -104,9 +104,12 @@ fn receive(gss: &Arc<Gss>, stream: &[u8], piece_len: usize, stop: usize) -> Vec<
     for piece in stream.chunks(piece_len) {
         there.write_all(piece).unwrap();
         loop {
-            let read = input.read(&here, &mut buffers, |bytes, records| look(bytes, records, Some(gss), &mut recent, clock::mono_ms()));
-            let (mut batch, more) = match read.unwrap() {
-                Read::Some { batch, more, .. } => (batch, more),
+            let (mut batch, more) = match input.read(&here, &mut buffers).unwrap() {
+                Read::Some { mut fresh, more, .. } => {
+                    let records = fresh.records;
+                    let looked = look(fresh.bytes_mut(), records, Some(gss), &mut recent, clock::mono_ms());
+                    (fresh.into_batch(looked), more)
+                }
                 Read::Empty => break,
                 Read::Closed => unreachable!("the other end is open"),
             };

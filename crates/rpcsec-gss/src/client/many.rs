@@ -1,0 +1,129 @@
+//! Calls that leave together are protected side by side, and replies that came together are opened side by side, where they lie.
+
+use std::ops::Range;
+
+use vouch_krb5_seal::{MicJob, SealJob, VerifyJob, mic_many, seal_many, verify_many};
+
+use super::data::{ClientContext, OpenError, VERIFIER_HEAD_LEN};
+use crate::bodies::{Body, look_into};
+use crate::wire::{LENGTH_LEN, integrity_body, privacy_body};
+use crate::{GssSeq, Service};
+
+/// A call that is laid out ([`ClientContext::begin`], the arguments, [`ClientContext::lay_out`]).
+pub struct CallWrap<'a> {
+    /// All of it but the record's mark.
+    pub bytes: &'a mut [u8],
+}
+
+/// A reply that was accepted, and the call that it answers.
+pub struct ReplyOpen<'a> {
+    /// All of it but the record's mark: sealed results are opened there.
+    pub record: &'a mut [u8],
+    /// The call's number.
+    pub seq: GssSeq,
+    /// Where the verifier's body lies, if its flavour is RPCSEC_GSS.
+    pub verifier: Option<Range<usize>>,
+    /// Where what follows the status begins.
+    pub body_at: usize,
+    /// Where the results lie in the record, or why the reply is not believed.
+    pub results: Result<Range<usize>, OpenError>,
+}
+
+impl<'a> ReplyOpen<'a> {
+    /// A reply that waits.
+    pub fn new(record: &'a mut [u8], seq: GssSeq, verifier: Option<Range<usize>>, body_at: usize) -> Self {
+        Self { record, seq, verifier, body_at, results: Err(OpenError::Verifier) }
+    }
+}
+
+/// Messages that go together: as many as the widest kernels take twice.
+const CHUNK: usize = 64;
+
+impl ClientContext {
+    /// Protects calls side by side. `random` fills its argument with random bytes, or says that it can't. False if a call could not be protected: then none of them is to be
+    /// sent.
+    #[must_use = "a call that could not be protected must not be sent"]
+    pub fn wrap_many(&mut self, calls: &mut [CallWrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) -> bool {
+        calls.chunks_mut(CHUNK).all(|calls| {
+            self.sign(calls);
+            self.service() != Service::Privacy || self.seal(calls, random)
+        })
+    }
+
+    /// Makes the verifiers, and the checksums of arguments that are only proven.
+    fn sign(&mut self, calls: &mut [CallWrap<'_>]) {
+        let (header_len, body_at, mic_len) = (self.header_len(), self.body_at(), self.keys().mic_len());
+        let bodies = if self.service() == Service::Integrity { calls.len() } else { 0 };
+        let first = self.tokens(calls.len() + bodies);
+        let parts: Vec<[&[u8]; 1]> = calls.iter().map(|call| [&call.bytes[..header_len]]).collect();
+        let data: Vec<[&[u8]; 1]> = calls
+            .iter()
+            .take(bodies)
+            .map(|call| [integrity_body(&call.bytes[body_at..]).map_or(&[][..], |(data, _)| &call.bytes[body_at..][data])])
+            .collect();
+        let jobs = (first..).zip(parts.iter().chain(&data)).map(|(token, parts)| MicJob::new(self.keys(), token, parts));
+        let mut jobs: Vec<MicJob<'_>> = jobs.collect();
+        mic_many(&mut jobs);
+        let tokens: Vec<_> = jobs.iter().map(|job| job.token).collect();
+        drop(jobs);
+        let (verifiers, checksums) = tokens.split_at(calls.len());
+        for (call, verifier) in calls.iter_mut().zip(verifiers) {
+            call.bytes[header_len + VERIFIER_HEAD_LEN..][..mic_len].copy_from_slice(verifier);
+        }
+        for (call, checksum) in calls.iter_mut().zip(checksums) {
+            // The last thing in the call; its length is a multiple of four.
+            let at = call.bytes.len() - mic_len;
+            call.bytes[at..].copy_from_slice(checksum);
+        }
+    }
+
+    fn seal(&mut self, calls: &mut [CallWrap<'_>], random: &mut dyn FnMut(&mut [u8]) -> bool) -> bool {
+        let body_at = self.body_at();
+        let mut confounders = vec![[0; 16]; calls.len()];
+        if !random(confounders.as_flattened_mut()) {
+            return false;
+        }
+        let first = self.tokens(calls.len());
+        let mut jobs: Vec<SealJob<'_>> = Vec::with_capacity(calls.len());
+        for ((token, call), confounder) in (first..).zip(calls.iter_mut()).zip(confounders) {
+            let body = &mut call.bytes[body_at..];
+            let Ok(sealed) = privacy_body(body) else { return false };
+            debug_assert_eq!(sealed.start, LENGTH_LEN);
+            jobs.push(SealJob::new(self.keys(), token, confounder, &mut body[sealed]));
+        }
+        seal_many(&mut jobs);
+        jobs.iter().all(|job| job.result.is_ok())
+    }
+
+    /// Verifies replies and opens their results, side by side. One that does not hold says so and changes nothing for the others.
+    pub fn open_many(&self, replies: &mut [ReplyOpen<'_>]) {
+        replies.chunks_mut(CHUNK).for_each(|replies| self.open_chunk(replies));
+    }
+
+    fn open_chunk(&self, replies: &mut [ReplyOpen<'_>]) {
+        let numbers: Vec<[u8; 4]> = replies.iter().map(|reply| reply.seq.0.to_be_bytes()).collect();
+        let parts: Vec<[&[u8]; 1]> = numbers.iter().map(|number| [&number[..]]).collect();
+        let mut jobs: Vec<VerifyJob<'_>> = Vec::with_capacity(replies.len());
+        for (reply, parts) in replies.iter().zip(&parts) {
+            let verifier = reply.verifier.clone().and_then(|range| reply.record.get(range));
+            jobs.push(VerifyJob::new(self.keys(), parts, verifier.unwrap_or_default()));
+        }
+        verify_many(&mut jobs);
+        let genuine: Vec<bool> = jobs.iter().map(|job| job.result.is_ok()).collect();
+        drop(jobs);
+        let mut bodies = Vec::with_capacity(replies.len());
+        let mut places = Vec::with_capacity(replies.len());
+        for (reply, _) in replies.iter_mut().zip(genuine).filter(|(_, genuine)| *genuine) {
+            let Some(body) = reply.record.get_mut(reply.body_at..) else { continue };
+            bodies.push(Body::new(self.keys(), self.service(), reply.seq, body));
+            places.push((&mut reply.results, reply.body_at));
+        }
+        look_into(&mut bodies);
+        for (body, (results, at)) in bodies.into_iter().zip(places) {
+            *results = match body.clear {
+                Some(clear) => Ok(at + clear.start..at + clear.end),
+                None => Err(OpenError::Body),
+            };
+        }
+    }
+}
