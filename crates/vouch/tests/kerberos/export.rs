@@ -28,11 +28,13 @@ pub(crate) struct Manner {
     pub(crate) conf: &'static str,
     /// Its keytab's name.
     pub(crate) keytab: &'static str,
+    /// Seconds for which a client may be silent.
+    pub(crate) lease: &'static str,
 }
 
 impl Default for Manner {
     fn default() -> Self {
-        Manner { conf: "krb5", keytab: "service" }
+        Manner { conf: "krb5", keytab: "service", lease: "2" }
     }
 }
 
@@ -66,7 +68,7 @@ impl Export {
             "--options",
             "rw,insecure,no_root_squash,sec=krb5:krb5i:krb5p",
             "--lease",
-            "2",
+            self.manner.lease,
             "--listen",
             &self.address.to_string(),
         ]);

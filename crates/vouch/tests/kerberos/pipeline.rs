@@ -9,7 +9,7 @@ use vouch_nfs4_client::{Identity, Pipeline, Protection};
 
 /// Lengths of the pieces: some fill a lane for long, some are a block or two.
 const LENGTHS: [usize; 7] = [1 << 20, 4096, 300_000, 64, 65_536, 1 << 20, 1 << 20];
-const PIECES: usize = 60;
+const PIECES: usize = 28;
 
 fn pieces() -> Vec<(u64, usize)> {
     let lengths = (0..PIECES).map(|at| LENGTHS[at % LENGTHS.len()]);
@@ -32,8 +32,8 @@ pub(crate) fn content() -> Vec<u8> {
 /// Writes and reads a file that is there, in pieces, with many calls in flight on several connections.
 pub(crate) fn write_and_read(address: SocketAddr, name: &str, handle: Filehandle, connections: usize, protection: Box<dyn Protection>) {
     let identity = Identity { slots: 32, ..Identity::new(name.as_bytes(), Verifier([9; 8])) };
-    let mut pipeline = Pipeline::connect(address, 1, connections, &identity, protection).expect("a session");
     let (content, pieces) = (content(), pieces());
+    let mut pipeline = Pipeline::connect(address, 1, connections, &identity, protection).expect("a session");
     for writing in [true, false] {
         let (mut next, mut done, end) = (0, 0, Instant::now() + Duration::from_secs(120));
         while done < PIECES {
