@@ -3,7 +3,7 @@
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
-use crate::kernels::{HashFew, HashItem, Kernels};
+use crate::kernels::{HashFew, HashItem, Kernels, StitchOne};
 
 /// Bytes of the longest block, SHA-384's.
 pub(crate) const BLOCK_LEN_MAX: usize = 128;
@@ -36,6 +36,11 @@ pub(crate) trait Digest: Sized + 'static {
 
     /// What these kernels have for short messages.
     fn few(kernels: &Kernels) -> Option<HashFew<Self::State>>;
+
+    /// What takes a message's cipher and this hash in one pass.
+    fn stitched(_kernels: &Kernels) -> Option<StitchOne<Self::State>> {
+        None
+    }
 
     /// The pads of this hash, if `key` is of it.
     fn pads(key: &HmacKey) -> Option<&HmacPads<Self>>;
@@ -134,6 +139,10 @@ impl Digest for Sha384 {
 
     fn few(kernels: &Kernels) -> Option<HashFew<[u64; 8]>> {
         kernels.sha512.few
+    }
+
+    fn stitched(kernels: &Kernels) -> Option<StitchOne<[u64; 8]>> {
+        kernels.stitched512
     }
 
     fn pads(key: &HmacKey) -> Option<&HmacPads<Sha384>> {

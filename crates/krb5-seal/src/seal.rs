@@ -6,7 +6,7 @@ use crate::cts::{self, Encryption};
 use crate::digest::{Digest, HmacPads, Sha1, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::hashing::{self, Blocks, HashLane, Hashing, Region};
-use crate::kernels::{HashFew, Kernels, LANES_MAX, STITCHED_MAX, Stitched};
+use crate::kernels::{HashFew, Kernels, LANES_MAX, STITCHED_MAX, Stitched, StitchedOne};
 use crate::keys::{AesKey, ContextKeys};
 use crate::short::{SHORT_LEN_MAX, Two};
 use crate::stack::Stack;
@@ -247,6 +247,33 @@ fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item 
     }
 }
 
+/// Messages of RFC 8009 that are faster one after another, each in one pass, than side by side in two.
+const STITCHED_APART_MAX: usize = 2;
+
+/// A message by itself: encrypts it but for its end, and hashes what was encrypted, in one pass, where there is a kernel for that.
+fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
+    let Some(stitched) = D::stitched(kernels) else { return };
+    let (encrypted, hashed) = (lane.encryption.encrypted, lane.region.hashed);
+    // The last two blocks are exchanged: they are left to the end.
+    let left = lane.encryption.ready.saturating_sub(encrypted + 2 * CONFOUNDER_LEN);
+    let steps = left / D::BLOCK_LEN;
+    if steps < 2 || hashed > encrypted || lane.encryption.is_done() {
+        return;
+    }
+    // What is hashed begins with the header.
+    lane.region.ready = TOKEN_HEADER_LEN + encrypted + steps * D::BLOCK_LEN;
+    let chain = *lane.encryption.skip(steps * D::BLOCK_LEN);
+    let (hash, state) = lane.region.skip(steps - 1);
+    // SAFETY: inside the message, of which at least the last two blocks follow.
+    let cipher = unsafe { lane.job.token.as_mut_ptr().add(TOKEN_HEADER_LEN + encrypted) };
+    let mut item = StitchedOne { key: &lane.job.keys.send.cipher, chain, state: *state, cipher, hash };
+    // SAFETY: both lie in the lane's token, and no step is under way; of what is hashed no more than `encrypted` bytes and the header come before what is encrypted now.
+    unsafe { stitched(&mut item, steps) };
+    *lane.region.skip(0).1 = item.state;
+    *lane.encryption.skip(0) = item.chain;
+    item.state.zeroize();
+}
+
 /// RFC 8009 section 5: the checksum is of the cipher state (the initial vector, zero) and the ciphertext. The zeros stand where the token's
 /// header will be.
 fn encrypt_then_hash<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl Iterator<Item = &'a mut SealJob<'b>>) {
@@ -262,6 +289,9 @@ fn encrypt_then_hash<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl It
         }
         if lanes.is_empty() {
             return;
+        }
+        if lanes.len() <= STITCHED_APART_MAX {
+            lanes.iter_mut().for_each(|lane| stitch_alone(kernels, lane));
         }
         // SAFETY: each lane has a token of its own; the jobs are of one enctype.
         unsafe { cts::step(kernels, &mut lanes, |lane| &mut lane.encryption) };

@@ -95,6 +95,23 @@ pub(crate) const STITCHED_MAX: usize = 4;
 /// are moved on.
 pub(crate) type StitchedKernel = unsafe fn(&mut [Stitched], usize);
 
+/// A message of RFC 8009 whose cipher and hash go together.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there is no such kernel"))]
+pub(crate) struct StitchedOne<S> {
+    /// Valid for reads; as long as goes with the hash.
+    pub(crate) key: *const AesKey,
+    pub(crate) chain: [u8; 16],
+    pub(crate) state: S,
+    /// What is to be encrypted, in place.
+    pub(crate) cipher: *mut u8,
+    /// What is to be hashed: a block further on than what is encrypted it holds nothing that is not.
+    pub(crate) hash: *const u8,
+}
+
+/// Encrypts so many times a block of the hash in place, and hashes one block less, each after what it holds has been encrypted. What is encrypted is valid for reads and
+/// writes, what is hashed for reads, and neither is used by anything else. Chain and state are moved on.
+pub(crate) type StitchOne<S> = unsafe fn(&mut StitchedOne<S>, usize);
+
 /// A set of kernels that this CPU can run.
 #[derive(Clone, Copy)]
 pub struct Kernels {
@@ -107,6 +124,7 @@ pub struct Kernels {
     pub(crate) sha256: &'static HashKernel<[u32; 8]>,
     pub(crate) sha512: &'static HashKernel<[u64; 8]>,
     pub(crate) stitched: Option<StitchedKernel>,
+    pub(crate) stitched512: Option<StitchOne<[u64; 8]>>,
 }
 
 impl Kernels {
@@ -157,6 +175,7 @@ fn detect() -> Vec<Kernels> {
         sha256: &plain::SHA256,
         sha512: &plain::SHA512,
         stitched: None,
+        stitched512: None,
     }];
     detect_more(&mut sets);
     sets
@@ -180,9 +199,10 @@ fn detect_more(sets: &mut Vec<Kernels>) {
         sha256: if sha { &x86::shani::SHA256 } else { &plain::SHA256 },
         sha512: &plain::SHA512,
         stitched: sha.then_some(x86::stitched::seal as StitchedKernel),
+        stitched512: None,
     };
     sets.push(sse);
-    if !has!("avx2") {
+    if !has!("avx2", "bmi1", "bmi2") {
         return;
     }
     let avx2 = Kernels {
@@ -192,6 +212,7 @@ fn detect_more(sets: &mut Vec<Kernels>) {
         // Eight lanes of AVX2 are no faster than SHA-NI for this hash.
         sha256: if sha { sse.sha256 } else { &x86::avx2::SHA256_ALONE },
         sha512: &x86::avx2::SHA512,
+        stitched512: Some(x86::sha512::seal as StitchOne<[u64; 8]>),
         ..sse
     };
     sets.push(avx2);

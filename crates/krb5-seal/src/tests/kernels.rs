@@ -144,6 +144,35 @@ proptest! {
         }
     }
 
+    /// One message or two of an enctype, of which some kernels have ways of their own.
+    #[test]
+    fn one_message_and_two_are_the_plain_ones(enctype in 0..4usize, first in lens(), second in prop::option::of(lens()), damage: bool, seed: u64) {
+        let enctype = Enctype::ALL[enctype];
+        let context = |role| ContextKeys::new(enctype, &bytes(seed, enctype.key_len()), role, true).expect("the enctype's length");
+        let (initiator, acceptor) = (context(Role::Initiator), context(Role::Acceptor));
+        let seal = |kernels: &Kernels| {
+            let room = |len: usize| bytes(seed ^ 1, initiator.header_len() + len + initiator.trailer_len());
+            let mut tokens: Vec<Vec<u8>> = [Some(first), second].into_iter().flatten().map(room).collect();
+            let mut jobs: Vec<SealJob> = tokens.iter_mut().map(|token| SealJob::new(&initiator, 7, [3; 16], token)).collect();
+            seal_many_with(kernels, &mut jobs);
+            assert!(jobs.iter().all(|job| job.result == Ok(())));
+            drop(jobs);
+            tokens
+        };
+        let expected = seal(&Kernels::available()[0]);
+        for kernels in Kernels::available() {
+            let mut tokens = seal(kernels);
+            prop_assert!(tokens == expected, "{} {enctype} {first} {second:?}", kernels.name());
+            let middle = tokens[0].len() / 2;
+            tokens[0][middle.max(16)] ^= u8::from(damage);
+            let mut jobs: Vec<OpenJob> = tokens.iter_mut().map(|token| OpenJob::new(&acceptor, token)).collect();
+            open_many_with(kernels, &mut jobs);
+            for (at, job) in jobs.iter().enumerate() {
+                prop_assert_eq!(job.result.is_ok(), at > 0 || !damage, "{} {} {} {:?}", kernels.name(), enctype, first, second);
+            }
+        }
+    }
+
     /// Whole tokens of all enctypes, keys and lengths in one batch: as the plain kernels make them one by one, opened by all kernels.
     #[test]
     fn batches_are_what_single_messages_are(messages in prop::collection::vec((0..4usize, 0..3u64, lens(), any::<bool>()), 1..50), seed: u64) {

@@ -114,7 +114,7 @@ pub(in crate::kernels) const K256: [u32; 64] = [
 ];
 
 /// As [`K256`], section 4.2.3.
-const K512: [u64; 80] = [
+pub(in crate::kernels) static K512: [u64; 80] = [
     0x428a2f98d728ae22,
     0x7137449123ef65cd,
     0xb5c0fbcfec4d3b2f,

@@ -9,7 +9,7 @@ pub(in crate::kernels) static SHA1: HashKernel<[u32; 5]> =
     HashKernel { name: "AVX2 x8, SHA-NI", many: sha1_with_shani, few: super::shani::SHA1.few };
 pub(in crate::kernels) static SHA1_ALONE: HashKernel<[u32; 5]> = HashKernel { name: "AVX2 x8", many: sha1_alone, few: None };
 pub(in crate::kernels) static SHA256_ALONE: HashKernel<[u32; 8]> = HashKernel { name: "AVX2 x8", many: sha256_alone, few: None };
-pub(in crate::kernels) static SHA512: HashKernel<[u64; 8]> = HashKernel { name: "AVX2 x4", many: sha512, few: None };
+pub(in crate::kernels) static SHA512: HashKernel<[u64; 8]> = HashKernel { name: "AVX2 x4, BMI2", many: sha512, few: None };
 
 #[target_feature(enable = "avx2")]
 unsafe fn sha1_wide(lanes: &mut HashLanes<u32, 5, 8>, blocks: usize) {
@@ -45,6 +45,6 @@ unsafe fn sha256_alone(items: &mut [HashItem<[u32; 8]>]) {
 }
 
 unsafe fn sha512(items: &mut [HashItem<[u64; 8]>]) {
-    // SAFETY: the kernel is offered only where AVX2 is; the rest is the caller's promise.
-    unsafe { lanes::hash(items, 128, sha512_wide, 2, plain::SHA512.many) }
+    // SAFETY: the kernel is offered only where AVX2 and BMI2 are; the rest is the caller's promise.
+    unsafe { lanes::hash(items, 128, sha512_wide, 2, super::sha512::one_by_one) }
 }

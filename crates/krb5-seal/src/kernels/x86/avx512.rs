@@ -53,5 +53,5 @@ unsafe fn sha256_alone(items: &mut [HashItem<[u32; 8]>]) {
 
 unsafe fn sha512(items: &mut [HashItem<[u64; 8]>]) {
     // SAFETY: the kernel is offered only where AVX-512F and BW are; the rest is the caller's promise.
-    unsafe { lanes::hash(items, 128, sha512_wide, 2, plain::SHA512.many) }
+    unsafe { lanes::hash(items, 128, sha512_wide, 2, super::sha512::one_by_one) }
 }

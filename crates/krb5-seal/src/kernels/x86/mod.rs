@@ -3,6 +3,7 @@
 pub(super) mod aesni;
 pub(super) mod avx2;
 pub(super) mod avx512;
+pub(super) mod sha512;
 pub(super) mod shani;
 pub(super) mod stitched;
 pub(super) mod vaes256;
