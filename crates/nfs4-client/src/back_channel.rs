@@ -2,8 +2,12 @@
 
 use vouch_nfs4::cb::{Args, CbSequenceArgs, CbSequenceOk, Op, Results};
 use vouch_nfs4::{CALLBACK_VERSION, CallbackHead, PROC_COMPOUND, PROC_NULL, ReplyWriter, SessionId, SlotId, SlotSeq, Status};
-use vouch_oncrpc::{Accepted, Call, Reply, begin_record, end_record};
+use vouch_oncrpc::{Accepted, Call, Denied, Reply, begin_record, end_record};
+use vouch_rpcsec_gss::{Envelope, GssCall, Wrap, wrap_many};
 use vouch_xdr::{Reader, Writer};
+
+use crate::BackSecurity;
+use crate::back_security::Proven;
 
 /// Most operations of a callback; CREATE_SESSION asks for no more.
 const OPERATIONS_MAX: u32 = 16;
@@ -45,6 +49,8 @@ pub struct BackChannel {
     minor: u32,
     session: Option<SessionId>,
     slots: Vec<Slot>,
+    /// What callbacks must be proven by.
+    security: Option<BackSecurity>,
 }
 
 /// How a compound goes on after an operation.
@@ -60,7 +66,12 @@ enum Sequenced {
 impl BackChannel {
     /// For callbacks of this program and minor version, with so many slots.
     pub fn new(program: u32, minor: u32, slots: usize) -> Self {
-        Self { program, minor, session: None, slots: vec![Slot::default(); slots.max(1)] }
+        Self { program, minor, session: None, slots: vec![Slot::default(); slots.max(1)], security: None }
+    }
+
+    /// Believes only callbacks under this context from now on; any, if there is none.
+    pub fn set_security(&mut self, security: Option<BackSecurity>) {
+        self.security = security;
     }
 
     /// Belongs to this session from now on.
@@ -80,6 +91,14 @@ impl BackChannel {
                 return;
             }
         };
+        let security = self.security.clone();
+        let (proof, args) = match security.as_ref().map(|security| security.look(record, &call)) {
+            None => (None, call.args.to_vec()),
+            Some(Proven::Call(proof, args)) => (Some(proof), args),
+            Some(Proven::Garbage(proof)) => return write_protected(&proof, Accepted::GarbageArgs, w, &[]),
+            Some(Proven::Denied(stat)) => return write_reply(&Reply::denied(call.xid, Denied::AuthError(stat)), w),
+            Some(Proven::Dropped) => return,
+        };
         let refusal = match (call.program == self.program, call.version, call.procedure) {
             (false, _, _) => Some(Accepted::ProgUnavail),
             (_, version, _) if version != CALLBACK_VERSION => {
@@ -89,18 +108,17 @@ impl BackChannel {
             (_, _, PROC_COMPOUND) => None,
             _ => Some(Accepted::ProcUnavail),
         };
-        if let Some(outcome) = refusal {
-            return write_reply(&Reply::accepted(call.xid, outcome), w);
+        let mut results = Writer::new();
+        let outcome = match refusal {
+            Some(outcome) => outcome,
+            None if self.compound(&args, handler, &mut results).is_some() => Accepted::Success(results.as_bytes()),
+            None => Accepted::GarbageArgs,
+        };
+        match (proof, outcome) {
+            (None, outcome) => write_reply(&Reply::accepted(call.xid, outcome), w),
+            (Some(proof), Accepted::Success(results)) => write_protected(&proof, Accepted::Success(&[]), w, results),
+            (Some(proof), outcome) => write_protected(&proof, outcome, w, &[]),
         }
-        let start = begin_record(w);
-        Reply::accepted(call.xid, Accepted::Success(&[])).encode(w);
-        let body_start = w.len();
-        if self.compound(call.args, handler, w).is_none() {
-            w.truncate(start);
-            return write_reply(&Reply::accepted(call.xid, Accepted::GarbageArgs), w);
-        }
-        debug_assert!(w.len() > body_start);
-        end_record(w.bytes_mut(), start, 0);
     }
 
     /// Runs a compound; none if not even its head can be read.
@@ -167,6 +185,20 @@ impl BackChannel {
         let ok =
             CbSequenceOk { session: args.session, seq: args.seq, slot: args.slot, highest_slot: highest, target_highest_slot: highest };
         Sequenced::New(ok, at)
+    }
+}
+
+/// A reply under the call's own context. Nothing, if it can't be protected.
+fn write_protected(call: &GssCall, outcome: Accepted<'_>, w: &mut Writer, results: &[u8]) {
+    let start = begin_record(w);
+    let envelope = Envelope::begin(call, outcome, w);
+    w.raw(results);
+    let mut wraps = [Wrap::new(w.bytes_mut(), &envelope)];
+    wrap_many(&mut wraps, &mut |bytes| getrandom::fill(bytes).is_ok());
+    let [Wrap { done, .. }] = wraps;
+    match done {
+        true => end_record(w.bytes_mut(), start, 0),
+        false => w.truncate(start),
     }
 }
 

@@ -10,14 +10,17 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
-use vouch_nfs4::op::{Args, DestroyClientidArgs, DestroySessionArgs};
-use vouch_nfs4::{ClientId, SlotId, cb};
+use vouch_nfs4::op::{Args, BackchannelCtlArgs, DestroyClientidArgs, DestroySessionArgs};
+use vouch_nfs4::{ClientId, List, SlotId, cb};
 use vouch_oncrpc::RecordReader;
 use vouch_xdr::Writer;
 
 use crate::gss::wants_renewal;
 use crate::handshake::bind;
-use crate::{BackChannel, CallKind, CallbackHandler, Compound, Core, Error, Handshake, Identity, NoCallbacks, Protection, Renewal, Reply};
+use crate::{
+    BackChannel, BackSecurity, CallKind, CallbackHandler, Compound, Core, Error, Handshake, Identity, NoCallbacks, Protection, Renewal,
+    Reply,
+};
 
 mod resend;
 
@@ -126,7 +129,8 @@ impl Client {
     /// Connects, introduces the client, and adds the other connections to its session.
     pub async fn connect(config: Config) -> Result<Self, Error> {
         let seed = u32::from_be_bytes(std::array::from_fn(|at| config.identity.verifier.0[at] ^ config.identity.verifier.0[at + 4]));
-        let back = BackChannel::new(config.identity.callback_program, config.minor, config.identity.back_slots as usize);
+        let mut back = BackChannel::new(config.identity.callback_program, config.minor, config.identity.back_slots as usize);
+        back.set_security(config.identity.back_security.clone());
         let state = State {
             core: Core::new(config.minor, config.protection, seed),
             identity: config.identity,
@@ -196,6 +200,18 @@ impl Client {
             self.introduce(&mut stream).await?;
         }
         self.start(stream);
+        Ok(())
+    }
+
+    /// Has callbacks come under another context from now on, as after the one before has ended (BACKCHANNEL_CTL).
+    pub async fn set_back_security(&self, security: BackSecurity) -> Result<(), Error> {
+        let program = self.shared.state.lock().identity.callback_program;
+        let args = BackchannelCtlArgs { program, sec_parms: List(vec![security.offer()]) };
+        let reply = self.compound().op(&Args::BackchannelCtl(args)).send().await?;
+        reply.results().next_ok()?;
+        let mut state = self.shared.state.lock();
+        state.back.set_security(Some(security.clone()));
+        state.identity.back_security = Some(security);
         Ok(())
     }
 

@@ -9,11 +9,12 @@ use std::time::Duration;
 use vouch_nfs4::{PROGRAM, VERSION};
 use vouch_oncrpc::{AuthStat, Flavor, OpaqueAuth, RecordReader, begin_record, end_record};
 use vouch_rpcsec_gss::{
-    CallWrap, ClientContext, GssSeq, InitError, Initiated, Initiation, Initiator, OpenError, ReplyOpen, Service, long_wraps,
+    CallWrap, ClientContext, ContextHandle, GssSeq, HANDLE_LEN, InitError, Initiated, Initiation, Initiator, OpenError, ReplyOpen, Service,
+    long_wraps,
 };
 use vouch_xdr::Writer;
 
-use crate::{CallTag, LaidOut, Protection, ProtectionError, Received};
+use crate::{BackSecurity, CallTag, LaidOut, Protection, ProtectionError, Received};
 
 /// Makes a protection anew when the server has forgotten its context. May sleep.
 pub type Renewal = Arc<dyn Fn() -> Result<Box<dyn Protection>, Box<dyn std::error::Error + Send + Sync>> + Send + Sync>;
@@ -97,6 +98,17 @@ impl GssProtection {
     /// The context.
     pub const fn context(&self) -> &ClientContext {
         &self.context
+    }
+
+    /// What lets the server call back under this context: proven, or sealed, as this service says.
+    ///
+    /// # Errors
+    /// Without randomness for a name.
+    pub fn back_security(&self, service: Service) -> Result<BackSecurity, ProtectionError> {
+        let mut name = [0; HANDLE_LEN];
+        getrandom::fill(&mut name).map_err(|_| ProtectionError::NoContext)?;
+        let context = self.context.back_channel(ContextHandle(name));
+        Ok(BackSecurity { context, service, from_server: self.context.handle().to_vec() })
     }
 
     /// The record of the call that ends the context at the server.

@@ -7,7 +7,7 @@ use vouch_nfs4::op::{
 };
 use vouch_nfs4::{Bytes, CallbackSec, ClientId, ClientOwner, CreateSeq, List, NetAddr, SessionId, StateProtect, Verifier};
 
-use crate::{CallKind, Core, Error, ReplyBody};
+use crate::{BackSecurity, CallKind, Core, Error, ReplyBody};
 
 /// Who the client is and what it asks for.
 #[derive(Debug, Clone)]
@@ -28,6 +28,8 @@ pub struct Identity {
     pub callback_program: u32,
     /// Network and universal address of callbacks (4.0).
     pub callback_address: (String, String),
+    /// What the server shall prove its callbacks by (4.1); nothing, if there is none.
+    pub back_security: Option<BackSecurity>,
     /// Whether to end reclaims at once (4.1): a client that has nothing to reclaim.
     pub reclaim_complete: bool,
 }
@@ -44,6 +46,7 @@ impl Identity {
             back_slots: 4,
             callback_program: 0x4000_0000,
             callback_address: ("tcp".into(), "0.0.0.0.0.0".into()),
+            back_security: None,
             reclaim_complete: true,
         }
     }
@@ -178,6 +181,6 @@ fn create_session(identity: &Identity, client: ClientId, seq: CreateSeq) -> Crea
         fore: channel(identity.slots, identity.message_len_max, identity.cached_len_max, 64),
         back: channel(identity.back_slots, 4096, 4096, 16),
         callback_program: identity.callback_program,
-        sec_parms: List(vec![CallbackSec::None]),
+        sec_parms: List(vec![identity.back_security.as_ref().map_or(CallbackSec::None, BackSecurity::offer)]),
     }
 }

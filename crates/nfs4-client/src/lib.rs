@@ -5,6 +5,7 @@
 //! files) and [`Pipeline`] (one thread, replies by callback, nothing allocated per call). What secures calls stands behind [`Protection`].
 
 mod back_channel;
+mod back_security;
 mod callback_listener;
 mod client;
 mod compound;
@@ -25,6 +26,7 @@ mod slots;
 mod xattrs;
 
 pub use back_channel::{BackChannel, CallbackHandler, NoCallbacks};
+pub use back_security::BackSecurity;
 pub use callback_listener::{serve_callbacks, universal_address};
 pub use client::{Client, Config};
 pub use compound::Compound;

@@ -154,6 +154,7 @@ impl Pipeline {
         let mut core = Core::new(minor, protection, seed);
         let record_len_max = identity.message_len_max as usize + 4096;
         let mut back = BackChannel::new(identity.callback_program, minor, identity.back_slots as usize);
+        back.set_security(identity.back_security.clone());
         let mut streams = vec![connect(address)?];
         let mut handshake = Handshake::new(minor);
         while let Some((kind, args)) = handshake.request(identity) {

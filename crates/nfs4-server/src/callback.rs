@@ -30,8 +30,13 @@ pub(crate) fn encode(callback: &OutgoingCallback, xid: u32, handles: &HandleCode
         }
         operation(&callback.op, handles, &mut args);
     }
+    let mut context = None;
     let credential = match &callback.credential {
         CallbackCredential::None => None,
+        CallbackCredential::Gss(by) => {
+            context = Some(by.clone());
+            None
+        }
         CallbackCredential::Sys { uid, gid, machine } => {
             Some(AuthSys { stamp: 0, machine_name: machine.to_vec(), uid: *uid, gid: *gid, gids: Vec::new() }.to_xdr())
         }
@@ -45,7 +50,7 @@ pub(crate) fn encode(callback: &OutgoingCallback, xid: u32, handles: &HandleCode
     let args = args.into_bytes();
     Call { xid, program: callback.program, version: CALLBACK_VERSION, procedure, cred, verf: OpaqueAuth::NONE, args: &args }
         .encode(&mut record);
-    Effect::Callback { id: callback.id, to: callback.to, xid, record: record.into_bytes(), timeout_ms: callback.timeout_ms }
+    Effect::Callback { id: callback.id, to: callback.to, xid, record: record.into_bytes(), context, timeout_ms: callback.timeout_ms }
 }
 
 fn operation(op: &CallbackOp, handles: &HandleCodec, args: &mut Writer) {

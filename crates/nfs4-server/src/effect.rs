@@ -1,8 +1,9 @@
 //! What the server wants done outside: the driver carries effects out, in order.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use crate::Job;
+use crate::{Flavour, Job, Principal};
 
 /// Identifies a transport connection for as long as the server runs; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,6 +22,23 @@ pub enum CallbackTo {
     Address(SocketAddr),
 }
 
+/// How a client wants its callbacks protected (RFC 8881, section 2.10.8.3): by a context that it has made with us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallbackContext {
+    /// What is done to bodies: krb5, krb5i or krb5p.
+    pub flavour: Flavour,
+    /// Our name of the context.
+    pub from_server: Box<[u8]>,
+    /// The client's name of it, which goes into the credential.
+    pub from_client: Box<[u8]>,
+}
+
+/// The driver's contexts of RPCSEC_GSS, as far as callbacks go.
+pub trait CallbackContexts: Send + Sync {
+    /// Whether we have a context of this name that was made by this principal.
+    fn is_usable(&self, from_server: &[u8], principal: &Principal) -> bool;
+}
+
 /// The callback's peer can't be reached, or did not answer in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreachable;
@@ -35,8 +53,10 @@ pub enum Effect {
         to: CallbackTo,
         /// Transaction id in the message; unique per target among what is outstanding.
         xid: u32,
-        /// The RPC call message without record mark.
+        /// The RPC call message without record mark. With a context its credential is to be replaced.
         record: Vec<u8>,
+        /// The context of RPCSEC_GSS that protects call and reply: the driver's work.
+        context: Option<Arc<CallbackContext>>,
         /// How long to wait for the answer, milliseconds.
         timeout_ms: u64,
     },

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -16,8 +16,8 @@ use crate::state::{ClientKey, DelegationPolicy, FileKey, RecoveryRecord, State, 
 use crate::tree::Tree;
 use crate::walk::{Core, Object};
 use crate::{
-    CallbackId, Compound, Config, Connection, ConnectionId, Effect, ErrorReport, Exports, Identity, Now, Observer, Recovered, Request,
-    StatusReport, Unreachable, callback,
+    CallbackContexts, CallbackId, Compound, Config, Connection, ConnectionId, Effect, ErrorReport, Exports, Identity, Now, Observer,
+    Principal, Recovered, Request, StatusReport, Unreachable, callback,
 };
 
 /// An NFSv4 server.
@@ -41,6 +41,7 @@ pub struct Server {
     /// Numbers given to effects that change records.
     record_orders: AtomicU64,
     errors: Mutex<VecDeque<ErrorReport>>,
+    callback_contexts: OnceLock<Arc<dyn CallbackContexts>>,
     /// The last moment that the driver told, for what has no moment of its own.
     now: Mutex<Now>,
 }
@@ -97,9 +98,21 @@ impl Server {
             callback_xids: AtomicU32::new(1),
             record_orders: AtomicU64::new(1),
             errors: Mutex::default(),
+            callback_contexts: OnceLock::new(),
             now: Mutex::new(now),
             config,
         }
+    }
+
+    /// Lets clients have their callbacks protected by these contexts. Once.
+    pub fn set_callback_contexts(&self, contexts: Arc<dyn CallbackContexts>) {
+        let set = self.callback_contexts.set(contexts);
+        debug_assert!(set.is_ok(), "a server's driver is one");
+    }
+
+    /// Whether callbacks can be protected by a context of this name for this principal.
+    pub(crate) fn calls_back_by(&self, from_server: &[u8], principal: &Principal) -> bool {
+        self.callback_contexts.get().is_some_and(|contexts| contexts.is_usable(from_server, principal))
     }
 
     /// A client has connected.

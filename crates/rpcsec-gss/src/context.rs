@@ -1,12 +1,12 @@
 //! A context as the server keeps it: shared by all threads and connections, gone when it is told so or its time is over.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use vouch_krb5_seal::ContextKeys;
 
-use crate::{GssSeq, Window};
+use crate::{ClientContext, GssSeq, Service, Window};
 
 /// The server's name of a context. Random: who has not been told it can't guess it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,6 +39,8 @@ pub struct ServerContext {
     next_token: AtomicU64,
     used_ms: AtomicU64,
     gone: AtomicBool,
+    /// Number of the next call that we make under it.
+    next_back: AtomicU32,
 }
 
 impl ServerContext {
@@ -52,12 +54,18 @@ impl ServerContext {
             window: Mutex::default(),
             used_ms: AtomicU64::new(now_ms),
             gone: AtomicBool::new(false),
+            next_back: AtomicU32::new(1),
         }
     }
 
     /// Its name.
     pub const fn handle(&self) -> ContextHandle {
         self.handle
+    }
+
+    /// Its name, where it lies.
+    pub const fn handle_ref(&self) -> &ContextHandle {
+        &self.handle
     }
 
     /// Who calls.
@@ -84,6 +92,15 @@ impl ServerContext {
     /// Whether it was destroyed, set aside for others, or the ticket has ended.
     pub fn has_ended(&self, now_ms: u64) -> bool {
         now_ms >= self.ends_ms || self.gone.load(Ordering::Acquire)
+    }
+
+    /// For one call in the other direction, to the client that made the context (RFC 8881, section 2.10.8.3): by the same keys, which tell by whom a token was sent, under the
+    /// client's name of it. Its number is this context's next of that direction, whatever names are used.
+    pub fn back_channel(&self, handle: &[u8], service: Service) -> ClientContext {
+        // What was used up stays so: the context says that at its first call.
+        let next = |seq: u32| Some(seq.saturating_add(1).min(GssSeq::MAX.0));
+        let seq = self.next_back.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or(GssSeq::MAX.0);
+        ClientContext::of_server(self.established.keys.clone(), self.next_token(), handle.to_vec(), service, GssSeq(seq))
     }
 
     /// Takes in the number of a call that has been verified; false if the call must be dropped.

@@ -1,10 +1,10 @@
 //! CREATE_SESSION, DESTROY_SESSION, BIND_CONN_TO_SESSION, BACKCHANNEL_CTL, DESTROY_CLIENTID and RECLAIM_COMPLETE (RFC 8881, sections 18.33, 18.34, 18.36, 18.37,
 //! 18.50 and 18.51): all of it is state.
 
-use vouch_nfs4::Status;
 use vouch_nfs4::op::{
     BackchannelCtlArgs, BindConnArgs, CreateSessionArgs, DestroyClientidArgs, DestroySessionArgs, ReclaimCompleteArgs, Results,
 };
+use vouch_nfs4::{Bytes, CallbackSec, List, SEC_PARMS_MAX, Status};
 
 use crate::state::Credential;
 use crate::stop::Outcome;
@@ -22,13 +22,27 @@ macro_rules! in_state {
 
 pub(crate) fn create_session(walk: &mut Walk<'_>, args: &CreateSessionArgs<'_>) -> Outcome {
     let minor = walk.minor;
+    let args = CreateSessionArgs { sec_parms: struck_out(walk, &args.sec_parms), ..args.clone() };
     let ok = in_state!(walk, |state, connection, credential, now| {
-        let made = state.create_session(args, connection, credential, now)?;
+        let made = state.create_session(&args, connection, credential, now)?;
         state.session_speaks(&made.session, minor);
         Ok::<_, Status>(made)
     })?;
     Results::CreateSession(Ok(ok)).encode(walk.out);
     Ok(())
+}
+
+/// The client's offers, where a context that it may not use has lost our name of it, without which it can't be met.
+fn struck_out<'a>(walk: &Walk<'_>, offers: &List<CallbackSec<'a>, SEC_PARMS_MAX>) -> List<CallbackSec<'a>, SEC_PARMS_MAX> {
+    let mut offers = offers.clone();
+    for offer in &mut offers.0 {
+        if let CallbackSec::Gss(handles) = offer
+            && !walk.server.calls_back_by(handles.from_server.0, &walk.principal)
+        {
+            handles.from_server = Bytes(b"");
+        }
+    }
+    offers
 }
 
 pub(crate) fn destroy_session(walk: &mut Walk<'_>, args: &DestroySessionArgs) -> Outcome {
@@ -49,7 +63,8 @@ pub(crate) fn bind_conn(walk: &mut Walk<'_>, args: &BindConnArgs) -> Outcome {
 
 pub(crate) fn backchannel_ctl(walk: &mut Walk<'_>, args: &BackchannelCtlArgs<'_>) -> Outcome {
     let turn = walk.turn()?;
-    in_state!(walk, |state, _connection, credential, _now| state.backchannel_ctl(&turn, args, credential))?;
+    let args = BackchannelCtlArgs { sec_parms: struck_out(walk, &args.sec_parms), ..args.clone() };
+    in_state!(walk, |state, _connection, credential, _now| state.backchannel_ctl(&turn, &args, credential))?;
     Results::BackchannelCtl(Ok(())).encode(walk.out);
     Ok(())
 }

@@ -1,7 +1,9 @@
 //! CREATE_SESSION (RFC 8881, section 18.36): a client is confirmed by its first session, and channels are negotiated.
 
+use std::sync::Arc;
+
 use vouch_nfs4::op::{ChannelAttrs, CreateSessionArgs, CreateSessionFlags, CreateSessionOk, SequenceFlags};
-use vouch_nfs4::{CallbackSec, SessionId, Status};
+use vouch_nfs4::{CallbackSec, GssService, SessionId, Status};
 
 use super::client::{BackParms, Credential, Lease, Named};
 use super::effect::CallbackCredential;
@@ -11,6 +13,7 @@ use super::limits::{
 };
 use super::session::{Bound, Session};
 use super::slots::SlotTable;
+use crate::{CallbackContext, Flavour};
 use vouch_nfs4::op::Op;
 
 use super::State;
@@ -154,15 +157,30 @@ fn negotiate_back(wanted: &ChannelAttrs, wants_back: bool) -> Result<ChannelAttr
     Ok(ChannelAttrs { header_pad_size: 0, requests_max: wanted.requests_max.min(BACK_SLOTS_MAX), rdma_ird: None, ..*wanted })
 }
 
-/// The first of the client's offers that can be met; none if there is none. Section 18.36.3 lets the server choose. Callbacks under RPCSEC_GSS are not spoken: no client
-/// is known that asks for them alone, and Linux does not take them.
+/// Which of the client's offers is taken; none if none can be met. Section 18.36.3 lets the server choose: a context of RPCSEC_GSS, whose name is left out where it can't be
+/// used, before what proves nothing.
 pub(super) fn callback_credential(offers: &[CallbackSec<'_>]) -> Option<CallbackCredential> {
     if offers.is_empty() {
         return Some(CallbackCredential::None);
     }
-    offers.iter().find_map(|offer| match offer {
-        CallbackSec::None => Some(CallbackCredential::None),
-        CallbackSec::Sys(sys) => Some(CallbackCredential::Sys { uid: sys.uid, gid: sys.gid, machine: sys.machine_name.0.into() }),
-        CallbackSec::Gss(_) => None,
-    })
+    let proven = offers.iter().find_map(|offer| match offer {
+        CallbackSec::Gss(handles) if !handles.from_server.0.is_empty() => Some(CallbackCredential::Gss(Arc::new(CallbackContext {
+            flavour: match handles.service {
+                GssService::None => Flavour::Krb5,
+                GssService::Integrity => Flavour::Krb5i,
+                GssService::Privacy => Flavour::Krb5p,
+            },
+            from_server: handles.from_server.0.into(),
+            from_client: handles.from_client.0.into(),
+        }))),
+        _ => None,
+    });
+    let named = || {
+        offers.iter().find_map(|offer| match offer {
+            CallbackSec::None => Some(CallbackCredential::None),
+            CallbackSec::Sys(sys) => Some(CallbackCredential::Sys { uid: sys.uid, gid: sys.gid, machine: sys.machine_name.0.into() }),
+            CallbackSec::Gss(_) => None,
+        })
+    };
+    proven.or_else(named)
 }

@@ -6,7 +6,7 @@ use vouch_nfs4::cb::OffloadInfo;
 use vouch_nfs4::{SessionId, SlotId, SlotSeq, StateSeq, Stateid, Status, Time};
 
 use super::FileKey;
-use crate::{CallbackId, CallbackTo};
+use crate::{CallbackContext, CallbackId, CallbackTo};
 
 /// Something to be done after the lock is released, in order.
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub enum CallbackCredential {
         /// Machine.
         machine: Arc<[u8]>,
     },
+    /// RPCSEC_GSS, by a context that the client has made.
+    Gss(Arc<CallbackContext>),
 }
 
 /// What CB_SEQUENCE says.

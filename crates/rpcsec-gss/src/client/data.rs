@@ -8,7 +8,7 @@ use vouch_xdr::{Writer, pad_len};
 
 use super::CallWrap;
 use crate::wire::{LENGTH_LEN, integrity_body, privacy_body};
-use crate::{Credential, GssSeq, Procedure, Service};
+use crate::{ContextHandle, Credential, EstablishedContext, GssSeq, Procedure, ServerContext, Service, WINDOW_LEN};
 
 /// What a mechanism says of a context when it is complete.
 #[derive(Clone)]
@@ -51,6 +51,25 @@ impl ClientContext {
         let EstablishedClient { keys, lifetime_s, token_seq } = established;
         // RFC 2203, section 5.3.1: any number may be the first.
         Self { keys, handle, service, window, lifetime_s, next_seq: 1, next_token: token_seq }
+    }
+
+    /// For a call of a server to its client.
+    pub(crate) fn of_server(keys: Arc<ContextKeys>, token: u64, handle: Vec<u8>, service: Service, seq: GssSeq) -> Self {
+        // Tokens of one call: verifier and body. Their numbers only tell them apart, and those of replies go on elsewhere.
+        let next_token = token.wrapping_shl(1).wrapping_add(BACK_TOKENS);
+        Self { keys, handle, service, window: WINDOW_LEN, lifetime_s: 0, next_seq: seq.0, next_token }
+    }
+
+    /// The client's end of calls that the server makes under this context (RFC 8881, section 2.10.8.3), under a name that the server is told.
+    pub fn back_channel(&self, handle: ContextHandle) -> Arc<ServerContext> {
+        let established = EstablishedContext {
+            keys: self.keys.clone(),
+            principal: SERVER.into(),
+            service: SERVER.into(),
+            lifetime_s: self.lifetime_s,
+            token_seq: self.next_token.wrapping_add(BACK_TOKENS),
+        };
+        Arc::new(ServerContext::new(handle, established, 0))
     }
 
     /// How far behind the newest call others may be, by the server's word.
@@ -240,6 +259,10 @@ impl ClientContext {
     }
 }
 
+/// Who calls where a client is called back: the one who holds the server's keys.
+const SERVER: &str = "the server";
+/// Begin of the numbers of tokens in calls and replies of the other direction, far from the others.
+const BACK_TOKENS: u64 = 1 << 62;
 /// Flavour and length before a verifier's body.
 pub(super) const VERIFIER_HEAD_LEN: usize = 8;
 /// Where a credential's body begins in a call: six words, then its own head (RFC 5531, section 9).

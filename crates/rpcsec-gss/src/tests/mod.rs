@@ -1,5 +1,6 @@
 //! Server and client against each other, with real keys and a made-up mechanism.
 
+mod back;
 mod contexts;
 mod exchange;
 mod many;

@@ -243,6 +243,11 @@ impl Connection {
         true
     }
 
+    /// The callback of this transaction id, which is waited for.
+    pub(super) fn awaited(&self, xid: u32) -> Option<CallbackId> {
+        self.callbacks.lock().iter().find(|callback| callback.xid == xid).map(|callback| callback.id)
+    }
+
     /// The callback that a reply with this transaction id answers.
     pub(super) fn answered(&self, xid: u32) -> Option<CallbackId> {
         let mut callbacks = self.callbacks.lock();

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use parking_lot::Mutex;
+use vouch_audit::record::Refusal;
 use vouch_nfs4_server::{CallbackId, CallbackTo, Compound, ConnectionId, Effect, Job, JobProgress, Progress, Reply, Server, Unreachable};
 use vouch_oncrpc::record_mark;
 use vouch_rpcsec_gss::Envelope;
 use vouch_vfs::Patience;
 
-use super::audit::Audit;
+use super::audit::{Audit, Refused};
 use super::clock;
 use super::connection::Connection;
 use super::dial::Diallers;
 use super::gathered::{Gathered, Waiting};
-use super::gss::Gss;
+use super::gss::{Answered, Gss};
 use super::hosts::Hosts;
 use super::inbox::{Inbox, QueuedCallback};
 use super::limits::{Limits, WAITING_COPY_LEN_MAX};
@@ -163,10 +164,19 @@ impl Driver {
                     tracing::info!("the grace period is over");
                     changes.push(Change::RemoveOld);
                 }
-                Effect::Callback { id, to, xid, record, timeout_ms } => {
+                Effect::Callback { id, to, xid, record, context, timeout_ms } => {
                     let due_ms = clock::mono_ms().saturating_add(timeout_ms);
-                    let record = Outgoing::bytes([&record_mark(record.len())[..], &record[..]].concat());
-                    self.call_back(to, QueuedCallback { id, xid, record, due_ms });
+                    let record = match &context {
+                        None => Some([&record_mark(record.len())[..], &record[..]].concat()),
+                        Some(by) => self.gss.as_ref().and_then(|gss| gss.protect_callback(id, &record, by)),
+                    };
+                    match record {
+                        Some(record) => self.call_back(to, QueuedCallback { id, xid, record: Outgoing::bytes(record), due_ms }),
+                        None => {
+                            tracing::info!("a callback's Kerberos context is no more; its client is told that it can't be called back");
+                            self.unanswered([id]);
+                        }
+                    }
                 }
                 Effect::Disconnect(id) => {
                     if let Some(connection) = self.connection(id) {
@@ -200,6 +210,7 @@ impl Driver {
     pub(super) fn unanswered(self: &Arc<Self>, ids: impl IntoIterator<Item = CallbackId>) {
         for id in ids {
             self.traffic.callbacks_failed.add(1);
+            self.gss.iter().for_each(|gss| gss.forget_callback(id));
             let driver = self.clone();
             self.pool.submit(move || {
                 let effects = driver.engine.callback_reply(id, Err(Unreachable), clock::now());
@@ -211,8 +222,24 @@ impl Driver {
     /// A reply to a callback has come.
     pub(super) fn answered(self: &Arc<Self>, connection: &Connection, xid: u32, record: &[u8]) {
         // A reply to nothing: late, or made up.
-        let Some(id) = connection.answered(xid) else { return };
-        let effects = self.engine.callback_reply(id, Ok(record), clock::now());
+        let Some(id) = connection.awaited(xid) else { return };
+        let genuine = match self.gss.as_ref().map_or(Answered::Plain, |gss| gss.open_callback_answer(id, record)) {
+            Answered::Plain => None,
+            Answered::Genuine(record) => Some(record),
+            Answered::Forged => {
+                tracing::warn!(peer = %connection.peer(), "an answer to a callback is not the client's; it is not believed");
+                let refused = Refused {
+                    detail: "an answer to a callback whose checksum does not hold",
+                    ..Refused::of(Refusal::Altered, connection.engine())
+                };
+                self.audit.iter().for_each(|audit| audit.refuse(&refused));
+                return;
+            }
+        };
+        if connection.answered(xid).is_none() {
+            return;
+        }
+        let effects = self.engine.callback_reply(id, Ok(genuine.as_deref().unwrap_or(record)), clock::now());
         self.carry_alone(effects);
     }
 

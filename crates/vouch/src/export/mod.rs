@@ -226,6 +226,10 @@ impl Server {
         };
         let engine = vouch_nfs4_server::Server::new(engine_config, exports, names.clone(), observer, recovered, seed, clock::now());
 
+        if let Some(gss) = &gss {
+            engine.set_callback_contexts(gss.clone());
+        }
+
         let to_wake = inboxes.clone();
         let relief = move || to_wake.iter().for_each(|inbox| inbox.post(inbox::Message::LookBehind));
         let driver = Arc::new(Driver {

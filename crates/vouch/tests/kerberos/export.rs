@@ -1,6 +1,6 @@
 //! `vouch export` in a realm.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -30,11 +30,13 @@ pub(crate) struct Manner {
     pub(crate) keytab: &'static str,
     /// Seconds for which a client may be silent.
     pub(crate) lease: &'static str,
+    /// Where it listens.
+    pub(crate) ip: Ipv4Addr,
 }
 
 impl Default for Manner {
     fn default() -> Self {
-        Manner { conf: "krb5", keytab: "service", lease: "2" }
+        Manner { conf: "krb5", keytab: "service", lease: "2", ip: Ipv4Addr::LOCALHOST }
     }
 }
 
@@ -49,8 +51,8 @@ impl Export {
         std::fs::create_dir(directory.path().join("data")).expect("a directory");
         std::fs::create_dir(directory.path().join("trail")).expect("a directory");
         create(&SystemDisk, &directory.path().join("trail").join(KEY), &Ratchet::new([1; 16], &[2; 32])).expect("a key");
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
-        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let port = TcpListener::bind((manner.ip, 0)).and_then(|socket| socket.local_addr()).expect("a free port").port();
+        let address = SocketAddr::from((manner.ip, port));
         let mut export = Export { child: Command::new("true").spawn().expect("true(1)"), address, directory, manner };
         export.run(kdc);
         export
@@ -135,6 +137,23 @@ impl Export {
             assert!(Instant::now() < end, "no refusal {why:?} with {parts:?}: {all:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// From where operations under a flavour of Kerberos came, by the audit trail.
+    pub(crate) fn clients(&self) -> Vec<IpAddr> {
+        let mut clients = Vec::new();
+        entries(&self.directory.path().join("trail"), 1, |entry| {
+            let mut scratch = Vec::new();
+            if entry.kind == Kind::Record
+                && let Ok(record) = Record::decode(&entry.body, &mut scratch)
+                && !record.principal.is_empty()
+            {
+                clients.extend(record.address);
+            }
+            true
+        })
+        .expect("the trail");
+        clients
     }
 
     pub(crate) fn data(&self, name: &str) -> PathBuf {

@@ -1,9 +1,11 @@
 //! Kerberos by a real KDC: the realm that the tests stand on, and our own client in it.
 
+mod back_channel;
 mod contexts;
 mod credential_cache;
 mod export;
 mod kdc;
+mod nat;
 mod own_client;
 mod pipeline;
 mod realm;

@@ -3,7 +3,7 @@
 //! The Kerberos library looks at the environment of its process alone, so each test's client runs in a child of this program that has the realm's.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use crate::relay::{Relay, last_record};
 
 const SERVICE: &str = "nfs/localhost";
 /// Variables that tell the child what to do.
+pub(crate) const HOST: &str = "VOUCH_TEST_HOST";
 const PORT: &str = "VOUCH_TEST_PORT";
 const ENCTYPE: &str = "VOUCH_TEST_ENCTYPE";
 const CASE: &str = "VOUCH_TEST_CASE";
@@ -28,16 +29,15 @@ const CASE: &str = "VOUCH_TEST_CASE";
 const READY: &str = "the client is ready";
 
 /// A realm with a user and a server, and their keytabs.
-fn realm() -> Option<Kdc> {
-    let kdc = Kdc::start()?;
+pub(crate) fn realm(kdc: Kdc) -> Kdc {
     kdc.add(&["root", SERVICE]);
     kdc.keytab("service", &[SERVICE]);
     kdc.keytab("root", &["root"]);
-    Some(kdc)
+    kdc
 }
 
 /// A case of [`inside`] as a client of this name, against this port, with a ticket.
-fn child(kdc: &Kdc, client: &str, enctype: &str, case: &str, port: u16) -> Command {
+pub(crate) fn child(kdc: &Kdc, client: &str, enctype: &str, case: &str, port: u16) -> Command {
     let cache = kdc.kinit(client, "root", &kdc.path("keytabs/root"), client, &[]);
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["--exact", "own_client::inside", "--nocapture"]).envs(kdc.environment(client)).env("KRB5CCNAME", cache);
@@ -47,7 +47,7 @@ fn child(kdc: &Kdc, client: &str, enctype: &str, case: &str, port: u16) -> Comma
 }
 
 /// Waits for a child's good end.
-fn succeeds(child: Child, export: &Export) {
+pub(crate) fn succeeds(child: Child, export: &Export) {
     let out = child.wait_with_output().expect("it ends");
     let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(out.status.success(), "{said}\nthe server: {}", export.log());
@@ -55,7 +55,7 @@ fn succeeds(child: Child, export: &Export) {
 
 #[test]
 fn every_flavour_minor_version_and_encryption_type_reads_and_writes() {
-    let Some(kdc) = realm() else { return };
+    let Some(kdc) = Kdc::start().map(realm) else { return };
     let export = Export::start(&kdc);
     for enctype in ENCTYPES {
         kdc.client(&kdc::Client { name: enctype, enctypes: enctype, ..kdc::Client::default() });
@@ -69,7 +69,7 @@ fn every_flavour_minor_version_and_encryption_type_reads_and_writes() {
 
 #[test]
 fn with_privacy_nothing_travels_in_clear_and_a_recorded_call_is_refused() {
-    let Some(kdc) = realm() else { return };
+    let Some(kdc) = Kdc::start().map(realm) else { return };
     let export = Export::start(&kdc);
     for (case, in_clear) in [("krb5i", true), ("krb5p", false)] {
         let relay = Relay::start(export.address);
@@ -99,7 +99,7 @@ fn with_privacy_nothing_travels_in_clear_and_a_recorded_call_is_refused() {
 
 #[test]
 fn a_call_that_is_sent_again_is_done_once_and_its_cached_reply_is_protected_anew() {
-    let Some(kdc) = realm() else { return };
+    let Some(kdc) = Kdc::start().map(realm) else { return };
     let export = Export::start(&kdc);
     for service in SERVICES {
         std::fs::write(export.data(&format!("once {service:?}")), "").expect("a file");
@@ -112,7 +112,7 @@ fn a_call_that_is_sent_again_is_done_once_and_its_cached_reply_is_protected_anew
 
 #[test]
 fn many_long_and_short_calls_in_flight_are_protected_together_and_arrive_whole() {
-    let Some(kdc) = realm() else { return };
+    let Some(kdc) = Kdc::start().map(realm) else { return };
     // A busy machine may take long over a few megabytes without optimization.
     let export = Export::start_with(&kdc, Manner { lease: "90", ..Manner::default() });
     for service in SERVICES {
@@ -130,8 +130,15 @@ fn many_long_and_short_calls_in_flight_are_protected_together_and_arrive_whole()
 }
 
 #[test]
+fn a_delegation_is_recalled_over_a_back_channel_under_each_service() {
+    let Some(kdc) = Kdc::start().map(realm) else { return };
+    let export = Export::start(&kdc);
+    succeeds(child(&kdc, "krb5", "", "recall", export.address.port()).spawn().expect("this program starts"), &export);
+}
+
+#[test]
 fn a_context_lost_by_a_restart_is_made_anew() {
-    let Some(kdc) = realm() else { return };
+    let Some(kdc) = Kdc::start().map(realm) else { return };
     let mut export = Export::start(&kdc);
     let mut client = child(&kdc, "krb5", "", "restart", export.address.port()).spawn().expect("this program starts");
     // Not before it has its answers: what is under way when the server dies may fail. It ends by itself if it gets none.
@@ -150,7 +157,8 @@ fn a_context_lost_by_a_restart_is_made_anew() {
 #[test]
 fn inside() {
     let (Ok(port), Ok(case)) = (std::env::var(PORT), std::env::var(CASE)) else { return };
-    let address = SocketAddr::from(([127, 0, 0, 1], port.parse().expect("a port")));
+    let host: IpAddr = std::env::var(HOST).map_or(Ipv4Addr::LOCALHOST.into(), |host| host.parse().expect("an address"));
+    let address = SocketAddr::from((host, port.parse().expect("a port")));
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     match case.as_str() {
         "files" => runtime.block_on(files(address)),
@@ -169,6 +177,11 @@ fn inside() {
                     client.walk(format!("export/{name}").as_bytes()).await.expect("the file").handle
                 });
                 crate::pipeline::write_and_read(address, &name, handle, connections, Box::new(context(address, service)));
+            }
+        }
+        "recall" => {
+            for service in SERVICES {
+                runtime.block_on(crate::back_channel::recall(address, service, || context(address, service)));
             }
         }
         "restart" => runtime.block_on(over_a_restart(address)),
@@ -201,7 +214,7 @@ fn names() -> Vec<String> {
 }
 
 /// A megabyte and a bit, different for each name.
-fn content(name: &str) -> Vec<u8> {
+pub(crate) fn content(name: &str) -> Vec<u8> {
     let seed = name.bytes().fold(7u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
     (0..1_100_003u64).map(|at| (seed.wrapping_mul(at * at + 1) >> 13) as u8).collect()
 }

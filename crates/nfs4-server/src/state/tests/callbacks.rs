@@ -102,8 +102,7 @@ fn a_client_that_offers_nothing_we_speak_gets_a_session_without_callbacks() {
     // Section 18.36.3: callback_sec_parms4.
     use vouch_nfs4::op::{BackchannelCtlArgs, CreateSessionFlags};
     use vouch_nfs4::{CallbackSec, GssCallbackHandles, GssService, SysCred};
-    let gss =
-        || CallbackSec::Gss(GssCallbackHandles { service: GssService::Integrity, from_server: Bytes(b"s"), from_client: Bytes(b"c") });
+    let gss = || CallbackSec::Gss(GssCallbackHandles { service: GssService::Integrity, from_server: Bytes(b""), from_client: Bytes(b"c") });
     let unix = || CallbackSec::Sys(SysCred { stamp: 0, machine_name: Bytes(b"m"), uid: 7, gid: 8, gids: List(vec![]) });
     let mut world = World::new();
     let introduced = world.introduce("a", 1, 0).unwrap();
@@ -130,4 +129,18 @@ fn a_client_that_offers_nothing_we_speak_gets_a_session_without_callbacks() {
     assert_eq!(world.open(&b, 1, 2, 0), Err(Status::DELAY));
     let callback = world.callbacks().remove(0);
     assert_eq!(callback.credential, CallbackCredential::Sys { uid: 7, gid: 8, machine: (*b"m").into() });
+}
+
+#[test]
+fn a_context_that_the_client_offers_is_taken_before_what_proves_nothing() {
+    // RFC 8881, section 2.10.8.3.
+    use vouch_nfs4::{CallbackSec, GssCallbackHandles, GssService};
+    let gss = |from_server| {
+        CallbackSec::Gss(GssCallbackHandles { service: GssService::Privacy, from_server: Bytes(from_server), from_client: Bytes(b"c") })
+    };
+    let chosen = |offers: &[CallbackSec<'_>]| super::super::create_session::callback_credential(offers);
+    let Some(CallbackCredential::Gss(context)) = chosen(&[CallbackSec::None, gss(b""), gss(b"s")]) else { panic!("the context") };
+    assert_eq!((context.flavour, &*context.from_server, &*context.from_client), (crate::Flavour::Krb5p, &b"s"[..], &b"c"[..]));
+    assert_eq!(chosen(&[gss(b""), CallbackSec::None]), Some(CallbackCredential::None));
+    assert_eq!(chosen(&[gss(b"")]), None);
 }

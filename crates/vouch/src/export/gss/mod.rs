@@ -21,12 +21,14 @@ use super::pool::Pool;
 use super::throttle::{Rate, Throttle};
 use super::traffic::Count;
 
+mod back;
 mod look;
 mod random;
 mod seal;
 #[cfg(test)]
 mod tests;
 
+pub(super) use back::Answered;
 #[cfg(test)]
 pub(super) use look::look;
 pub(super) use look::{Looked, Protected, check, find, is_laborious, look_alone};
@@ -39,6 +41,8 @@ pub(super) struct Gss {
     /// Threads that make contexts. Of their own: they read the keytab and write the replay cache with the server's rights, while those of the other pool act as callers.
     pool: Pool,
     pub(super) counts: GssCounts,
+    /// Callbacks that we made under contexts.
+    awaited: back::Awaited,
     /// Which refused tickets are worth a line in the log.
     refusals: Mutex<Throttle>,
 }
@@ -67,6 +71,7 @@ impl Gss {
             contexts: Mutex::new(Contexts::new(ContextLimits::default())),
             pool: Pool::new("kerberos", THREADS_MAX, WAITING_MAX, relief),
             counts: GssCounts::default(),
+            awaited: back::Awaited::default(),
             refusals: Mutex::new(Throttle::new(LINES_CLIENT, LINES_ALL)),
         }
     }

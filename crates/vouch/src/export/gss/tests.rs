@@ -224,3 +224,76 @@ fn a_connection_remembers_its_contexts_until_they_end() {
     assert!(gss.find(&mut recent, handle, clock::mono_ms()).is_none());
     assert!(recent.0.is_empty());
 }
+
+/// A callback as the engine makes it.
+fn callback(xid: u32) -> Vec<u8> {
+    let mut args = Writer::new();
+    vouch_nfs4::CallbackHead { tag: b"", minor: 1, ident: 0, count: 0 }.encode(&mut args);
+    let mut w = Writer::new();
+    let none = vouch_oncrpc::OpaqueAuth::NONE;
+    Call { xid, program: 0x4000_0000, version: 1, procedure: 1, cred: none, verf: none, args: args.as_bytes() }.encode(&mut w);
+    w.into_bytes()
+}
+
+#[test]
+fn callbacks_and_their_answers_are_believed_only_from_those_who_made_the_context() {
+    // RFC 8881, section 2.10.8.3.
+    use vouch_nfs4::CallbackSec;
+    use vouch_nfs4_client::{BackChannel, GssProtection, NoCallbacks};
+    use vouch_nfs4_server::{CallbackContext, CallbackContexts as _, CallbackId, Flavour, Principal};
+    use vouch_oncrpc::{AuthStat, Denied};
+    for service in [Service::None, Service::Integrity, Service::Privacy] {
+        let (gss, client) = context(service);
+        let who = |name: &str| Principal::Gss { name: name.into() };
+        assert!(gss.is_usable(client.handle(), &who("alice@TEST")));
+        assert!(!gss.is_usable(client.handle(), &who("mallory@TEST")) && !gss.is_usable(b"none", &who("alice@TEST")));
+        let (handle, protection) = (client.handle().to_vec(), GssProtection::new(client));
+        let security = protection.back_security(service).unwrap();
+        let CallbackSec::Gss(offer) = security.offer() else { panic!("a context") };
+        let flavour = match service {
+            Service::None => Flavour::Krb5,
+            Service::Integrity => Flavour::Krb5i,
+            Service::Privacy => Flavour::Krb5p,
+        };
+        let by = CallbackContext { flavour, from_server: offer.from_server.0.into(), from_client: offer.from_client.0.into() };
+        assert_eq!(*by.from_server, handle[..]);
+        let mut channel = BackChannel::new(0x4000_0000, 1, 1);
+        channel.set_security(Some(security));
+        let mut answered = |record: &[u8]| {
+            let mut w = Writer::new();
+            channel.answer(record, &mut NoCallbacks, &mut w);
+            w.into_bytes().get(4..).map(<[u8]>::to_vec)
+        };
+        // What proves nothing, and what was altered on its way.
+        let denied = |answer: Option<Vec<u8>>, stat| {
+            assert_eq!(
+                RpcReply::decode(&answer.expect("an answer")).unwrap().body,
+                ReplyBody::Denied(Denied::AuthError(stat)),
+                "{service:?}"
+            );
+        };
+        denied(answered(&callback(77)), AuthStat::TOO_WEAK);
+        let sent = gss.protect_callback(CallbackId(5), &callback(77), &by).expect("there is a context")[4..].to_vec();
+        let mut altered = sent.clone();
+        altered[23] ^= 1;
+        denied(answered(&altered), AuthStat::RPCSEC_GSS_CRED_PROBLEM);
+        let answer = answered(&sent).expect("an answer");
+        assert_eq!(answered(&sent), None, "it came before");
+        // An answer without proof, one with another, and then the client's own.
+        let mut plain = Writer::new();
+        RpcReply::accepted(77, Accepted::Success(b"recalled")).encode(&mut plain);
+        assert!(matches!(gss.open_callback_answer(CallbackId(5), plain.as_bytes()), Answered::Forged));
+        let mut forged = answer.clone();
+        forged[40] ^= 1;
+        assert!(matches!(gss.open_callback_answer(CallbackId(5), &forged), Answered::Forged));
+        let Answered::Genuine(opened) = gss.open_callback_answer(CallbackId(5), &answer) else { panic!("{service:?}: it is the client's") };
+        let ReplyBody::Accepted { outcome: Accepted::Success(results), .. } = RpcReply::decode(&opened).unwrap().body else {
+            panic!("a success")
+        };
+        // NFS4_OK, no tag, no results.
+        assert_eq!(results, [0; 12]);
+        assert!(matches!(gss.open_callback_answer(CallbackId(5), &answer), Answered::Plain));
+        gss.destroy(&gss.find(&mut Recent::default(), &handle, clock::mono_ms()).unwrap());
+        assert!(gss.protect_callback(CallbackId(6), &callback(78), &by).is_none());
+    }
+}

@@ -1,0 +1,78 @@
+//! Callbacks under RPCSEC_GSS (RFC 8881, section 2.10.8.3): the server calls by the context that we made with it, and nobody else can.
+
+use std::sync::Arc;
+
+use vouch_nfs4::{Bytes, CallbackSec, GssCallbackHandles, GssService};
+use vouch_oncrpc::{AuthStat, Call, Flavor};
+use vouch_rpcsec_gss::{Arrival, Check, GssCall, ServerContext, Service, Verdict, arrive, check_many};
+
+/// A context that callbacks are to come under.
+#[derive(Clone)]
+pub struct BackSecurity {
+    pub(crate) context: Arc<ServerContext>,
+    pub(crate) service: Service,
+    /// The server's name of it.
+    pub(crate) from_server: Vec<u8>,
+}
+
+impl std::fmt::Debug for BackSecurity {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("BackSecurity").field("service", &self.service).finish_non_exhaustive()
+    }
+}
+
+/// What a callback turned out to be.
+pub(crate) enum Proven {
+    /// The server's own: its arguments.
+    Call(Box<GssCall>, Vec<u8>),
+    /// The server's own, but its arguments aren't.
+    Garbage(Box<GssCall>),
+    /// To be denied.
+    Denied(AuthStat),
+    /// It came before: not to be answered.
+    Dropped,
+}
+
+impl BackSecurity {
+    /// As CREATE_SESSION and BACKCHANNEL_CTL have it.
+    pub fn offer(&self) -> CallbackSec<'_> {
+        let service = match self.service {
+            Service::None => GssService::None,
+            Service::Integrity => GssService::Integrity,
+            Service::Privacy => GssService::Privacy,
+        };
+        let from_client = Bytes(&self.context.handle_ref().0);
+        CallbackSec::Gss(GssCallbackHandles { service, from_server: Bytes(&self.from_server), from_client })
+    }
+
+    /// Looks at a callback; `record` is what `call` was read from.
+    pub(crate) fn look(&self, record: &[u8], call: &Call<'_>) -> Proven {
+        if call.cred.flavor != Flavor::RPCSEC_GSS {
+            return Proven::Denied(AuthStat::TOO_WEAK);
+        }
+        let find = |name: &[u8]| (*name == self.context.handle().0).then(|| self.context.clone());
+        let call = match arrive(record, call, find) {
+            Arrival::Call(call) if call.is_destroy() => return Proven::Denied(AuthStat::BAD_CRED),
+            Arrival::Call(call) => Box::new(call),
+            // Contexts are made in the other direction.
+            Arrival::Init(_) | Arrival::Garbage => return Proven::Denied(AuthStat::BAD_CRED),
+            Arrival::Refused(stat) => return Proven::Denied(stat),
+        };
+        if call.service() != self.service {
+            return Proven::Denied(AuthStat::TOO_WEAK);
+        }
+        let mut own = record.to_vec();
+        let verdict = {
+            let mut checks = [Check::new(&mut own, &call)];
+            check_many(&mut checks);
+            let [check] = checks;
+            check.verdict
+        };
+        match verdict {
+            Verdict::Genuine(args) => Proven::Call(call, own[args].to_vec()),
+            Verdict::Garbage => Proven::Garbage(call),
+            Verdict::Refused(stat) => Proven::Denied(stat),
+            Verdict::Dropped => Proven::Dropped,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Callbacks under RPCSEC_GSS (RFC 8881, section 2.10.8.3): calls that we make by the keys of a context that the client has made with us, and the answers to them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vouch_nfs4_server::{CallbackContext, CallbackContexts, CallbackId, Flavour, Principal};
+use vouch_oncrpc::{Accepted, Call, Reply, ReplyBody, begin_record, end_record};
+use vouch_rpcsec_gss::{ClientContext, GssSeq, Service};
+use vouch_xdr::Writer;
+
+use super::{Gss, random};
+use crate::export::clock;
+
+/// Callbacks that await their answers: bounded by what is outstanding on connections.
+#[derive(Default)]
+pub(super) struct Awaited(Mutex<HashMap<CallbackId, Arc<(ClientContext, GssSeq)>>>);
+
+/// What an answer to a callback is worth.
+pub(in crate::export) enum Answered {
+    /// The callback was not protected: it is what it is.
+    Plain,
+    /// It is the client's; here it is without protection.
+    Genuine(Vec<u8>),
+    /// Somebody else's: the callback goes on waiting.
+    Forged,
+}
+
+impl Gss {
+    /// A callback as it is sent, with its record's mark. None if the context is no more, or has no numbers left.
+    pub(in crate::export) fn protect_callback(&self, id: CallbackId, record: &[u8], by: &CallbackContext) -> Option<Vec<u8>> {
+        let call = Call::decode(record).ok()?;
+        let found = self.contexts.lock().find(&by.from_server, clock::mono_ms())?;
+        let service = match by.flavour {
+            Flavour::Krb5i => Service::Integrity,
+            Flavour::Krb5p => Service::Privacy,
+            Flavour::Krb5 | Flavour::Sys | Flavour::None => Service::None,
+        };
+        let mut context = found.back_channel(&by.from_client, service);
+        let mut w = Writer::new();
+        let start = begin_record(&mut w);
+        let header_start = w.len();
+        [call.xid, 0, vouch_oncrpc::RPC_VERSION, call.program, call.version, call.procedure].into_iter().for_each(|word| w.u32(word));
+        let seq = context.begin(&mut w, header_start).ok()?;
+        let body_start = w.len();
+        w.raw(call.args);
+        let mut confounder = [0; 16];
+        if !random::fill(&mut confounder) {
+            return None;
+        }
+        context.end(seq, &mut w, header_start, body_start, confounder).ok()?;
+        end_record(w.bytes_mut(), start, 0);
+        self.awaited.0.lock().insert(id, Arc::new((context, seq)));
+        Some(w.into_bytes())
+    }
+
+    /// Looks at an answer; one that holds is not waited for any more.
+    pub(in crate::export) fn open_callback_answer(&self, id: CallbackId, record: &[u8]) -> Answered {
+        let Some(awaited) = self.awaited.0.lock().get(&id).cloned() else { return Answered::Plain };
+        let (context, seq) = &*awaited;
+        let Ok(reply) = Reply::decode(record) else { return Answered::Forged };
+        let mut scratch = Vec::new();
+        let plain = match reply.body {
+            // RFC 5531, section 9: what is denied has no verifier. It says that the client did not do it, as silence does.
+            ReplyBody::Denied(_) => Some(record.to_vec()),
+            ReplyBody::Accepted { verf, .. } if context.verify(*seq, verf).is_err() => None,
+            ReplyBody::Accepted { outcome: Accepted::Success(body), .. } => {
+                context.open(*seq, body, &mut scratch).ok().map(|results| encode(&Reply::accepted(reply.xid, Accepted::Success(results))))
+            }
+            ReplyBody::Accepted { outcome, .. } => Some(encode(&Reply::accepted(reply.xid, outcome))),
+        };
+        match plain {
+            Some(plain) => {
+                self.forget_callback(id);
+                Answered::Genuine(plain)
+            }
+            None => Answered::Forged,
+        }
+    }
+
+    /// Nobody will answer it.
+    pub(in crate::export) fn forget_callback(&self, id: CallbackId) {
+        self.awaited.0.lock().remove(&id);
+    }
+}
+
+impl CallbackContexts for Gss {
+    /// Names of contexts travel in clear: who has only read one does not get callbacks proven by it.
+    fn is_usable(&self, from_server: &[u8], principal: &Principal) -> bool {
+        let Principal::Gss { name } = principal else { return false };
+        self.contexts.lock().find(from_server, clock::mono_ms()).is_some_and(|context| context.principal() == name)
+    }
+}
+
+fn encode(reply: &Reply<'_>) -> Vec<u8> {
+    let mut w = Writer::new();
+    reply.encode(&mut w);
+    w.into_bytes()
+}

@@ -1,0 +1,109 @@
+//! A client behind a translator of addresses, as cluster heads have it: the server sees the translator's address. Three network namespaces, and a route to the client's own
+//! address nowhere.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::export::{Export, Manner};
+use crate::kdc::{self, Kdc};
+use crate::own_client::{HOST, child, content, realm, succeeds};
+
+/// Tells the child in which namespace its client is to be.
+const NAMESPACE: &str = "VOUCH_TEST_NAT";
+const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
+const TRANSLATOR: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 1, 1), Ipv4Addr::new(10, 77, 2, 1)];
+const SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 2, 2);
+
+/// The namespaces; gone when dropped.
+struct Net {
+    names: [String; 3],
+}
+
+impl Net {
+    /// None, and a line that `script/test` counts, where they can't be had.
+    fn make() -> Option<Net> {
+        let name = |of: &str| format!("vouch-{of}-{}", std::process::id());
+        let net = Net { names: [name("client"), name("translator"), name("server")] };
+        let [client, translator, server] = &net.names;
+        let has_nft = Command::new("nft").arg("--version").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
+        if !has_nft || !net.names.iter().all(|name| run(&format!("ip netns add {name}"))) {
+            println!("skipped: needs root, network namespaces and the package nftables");
+            return None;
+        }
+        let [inner, outer] = TRANSLATOR;
+        let lines = [
+            format!("ip link add eth0 netns {client} type veth peer name inner netns {translator}"),
+            format!("ip link add eth0 netns {server} type veth peer name outer netns {translator}"),
+            format!("ip -n {client} addr add {CLIENT}/24 dev eth0"),
+            format!("ip -n {translator} addr add {inner}/24 dev inner"),
+            format!("ip -n {translator} addr add {outer}/24 dev outer"),
+            format!("ip -n {server} addr add {SERVER}/24 dev eth0"),
+            format!("ip -n {client} link set lo up"),
+            format!("ip -n {client} link set eth0 up"),
+            format!("ip -n {translator} link set inner up"),
+            format!("ip -n {translator} link set outer up"),
+            format!("ip -n {server} link set lo up"),
+            format!("ip -n {server} link set eth0 up"),
+            format!("ip -n {client} route add default via {inner}"),
+            format!("ip netns exec {translator} sysctl -q -w net.ipv4.ip_forward=1"),
+            format!("ip netns exec {translator} nft add table ip nat"),
+            format!("ip netns exec {translator} nft add chain ip nat out {{ type nat hook postrouting priority 100 ; }}"),
+            format!("ip netns exec {translator} nft add rule ip nat out oifname outer masquerade"),
+        ];
+        for line in lines {
+            assert!(run(&line), "{line}");
+        }
+        Some(net)
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for name in &self.names {
+            run(&format!("ip netns del {name}"));
+        }
+    }
+}
+
+fn run(line: &str) -> bool {
+    let mut words = line.split(' ');
+    let program = words.next().expect("a program");
+    Command::new(program).args(words).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+}
+
+#[test]
+fn a_client_behind_nat_is_served_under_privacy_and_recorded_by_the_translators_address() {
+    let Some(net) = Net::make() else { return };
+    let [client, _, server] = &net.names;
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", server]).arg(std::env::current_exe().expect("this program"));
+    let out = command.args(["--exact", "nat::inside", "--nocapture"]).env(NAMESPACE, client).output().expect("ip(8)");
+    let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{said}");
+    said.lines().filter(|line| line.starts_with("skipped")).for_each(|line| println!("{line}"));
+}
+
+/// The server's side of the test above, in its namespace; nothing without its variable.
+#[test]
+fn inside() {
+    let Ok(namespace) = std::env::var(NAMESPACE) else { return };
+    let Some(kdc) = Kdc::start_on(&[SERVER.into()]).map(realm) else { return };
+    let export = Export::start_with(&kdc, Manner { ip: SERVER, ..Manner::default() });
+    kdc.client(&kdc::Client { name: "far", kdc: SERVER.into(), ..kdc::Client::default() });
+    let here = child(&kdc, "far", "", "krb5p", export.address.port());
+    let mut there = Command::new("ip");
+    there.args(["netns", "exec", &namespace]).arg(here.get_program()).args(here.get_args());
+    there.envs(here.get_envs().filter_map(|(name, value)| Some((name, value?)))).env_remove(NAMESPACE).env(HOST, SERVER.to_string());
+    there.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    succeeds(there.spawn().expect("ip(8)"), &export);
+    let name = "secret name krb5p";
+    assert!(std::fs::read(export.data(name)).expect("the file") == content(name));
+    let end = Instant::now() + Duration::from_secs(60);
+    while export.clients().is_empty() {
+        assert!(Instant::now() < end, "nothing was recorded");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let translator = IpAddr::from(TRANSLATOR[1]);
+    assert!(export.clients().iter().all(|client| *client == translator), "{:?}", export.clients());
+}
