@@ -1,6 +1,7 @@
 //! Which open file I/O goes to: the one that a stateid names, or one opened for an anonymous stateid and kept for a while.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,10 +9,11 @@ use parking_lot::Mutex;
 use vouch_nfs4::{Stateid, Status};
 use vouch_vfs::{Access, Caller, Error, Leniency, OpenAccess, OpenFile};
 
-use crate::observer::Totals;
-use crate::state::{FileKey, Io, IoGrant};
+use crate::observer::{Lost, Totals};
+use crate::state::{FileKey, Io, IoGrant, Loss};
 use crate::stop::Stop;
 use crate::walk::{FileRef, Walk};
+use crate::{ConnectionId, Flavour, Observer, Principal};
 
 /// An open file as state keeps it.
 pub(crate) type OpenHandle = Arc<Held>;
@@ -21,9 +23,22 @@ pub(crate) struct Held {
     open: Arc<dyn OpenFile>,
     opener: Arc<Caller>,
     tally: Arc<Tally>,
+    /// Where it came from, if the observer wants to know how it ends.
+    origin: Option<Arc<Origin>>,
 }
 
-/// What was read and written by it. Goes with the open: whoever loses his lease loses his counts.
+/// Who opened what. The client may be gone when that is told.
+pub(crate) struct Origin {
+    connection: ConnectionId,
+    peer: SocketAddr,
+    principal: Principal,
+    flavour: Flavour,
+    enctype: Option<u32>,
+    minor: u32,
+    file: FileRef,
+}
+
+/// What was read and written by it. Goes with the open.
 pub(crate) struct Tally {
     since_ms: u64,
     read: AtomicU64,
@@ -44,14 +59,49 @@ impl Tally {
 }
 
 impl Held {
-    pub(crate) fn new(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, now_ms: u64) -> OpenHandle {
+    /// Of an open that has a stateid.
+    pub(crate) fn new(open: Arc<dyn OpenFile>, walk: &Walk<'_>, file: &FileRef) -> OpenHandle {
+        let origin = || Origin {
+            connection: walk.connection.id(),
+            peer: walk.connection.peer(),
+            principal: walk.principal.clone(),
+            flavour: walk.flavour,
+            enctype: walk.enctype,
+            minor: walk.minor,
+            file: file.clone(),
+        };
+        let origin = walk.tracks.then(|| Arc::new(origin()));
+        Arc::new(Held { origin, ..Held::nameless(open, &file.grant.caller, walk.now.mono_ms) })
+    }
+
+    fn nameless(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, now_ms: u64) -> Held {
         let tally = Arc::new(Tally { since_ms: now_ms, read: AtomicU64::new(0), written: AtomicU64::new(0) });
-        Arc::new(Held { open, opener: opener.clone(), tally })
+        Held { open, opener: opener.clone(), tally, origin: None }
     }
 
     /// In the place of another, for more than that was opened for.
     pub(crate) fn widened(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, before: &Held) -> OpenHandle {
-        Arc::new(Held { open, opener: opener.clone(), tally: before.tally.clone() })
+        Arc::new(Held { open, opener: opener.clone(), tally: before.tally.clone(), origin: before.origin.clone() })
+    }
+
+    /// Tells the observer that it ended otherwise than by its client's word.
+    pub(crate) fn tell_lost(&self, observer: &dyn Observer, delegation: bool, why: Loss, now_ms: u64) {
+        let Some(origin) = &self.origin else { return };
+        let grant = &origin.file.grant;
+        observer.lost(&Lost {
+            connection: origin.connection,
+            peer: origin.peer,
+            principal: &origin.principal,
+            flavour: origin.flavour,
+            enctype: origin.enctype,
+            minor: origin.minor,
+            export: &grant.site.export,
+            caller: &grant.caller,
+            file: &origin.file.id,
+            delegation,
+            totals: self.tally.take(now_ms),
+            why,
+        });
     }
 
     /// What was read and written by it.
@@ -141,7 +191,7 @@ fn anonymous(walk: &mut Walk<'_>, file: &FileRef, purpose: Use) -> Result<OpenHa
     }
     let opened =
         file.files().open(caller, &file.id, access, Leniency::Owner, walk.patience).map_err(|error| wrong_type(walk.minor, error))?;
-    let open = Held::new(opened, caller, walk.now.mono_ms);
+    let open = Arc::new(Held::nameless(opened, caller, walk.now.mono_ms));
     walk.server.anonymous().put(key, caller.clone(), access, open.clone(), walk.now.mono_ms);
     Ok(open)
 }

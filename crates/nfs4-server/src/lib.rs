@@ -52,10 +52,11 @@ pub use export::{ClientAccess, ClientMatcher, Export, ExportId, Exports, Exports
 pub use identity::{Identity, WouldWait};
 pub use job::{Job, JobProgress};
 pub use limits::Limits;
-pub use observer::{Asked, NoObserver, Observation, Observer, Told, Totals, asked as asked_bits};
+pub use observer::{Asked, Lost, NoObserver, Observation, Observer, Told, Totals, asked as asked_bits};
 pub use principal::{Flavour, Principal};
 pub use request::{Reply, Request};
 pub use server::{Server, Tick};
+pub use state::Loss;
 pub use status_report::{ClientReport, ErrorReport, StatusReport};
 pub use time::Now;
 

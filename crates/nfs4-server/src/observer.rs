@@ -1,8 +1,11 @@
 //! The one point at which each operation's call, object and result are visible together. Metrics hang there, and records of what was done.
 
+use std::net::SocketAddr;
+
 use vouch_vfs::{Caller, FileId};
 
-use crate::{Connection, Export, ExportId, Flavour, Principal};
+use crate::state::Loss;
+use crate::{Connection, ConnectionId, Export, ExportId, Flavour, Principal};
 
 /// One operation, done.
 pub struct Observation<'a> {
@@ -64,6 +67,34 @@ pub struct Totals {
     pub open_ms: u64,
 }
 
+/// An open, or a delegation, that its client did not end. Told if [`Observer::wants`] OPEN, with what is known of who made it.
+pub struct Lost<'a> {
+    /// Over which connection it was made; that may be gone.
+    pub connection: ConnectionId,
+    /// From where.
+    pub peer: SocketAddr,
+    /// Who made it.
+    pub principal: &'a Principal,
+    /// Under which flavour.
+    pub flavour: Flavour,
+    /// Encryption type of the Kerberos context (RFC 3961's numbers).
+    pub enctype: Option<u32>,
+    /// Minor version.
+    pub minor: u32,
+    /// The export.
+    pub export: &'a Export,
+    /// With whose rights.
+    pub caller: &'a Caller,
+    /// The file.
+    pub file: &'a FileId,
+    /// Whether it was a delegation.
+    pub delegation: bool,
+    /// What was done since the open, or since the close before.
+    pub totals: Totals,
+    /// Why it ended.
+    pub why: Loss,
+}
+
 /// What an operation's arguments say of names, access and place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked<'a> {
@@ -101,6 +132,9 @@ pub trait Observer: Send + Sync {
 
     /// An operation is done, its result encoded, the reply not yet sent; what it changed is on the disk, if its export wants that.
     fn operation(&self, observation: &Observation<'_>);
+
+    /// An open or a delegation ended, and its client had no part in it.
+    fn lost(&self, _lost: &Lost<'_>) {}
 }
 
 /// Looks away.

@@ -127,7 +127,7 @@ impl Server {
         connection.close();
         self.peers.lock().remove(&connection.id());
         let mut effects = Vec::new();
-        self.with_state(&mut effects, |state| state.connection_closed(connection.id()));
+        self.with_state(&mut effects, now.mono_ms, |state| state.connection_closed(connection.id()));
         *self.now.lock() = now;
         effects
     }
@@ -153,7 +153,7 @@ impl Server {
         *self.now.lock() = now;
         self.anonymous.clean(now.mono_ms);
         let mut effects = Vec::new();
-        let next_due_ms = self.with_state(&mut effects, |state| state.tick(now.mono_ms));
+        let next_due_ms = self.with_state(&mut effects, now.mono_ms, |state| state.tick(now.mono_ms));
         Tick { effects, next_due_ms }
     }
 
@@ -164,7 +164,7 @@ impl Server {
             Err(Unreachable) => crate::state::CallbackAnswer::Unreachable,
         };
         let mut effects = Vec::new();
-        self.with_state(&mut effects, |state| state.callback_done(id, answer, now.mono_ms));
+        self.with_state(&mut effects, now.mono_ms, |state| state.callback_done(id, answer, now.mono_ms));
         self.answered.notify_all();
         effects
     }
@@ -242,7 +242,7 @@ impl Server {
 
     /// Does something to the state under its lock. What is to be done outside is encoded after the lock is released; files that are not needed any more are closed then.
     #[inline]
-    pub(crate) fn with_state<R>(&self, effects: &mut Vec<Effect>, act: impl FnOnce(&mut State<OpenHandle>) -> R) -> R {
+    pub(crate) fn with_state<R>(&self, effects: &mut Vec<Effect>, now_ms: u64, act: impl FnOnce(&mut State<OpenHandle>) -> R) -> R {
         let (result, taken, first) = {
             let mut state = self.state.lock();
             let result = act(&mut state);
@@ -261,6 +261,7 @@ impl Server {
                 StateEffect::Forget { key } => effects.push(Effect::Forget { key, order }),
                 StateEffect::GraceEnded => effects.push(Effect::GraceEnded),
                 StateEffect::Release(open) => drop(open),
+                StateEffect::Lost { file, delegation, why } => file.tell_lost(self.observer(), delegation, why, now_ms),
             }
         }
         result

@@ -82,7 +82,7 @@ pub(crate) fn finish(server: &Server, core: &mut Core, results: &[u8]) {
         let plain = core.spans.is_empty();
         let kept = plain && (running.turn.cache_this || results.len() <= KEPT_LEN_MAX);
         let now = core.now.mono_ms;
-        server.with_state(&mut core.effects, |state| state.finish(&running.turn, kept.then_some(results), now));
+        server.with_state(&mut core.effects, now, |state| state.finish(&running.turn, kept.then_some(results), now));
     }
     if let Some(key) = core.replay.take() {
         server.replies().answered(key, &core.connection, results, core.now.mono_ms);

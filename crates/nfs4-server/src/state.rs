@@ -68,7 +68,7 @@ use vouch_nfs4::ClientId;
 pub use client::{Callback40, Credential, Family};
 pub use copy::CopyProgress;
 pub use delegation::{Granted, Holder, Touch, Want};
-pub use effect::{CallbackAnswer, CallbackCredential, CallbackOp, CallbackSequence, HolderAttributes, OutgoingCallback, StateEffect};
+pub use effect::{CallbackAnswer, CallbackCredential, CallbackOp, CallbackSequence, HolderAttributes, Loss, OutgoingCallback, StateEffect};
 pub use entry::{OwnerKind, OwnerReply};
 pub use exchange_id::Introduced;
 pub use id::{ClientKey, FileKey, OwnerKey, SessionKey, StateKey};

@@ -246,7 +246,7 @@ impl<'s> Walk<'s> {
     /// Does something to the state of the server, under its lock, and notes what is to be done outside.
     #[inline]
     pub(crate) fn state<R>(&mut self, act: impl FnOnce(&mut State<crate::OpenHandle>) -> R) -> R {
-        self.server.with_state(&mut self.core.effects, act)
+        self.server.with_state(&mut self.core.effects, self.core.now.mono_ms, act)
     }
 
     /// The reply must not leave before all records are durable that were to be written until now: what others held and have lost was not in the way of this call,

@@ -145,7 +145,7 @@ impl Steps for Background {
         let done = self.copying.done;
         let info = match stepped {
             Ok(true) if done < self.copying.len => {
-                return match server.with_state(&mut effects, |state| state.copy_goes_on(self.copy, done)) {
+                return match server.with_state(&mut effects, now.mono_ms, |state| state.copy_goes_on(self.copy, done)) {
                     true => JobProgress::More,
                     false => JobProgress::Done(effects),
                 };
@@ -159,7 +159,7 @@ impl Steps for Background {
                 Stop::Blocked => return JobProgress::More,
             },
         };
-        server.with_state(&mut effects, |state| state.copy_done(self.copy, info, now.mono_ms));
+        server.with_state(&mut effects, now.mono_ms, |state| state.copy_done(self.copy, info, now.mono_ms));
         JobProgress::Done(effects)
     }
 }

@@ -142,7 +142,7 @@ fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool
             let opened = opened.map_err(|error| wrong_type(walk.minor, error))?;
             match before {
                 Some(before) => Held::widened(opened, &file.grant.caller, &before),
-                None => Held::new(opened, &file.grant.caller, now),
+                None => Held::new(opened, walk, file),
             }
         }
     };

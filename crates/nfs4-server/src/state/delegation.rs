@@ -5,7 +5,7 @@ use vouch_nfs4::{StateSeq, Stateid, Status};
 
 use super::backchannel::Subject;
 use super::client::Family;
-use super::effect::{CallbackOp, HolderAttributes, StateEffect};
+use super::effect::{CallbackOp, HolderAttributes, Loss};
 use super::entry::{Entry, Kind};
 use super::expiry::Timer;
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
@@ -177,30 +177,30 @@ impl<F: Clone> State<F> {
     pub(super) fn revoke(&mut self, key: StateKey) {
         let client = self.states[key].client;
         if self.clients[client].family() == Family::V40 {
-            return self.drop_delegation(key, Ended::Expired);
+            return self.drop_delegation(key, Ended::Expired, Some(Loss::NotReturned));
         }
         let entry = &mut self.states[key];
         let (file, kind) = (entry.file, std::mem::replace(&mut entry.kind, Kind::Revoked));
         let Kind::Delegation(delegation) = kind else { unreachable!("what is revoked is a delegation") };
-        self.unlink_delegation(key, client, file, delegation.file);
+        self.unlink_delegation(key, client, file, delegation.file, Some(Loss::NotReturned));
         let client = &mut self.clients[client];
         client.revoked.insert(key);
         client.flags |= SequenceFlags::RECALLABLE_STATE_REVOKED;
     }
 
-    fn unlink_delegation(&mut self, key: StateKey, client: ClientKey, file: FileRef, open: F) {
+    fn unlink_delegation(&mut self, key: StateKey, client: ClientKey, file: FileRef, open: F, loss: Option<Loss>) {
         self.delegation_count -= 1;
         self.clients[client].delegations.remove(&key);
         self.files[file].delegations.retain(|&other| other != key);
-        self.effects.push_back(StateEffect::Release(open));
+        self.release(open, true, loss);
         self.settle(file);
     }
 
-    /// Takes a delegation out, or what is left of one that was revoked.
-    pub(super) fn drop_delegation(&mut self, key: StateKey, ended: Ended) {
+    /// Takes a delegation out, or what is left of one that was revoked. `loss`: why, if the client did not ask for it.
+    pub(super) fn drop_delegation(&mut self, key: StateKey, ended: Ended, loss: Option<Loss>) {
         let Some(entry) = self.states.remove(key, ended) else { return };
         if let Kind::Delegation(delegation) = entry.kind {
-            self.unlink_delegation(key, entry.client, entry.file, delegation.file);
+            self.unlink_delegation(key, entry.client, entry.file, delegation.file, loss);
         }
     }
 
@@ -218,7 +218,7 @@ impl<F: Clone> State<F> {
         let key = self.resolve(client, stateid, file, now)?;
         match &self.states[key].kind {
             Kind::Delegation(_) => {
-                self.drop_delegation(key, Ended::Freed);
+                self.drop_delegation(key, Ended::Freed, None);
                 Ok(())
             }
             _ => Err(Status::BAD_STATEID),

@@ -30,6 +30,28 @@ pub enum StateEffect<F> {
     GraceEnded,
     /// An open file that state keeps no longer: close it by dropping.
     Release(F),
+    /// Likewise, and the client did not give it back.
+    Lost {
+        /// The open file.
+        file: F,
+        /// Whether it was a delegation's.
+        delegation: bool,
+        /// How it came.
+        why: Loss,
+    },
+}
+
+/// Why an open or a delegation ended that its client did not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Loss {
+    /// The client was silent for longer than its lease, and in somebody's way or for too long.
+    Expired,
+    /// The client, or in 4.0 the owner, has begun anew and knows nothing of it.
+    Restarted,
+    /// A delegation was asked back, and did not come.
+    NotReturned,
+    /// The administrator has ended the client.
+    Revoked,
 }
 
 /// How callbacks to a client are authenticated.

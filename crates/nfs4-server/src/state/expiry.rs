@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 
 use super::State;
 use super::client::{Dialect, Family, Lease};
-use super::effect::StateEffect;
+use super::effect::{Loss, StateEffect};
 use super::entry::OwnerKind;
 use super::id::{CallbackKey, ClientKey, FileRef, StateKey};
 use super::limits::COURTESY_MS;
@@ -153,17 +153,21 @@ impl<F: Clone> State<F> {
     pub(super) fn replace(&mut self, key: ClientKey) {
         // RFC 7530, section 16.34.5: a stateid of the life before is told as expired; in 4.1 it is none of the new client's.
         let ended = if self.clients.get(key).is_some_and(|client| client.family() == Family::V40) { Ended::Expired } else { Ended::Freed };
-        self.end(key, ended, false);
+        self.end(key, ended, false, Loss::Restarted);
     }
 
     /// The client ends, with all that it holds, and may not reclaim it. RFC 8881, section 8.4.3: the record that says so is durable before anybody is answered
     /// whom this client's state would have kept out, or after a restart both would have it.
     pub(super) fn expire(&mut self, key: ClientKey) {
-        let forget = self.clients.get(key).is_some_and(|client| client.confirmed);
-        self.end(key, Ended::Expired, forget);
+        self.expire_for(key, Loss::Expired);
     }
 
-    fn end(&mut self, key: ClientKey, ended: Ended, forget: bool) {
+    fn expire_for(&mut self, key: ClientKey, why: Loss) {
+        let forget = self.clients.get(key).is_some_and(|client| client.confirmed);
+        self.end(key, Ended::Expired, forget, why);
+    }
+
+    fn end(&mut self, key: ClientKey, ended: Ended, forget: bool, why: Loss) {
         let Some(client) = self.clients.get(key) else { return };
         let (had_state, recorded) = (client.has_state(), client.recorded);
         if forget && recorded {
@@ -193,13 +197,13 @@ impl<F: Clone> State<F> {
             for state in states {
                 match self.owners[owner].kind {
                     OwnerKind::Lock => self.drop_lock(state, ended),
-                    OwnerKind::Open => self.drop_open(state, ended),
+                    OwnerKind::Open => self.drop_open(state, ended, Some(why)),
                 }
             }
             self.drop_owner(owner);
         }
         for state in delegations {
-            self.drop_delegation(state, ended);
+            self.drop_delegation(state, ended, Some(why));
         }
         for state in copies {
             self.drop_copy(state, ended);
@@ -219,7 +223,7 @@ impl<F: Clone> State<F> {
     pub fn revoke_client(&mut self, id: vouch_nfs4::ClientId) -> bool {
         match self.client_by_id(id) {
             Some(key) => {
-                self.expire(key);
+                self.expire_for(key, Loss::Revoked);
                 true
             }
             None => false,

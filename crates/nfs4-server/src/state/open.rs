@@ -6,7 +6,7 @@ use vouch_nfs4::{StateSeq, Stateid, Status};
 use super::State;
 use super::client::Family;
 use super::delegation::{Granted, Want};
-use super::effect::StateEffect;
+use super::effect::{Loss, StateEffect};
 use super::entry::{Entry, Kind, Open, OwnerKind};
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
 use super::limits::{OPENS_PER_FILE_MAX, OPENS_SHARE};
@@ -195,7 +195,8 @@ impl<F: Clone> State<F> {
         let for_open = granted && call.extra.for_open && before.is_none() && call.share.deny == 0;
         let stateid = self.states[key].stateid(self.boot, key);
         if for_open {
-            self.drop_open(key, Ended::Freed);
+            // Of the client's there was none: the delegation stands in its place.
+            self.drop_open(key, Ended::Freed, None);
             self.settle_owner(owner);
         }
         let stateid = if for_open { Stateid::ANONYMOUS } else { stateid };
@@ -282,7 +283,7 @@ impl<F: Clone> State<F> {
         }
         let (owner, client, seq) = (open.owner, entry.client, entry.seq);
         let (file, other) = (entry.file, stateid.other);
-        self.drop_open(key, Ended::Freed);
+        self.drop_open(key, Ended::Freed, None);
         if self.owners[owner].sequencer.is_none() {
             self.settle_owner(owner);
             // Section 18.2.4: the invalid special stateid.
@@ -298,8 +299,8 @@ impl<F: Clone> State<F> {
         Ok(Stateid { seq: seq.next(), other })
     }
 
-    /// Takes an open out, with its lock owners' locks.
-    pub(super) fn drop_open(&mut self, key: StateKey, ended: Ended) {
+    /// Takes an open out, with its lock owners' locks. `loss`: why, if the client did not ask for it.
+    pub(super) fn drop_open(&mut self, key: StateKey, ended: Ended, loss: Option<Loss>) {
         let Some(Kind::Open(open)) = self.states.get_mut(key).map(|entry| &mut entry.kind) else { return };
         for lock in std::mem::take(&mut open.locks) {
             let owner = self.lock_of(lock).owner;
@@ -315,8 +316,15 @@ impl<F: Clone> State<F> {
         self.owners[open.owner].states.remove(&entry.file);
         self.clients[entry.client].opens -= 1;
         self.open_count -= 1;
-        self.effects.push_back(StateEffect::Release(open.file));
+        self.release(open.file, false, loss);
         self.settle(entry.file);
+    }
+
+    pub(super) fn release(&mut self, file: F, delegation: bool, loss: Option<Loss>) {
+        self.effects.push_back(match loss {
+            None => StateEffect::Release(file),
+            Some(why) => StateEffect::Lost { file, delegation, why },
+        });
     }
 
     /// An open by its stateid, confirmed if its owner must be.

@@ -4,6 +4,7 @@ use vouch_nfs4::{OwnerSeq, Stateid, Status};
 
 use super::State;
 use super::client::Family;
+use super::effect::Loss;
 use super::entry::{Kind, Owner, OwnerKind, OwnerReply, Sequencer};
 use super::hash::Map;
 use super::id::{ClientKey, OwnerKey, StateKey};
@@ -149,7 +150,7 @@ impl<F: Clone> State<F> {
     fn restart_owner(&mut self, key: OwnerKey) {
         let states: Vec<StateKey> = self.owners[key].states.values().copied().collect();
         for state in states {
-            self.drop_open(state, Ended::Freed);
+            self.drop_open(state, Ended::Freed, Some(Loss::Restarted));
         }
         if let Some(sequencer) = self.owners[key].sequencer.as_deref_mut() {
             let closed = sequencer.closed.take();

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use vouch_nfs4::op::{self, Access, AccessArgs, Args, CloseArgs, Op, Results};
 use vouch_nfs4::{Bytes, OwnerSeq, Stateid, Status};
-use vouch_nfs4_server::{Observation, Observer, Totals};
+use vouch_nfs4_server::testing::LEASE_MS;
+use vouch_nfs4_server::{Flavour, Loss, Lost, Observation, Observer, Totals};
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Error, Patience};
 
-use crate::world::{Client, MemoryFs, World, access, compound, export, getattr, lookup, mode, name_of, open_args, results};
+use crate::world::{Client, MemoryFs, World, access, compound, export, getattr, lookup, mode, name_of, open_args, results, user};
 
 /// Writes down what it sees.
 #[derive(Default)]
@@ -17,6 +18,7 @@ struct Notes {
     seen: Mutex<Vec<(String, u32)>>,
     totals: Mutex<Vec<Totals>>,
     granted: Mutex<Vec<u32>>,
+    lost: Mutex<Vec<(u16, Loss, Totals)>>,
 }
 
 impl Observer for Notes {
@@ -30,6 +32,11 @@ impl Observer for Notes {
         self.seen.lock().push((format!("{}{name}", name_of(Op(seen.op))), seen.status));
         self.totals.lock().extend(told.totals);
         self.granted.lock().extend(told.granted);
+    }
+
+    fn lost(&self, lost: &Lost<'_>) {
+        assert_eq!((lost.principal, lost.flavour, lost.delegation), (&user(0), Flavour::Sys, false));
+        self.lost.lock().push((lost.peer.port(), lost.why, lost.totals));
     }
 }
 
@@ -100,6 +107,39 @@ fn a_close_tells_what_its_own_open_has_moved() {
     let third = one.create("a");
     assert_eq!(one.status(&at, &[close(third)]), Status::OK);
     assert_eq!(notes.totals.lock().last(), Some(&Totals { read: 0, written: 0, open_ms: 0 }));
+}
+
+#[test]
+fn an_open_that_its_client_never_closes_is_told_once_with_what_it_has_moved() {
+    let (world, notes) = world();
+    let (mut gone, mut again) = (Client::new(&world, "gone", 0), Client::new(&world, "again", 0));
+    let (first, second) = (gone.create("a"), again.create("b"));
+    assert_eq!(gone.status(&["export", "a"], &[write(first, &[1; 5000])]), Status::OK);
+    assert_eq!(again.status(&["export", "b"], &[write(second, &[2; 70])]), Status::OK);
+    let peers = [gone.connection.peer().port(), again.connection.peer().port()];
+    let pass = |ms: u64| {
+        world.now_ms.fetch_add(ms, std::sync::atomic::Ordering::Relaxed);
+        world.server.tick(world.now());
+    };
+    pass(500);
+    // One begins anew, and its life before ends with its first session.
+    Client::restarted(&world, "again", 0);
+    assert_eq!(*notes.lost.lock(), [(peers[1], Loss::Restarted, Totals { read: 0, written: 70, open_ms: 500 })]);
+    // The other is silent: nobody is in need of its lease, and it may come back for a day.
+    pass(LEASE_MS);
+    pass(LEASE_MS);
+    assert_eq!(notes.lost.lock().len(), 1);
+    world.server.connection_closed(&gone.connection, world.now());
+    pass(25 * 3600 * 1000);
+    let open_ms = 500 + 2 * LEASE_MS + 25 * 3600 * 1000;
+    assert_eq!(notes.lost.lock()[1..], [(peers[0], Loss::Expired, Totals { read: 0, written: 5000, open_ms })]);
+    // What is closed is not lost, also when its client then goes.
+    let mut later = Client::new(&world, "later", 0);
+    let third = later.create("c");
+    assert_eq!(later.status(&["export", "c"], &[close(third)]), Status::OK);
+    pass(LEASE_MS);
+    pass(25 * 3600 * 1000);
+    assert_eq!(notes.lost.lock().len(), 2);
 }
 
 #[test]

@@ -202,10 +202,26 @@ impl<'w> Client<'w> {
         Self::introduced(world, name, user(uid), Flavour::Sys, StateProtect::None).0
     }
 
+    /// The same machine after a restart.
+    pub(crate) fn restarted(world: &'w World, name: &str, uid: u32) -> Self {
+        Self::living(world, name, 2, user(uid), Flavour::Sys, StateProtect::None).0
+    }
+
     /// With the state protection that is granted.
     pub(crate) fn introduced(
         world: &'w World,
         name: &str,
+        principal: Principal,
+        flavour: Flavour,
+        protect: StateProtect<'_>,
+    ) -> (Self, StateProtectReply<'static>) {
+        Self::living(world, name, 1, principal, flavour, protect)
+    }
+
+    fn living(
+        world: &'w World,
+        name: &str,
+        life: u8,
         principal: Principal,
         flavour: Flavour,
         protect: StateProtect<'_>,
@@ -221,7 +237,7 @@ impl<'w> Client<'w> {
             seq: SlotSeq(0),
         };
         let args = op::ExchangeIdArgs {
-            owner: ClientOwner { verifier: Verifier([1; 8]), id: Bytes(name.as_bytes()) },
+            owner: ClientOwner { verifier: Verifier([life; 8]), id: Bytes(name.as_bytes()) },
             flags: op::ExchangeIdFlags(0),
             state_protect: protect,
             impl_id: None,

@@ -3,6 +3,7 @@
 //! Costs a look at a set of operations where no rule wants the operation.
 
 mod in_force;
+mod lost;
 mod names;
 mod refused;
 
@@ -16,7 +17,7 @@ use vouch_audit::record::{Act, Class, Refusal};
 use vouch_audit::rules::{Resolve, Rules};
 use vouch_audit::trail::{After, Disk, Keeping, Log, Options, SystemDisk, Trail};
 use vouch_audit::{Flavour as AuditFlavour, Record};
-use vouch_nfs4_server::{ExportId, Flavour, Observation, Observer, Principal, Told};
+use vouch_nfs4_server::{ExportId, Flavour, Lost, Observation, Observer, Principal, Told};
 
 use super::ExportError;
 use super::hosts::Hosts;
@@ -234,6 +235,10 @@ impl Observer for Audited {
     fn operation(&self, seen: &Observation<'_>) {
         self.metrics.operation(seen);
         self.audit.operation(seen);
+    }
+
+    fn lost(&self, lost: &Lost<'_>) {
+        self.audit.lost(lost);
     }
 
     fn wants(&self, op: u32) -> bool {

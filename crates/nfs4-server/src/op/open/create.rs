@@ -61,7 +61,7 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
     super::super::setattr::set_acls(&file, &settings)?;
     walk.must_sync(&directory.grant, &[file.id, directory.id]);
     let call = wish.call(&file, file.grant.caller.uid);
-    let open = Held::new(created.open, &file.grant.caller, now);
+    let open = Held::new(created.open, walk, &file);
     let opened = walk.state(|state| state.open(&call, open, wish.share, now))?;
     Ok((file, Found { change: change_info(created.directory), attrs_set: told(how, &settings) }, opened))
 }

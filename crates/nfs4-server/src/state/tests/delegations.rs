@@ -137,7 +137,10 @@ fn a_delegation_that_is_not_returned_is_revoked() {
     world.beat(&mut a).unwrap();
     world.beat(&mut b).unwrap();
     assert_eq!(world.open(&b, 1, 2, 0), Err(Status::DELAY));
+    world.state.take_effects();
     world.pass(1);
+    let lost = |effect: &StateEffect<Handle>| matches!(effect, StateEffect::Lost { delegation: true, why: Loss::NotReturned, .. });
+    assert_eq!(world.state.take_effects().iter().filter(|effect| lost(effect)).count(), 1);
     world.beat(&mut b).unwrap();
     assert!(world.open(&b, 1, 2, 0).is_ok());
     assert!(world.beat(&mut a).unwrap().contains(SequenceFlags::RECALLABLE_STATE_REVOKED));

@@ -88,6 +88,46 @@ fn locks_held_keep_an_open() {
     assert_eq!((totals.opens, totals.locks), (0, 0));
 }
 
+/// Why what was lost since the last look was, and whether it was a delegation.
+fn lost(world: &mut World) -> Vec<(bool, Loss)> {
+    let effects = world.state.take_effects();
+    let lost = effects.iter().filter_map(|effect| match effect {
+        StateEffect::Lost { delegation, why, .. } => Some((*delegation, *why)),
+        _ => None,
+    });
+    lost.collect()
+}
+
+#[test]
+fn an_open_that_its_client_does_not_close_is_lost_and_it_is_said_why() {
+    let mut world = World::new();
+    let (closing, mut silent, revoked) = (world.peer("closing"), world.peer("silent"), world.peer("revoked"));
+    let open = world.open(&closing, 1, 3, 0).unwrap();
+    world.open(&closing, 1, 1, 0).unwrap();
+    world.state.close(Some(closing.client), &Stateid { seq: StateSeq(0), ..open }, &file(1), world.now).unwrap();
+    assert_eq!(lost(&mut world), [], "closed, or widened");
+    world.open(&revoked, 2, 1, 0).unwrap();
+    world.open(&revoked, 3, 1, 0).unwrap();
+    world.state.revoke_client(revoked.id);
+    assert_eq!(lost(&mut world), [(false, Loss::Revoked), (false, Loss::Revoked)]);
+    // The same client in another life.
+    world.open(&closing, 4, 1, 0).unwrap();
+    world.returning("closing", 2);
+    assert_eq!(lost(&mut world), [(false, Loss::Restarted)]);
+    // Silent, and in somebody's way once its lease has run out.
+    world.open(&silent, 5, 1, 2).unwrap();
+    world.pass(LEASE_MS / 2);
+    world.beat(&mut silent).unwrap();
+    world.pass(LEASE_MS / 2);
+    let mut busy = world.peer("busy");
+    assert_eq!(world.open(&busy, 5, 2, 0), Err(Status::SHARE_DENIED));
+    world.pass(LEASE_MS / 2);
+    world.beat(&mut busy).unwrap();
+    assert_eq!(lost(&mut world), []);
+    assert!(world.open(&busy, 5, 2, 0).is_ok());
+    assert_eq!(lost(&mut world), [(false, Loss::Expired)]);
+}
+
 #[test]
 fn a_client_that_opens_too_much_is_stopped() {
     let mut config = config();

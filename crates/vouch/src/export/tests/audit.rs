@@ -141,7 +141,8 @@ fn read(directory: &Path) -> Vec<String> {
                     assert_eq!((record.flavour, record.address.is_some(), record.uid), (Flavour::Sys, true, Some(0)));
                     let fields = [text(record.path), text(record.path2), text(record.key)].join(" ");
                     let totals = record.open_ns.map_or_else(String::new, |_| format!(" {:?} {:?}", record.read, record.written));
-                    format!("{} {fields} {}{totals}", operations::name(record.operation), record.result)
+                    let detail = if record.detail.is_empty() { String::new() } else { format!(" ({})", text(record.detail)) };
+                    format!("{} {fields} {}{totals}{detail}", operations::name(record.operation), record.result)
                 }
                 Class::Administrative => Act::of(record.operation).unwrap().name().to_owned(),
                 other => other.name().to_owned(),
@@ -158,7 +159,11 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 async fn client(server: &Running, name: &str) -> Client {
-    let identity = Identity::new(name.as_bytes(), Verifier([1; 8]));
+    client_in_life(server, name, 1).await
+}
+
+async fn client_in_life(server: &Running, name: &str, life: u8) -> Client {
+    let identity = Identity::new(name.as_bytes(), Verifier([life; 8]));
     let root = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
     Client::connect(Config::new(server.address, 1, identity, Plain::sys(&root))).await.unwrap()
 }
@@ -204,6 +209,28 @@ fn who_did_what_is_recorded_by_the_rules_and_verifies() {
     );
     let report = verify(directory.path(), &Trust { public: Some(key().public()), ..Trust::default() }, |_, _| {}).unwrap();
     assert_eq!((report.faults, report.unsealed), (vec![], 0));
+}
+
+#[test]
+fn an_open_that_its_client_never_closes_has_a_record_of_its_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), Some("-a always,exit -S OPEN,CLOSE -k use\n"), Keeping::default());
+    let server = Running::start(|all| all.audit = Some(config));
+    block_on(async {
+        let gone = client(&server, "one").await;
+        let data = gone.walk(b"/data").await.unwrap();
+        let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
+        let file = gone.open(&data.handle, b"f", ShareAccess::BOTH, Some(&mode)).await.unwrap();
+        gone.write(&file, 0, b"hello", StableHow::FileSync).await.unwrap();
+        assert_eq!(gone.read(&file, 1, 100).await.unwrap().0, b"ello");
+        drop((file, gone));
+        // Its machine has crashed, and comes back.
+        client_in_life(&server, "one", 2).await.close().await.unwrap();
+    });
+    drop(server);
+    let records = read(directory.path());
+    let ended = "CLOSE /data/f  use 0 Some(4) Some(5) (ended by the server: the client has begun anew)";
+    assert_eq!(records, ["start", "OPEN /data/f  use 0", ended, "stop"]);
 }
 
 #[test]
