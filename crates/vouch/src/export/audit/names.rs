@@ -1,13 +1,18 @@
 //! Paths of files, from names that operations have told: each file's directory and its name there, so that a directory that is renamed takes all below it along. What no
 //! operation has named is asked of the file system once.
 
+mod stamps;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::sync::Cache;
 use vouch_audit::operations::number;
 use vouch_nfs4_server::{Export, ExportId, Observation, Told};
 use vouch_vfs::FileId;
+
+use stamps::{Stamped, Stamps};
 
 /// A file of an export.
 type Node = (ExportId, FileId);
@@ -19,11 +24,11 @@ pub(super) struct Names {
     links: Cache<Node, (FileId, Name)>,
     /// The same the other way round: a rename tells names only.
     children: Cache<(ExportId, FileId, Name), FileId>,
-    /// Paths as the file system told them, and after how many renames: one may have changed them all.
-    told: Cache<Node, (u64, Name)>,
-    /// Whole paths, and after how many renames they were put together.
-    whole: Cache<Node, (u64, Arc<[u8]>)>,
-    renames: AtomicU64,
+    /// Paths as the file system told them.
+    told: Cache<Node, Arc<Stamped>>,
+    /// Paths that were put together.
+    whole: Cache<Node, Arc<Stamped>>,
+    stamps: Stamps,
 }
 
 /// The paths of an operation; empty where there is none.
@@ -35,9 +40,15 @@ pub(super) struct Paths {
 
 impl Names {
     pub(super) fn new() -> Self {
-        let renames = AtomicU64::new(0);
+        let mut seed = [0; 8];
+        // Without randomness the paths are as right, and somebody may make them slow.
+        let _ = getrandom::fill(&mut seed);
+        Names::seeded(u64::from_le_bytes(seed))
+    }
+
+    fn seeded(seed: u64) -> Self {
         let (links, children) = (Cache::new(FILES_MAX), Cache::new(FILES_MAX));
-        Names { links, children, told: Cache::new(FILES_MAX), whole: Cache::new(FILES_MAX), renames }
+        Names { links, children, told: Cache::new(FILES_MAX), whole: Cache::new(FILES_MAX), stamps: Stamps::new(seed) }
     }
 
     /// The paths that an operation was about; learns from it.
@@ -61,8 +72,8 @@ impl Names {
             (number::RENAME, Some(old), Some(new)) => {
                 paths.path = below(told.saved, old);
                 paths.new_path = below(current, new);
-                if done {
-                    self.renamed(export, told.saved, old, current, new);
+                if done && let (Some(from), Some(to)) = (told.saved, current) {
+                    self.renamed(export, (from, old), (to, new), &paths.path);
                 }
             }
             (number::LINK, _, Some(new)) => {
@@ -80,7 +91,7 @@ impl Names {
                     && follows
                     && let (Some(directory), Some(file)) = (current, after)
                 {
-                    self.learn(export.id, file, directory, name);
+                    self.learn(export, file, directory, name);
                 }
             }
             _ => {
@@ -92,41 +103,50 @@ impl Names {
         paths
     }
 
-    fn learn(&self, export: ExportId, file: &FileId, directory: &FileId, name: &[u8]) {
-        let key = (export, *file);
-        let known = self.links.get(&key).is_some_and(|(parent, known)| parent == *directory && *known == *name);
-        if !known && file != directory {
-            // What lies below a directory has other paths now, too.
-            if self.links.get(&key).is_some() {
-                self.renames.fetch_add(1, Ordering::Relaxed);
-            } else {
-                self.whole.remove(&key);
-            }
-            self.links.insert(key, (*directory, name.into()));
-            self.children.insert((export, *directory, name.into()), *file);
+    fn learn(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8]) {
+        let key = (export.id, *file);
+        let before = self.links.get(&key);
+        let known = before.as_ref().is_some_and(|(parent, known)| *parent == *directory && **known == *name);
+        if known || file == directory {
+            return;
+        }
+        // Another name of the file, or of a directory that was renamed on the server itself: then what lies below has other paths, too. Whoever looks up the names of one
+        // file in turn makes old that file's path and nobody else's.
+        let old = before.is_some().then(|| self.path(export, file));
+        self.links.insert(key, (*directory, name.into()));
+        self.children.insert((export.id, *directory, name.into()), *file);
+        match old {
+            Some(old) => self.stamps.moved(&old),
+            None => drop(self.whole.remove(&key)),
         }
     }
 
-    /// A file's new name is learnt if its old one was known; paths that the file system told are asked for anew.
-    fn renamed(&self, export: &Export, from: Option<&FileId>, old: &[u8], to: Option<&FileId>, new: &[u8]) {
-        self.renames.fetch_add(1, Ordering::Relaxed);
-        let (Some(from), Some(to)) = (from, to) else { return };
-        if let Some(file) = self.children.get(&(export.id, *from, old.into())) {
-            self.learn(export.id, &file, to, new);
+    /// A file's new name is learnt if its old one was known. `path`: what it had before.
+    fn renamed(&self, export: &Export, (from, old): (&FileId, &[u8]), (to, new): (&FileId, &[u8]), path: &[u8]) {
+        if let Some((_, file)) = self.children.remove(&(export.id, *from, old.into())) {
+            self.learn(export, &file, to, new);
+        }
+        // Also where no name was known: the file system may have told paths of what lies below.
+        match self.path(export, from).is_empty() {
+            true => self.stamps.all_moved(),
+            false => self.stamps.moved(path),
         }
     }
 
     /// The path of a file; of one that nobody knows a name of, the export's and its identity's place in `file`.
-    fn path(&self, export: &Export, file: &FileId) -> Arc<[u8]> {
-        let (key, renames) = ((export.id, *file), self.renames.load(Ordering::Relaxed));
-        if let Some((when, path)) = self.whole.get(&key)
-            && when == renames
+    pub(super) fn path(&self, export: &Export, file: &FileId) -> Arc<[u8]> {
+        let key = (export.id, *file);
+        if let Some(known) = self.whole.get(&key)
+            && self.stamps.is_good(&known)
         {
-            return path;
+            return known.path.clone();
         }
+        let moves = self.stamps.moves();
         let path = Arc::<[u8]>::from(self.put_together(export, file));
-        if !path.is_empty() {
-            self.whole.insert(key, (renames, path.clone()));
+        if !path.is_empty()
+            && let Some(stamped) = self.stamps.stamp(path.clone(), moves)
+        {
+            self.whole.insert(key, stamped);
         }
         path
     }
@@ -144,12 +164,7 @@ impl Names {
                 }
                 None => {
                     match self.asked(export, &at) {
-                        Some(above) => {
-                            if !above.starts_with(b"/") && !path.ends_with(b"/") {
-                                path.push(b'/');
-                            }
-                            path.extend_from_slice(&above);
-                        }
+                        Some(above) => path = above.to_vec(),
                         None if parts.is_empty() => return Vec::new(),
                         None => path.extend_from_slice(b"/..."),
                     }
@@ -166,16 +181,25 @@ impl Names {
         path
     }
 
-    fn asked(&self, export: &Export, file: &FileId) -> Option<Box<[u8]>> {
+    /// The path as the file system tells it.
+    fn asked(&self, export: &Export, file: &FileId) -> Option<Arc<[u8]>> {
         let key = (export.id, *file);
-        let renames = self.renames.load(Ordering::Relaxed);
-        if let Some((when, path)) = self.told.get(&key)
-            && when == renames
+        if let Some(known) = self.told.get(&key)
+            && self.stamps.is_good(&known)
         {
-            return Some(path);
+            return Some(known.path.clone());
         }
-        let path: Box<[u8]> = export.file_system.path(file)?.into();
-        self.told.insert(key, (renames, path.clone()));
+        let moves = self.stamps.moves();
+        let below = export.file_system.path(file)?;
+        let mut path = export.source.as_bytes().to_vec();
+        if !below.starts_with(b"/") && !path.ends_with(b"/") {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&below);
+        let path = Arc::<[u8]>::from(path);
+        if let Some(stamped) = self.stamps.stamp(path.clone(), moves) {
+            self.told.insert(key, stamped);
+        }
         Some(path)
     }
 }

@@ -1,0 +1,108 @@
+//! Which paths are put together anew, and which are not: by identity of what was kept.
+
+use std::net::SocketAddr;
+
+use vouch_nfs4_server::{ClientAccess, ClientMatcher};
+use vouch_vfs::memory::MemoryFs;
+use vouch_vfs::{Caller, FileSystem as _, NewNode, SetAttributes};
+
+use super::*;
+
+struct Nobody;
+
+impl ClientMatcher for Nobody {
+    fn access_for(&self, _: SocketAddr) -> Option<Arc<ClientAccess>> {
+        None
+    }
+}
+
+fn export(files: &Arc<MemoryFs>) -> Export {
+    Export {
+        id: ExportId(1),
+        pseudo_path: vec![b"data".to_vec()],
+        fsid: None,
+        source: "/data".into(),
+        file_system: files.clone(),
+        sync: true,
+        clients: Arc::new(Nobody),
+    }
+}
+
+fn id(number: u32) -> FileId {
+    FileId::new(&[&[0xee; 16][..], &number.to_be_bytes()].concat()).unwrap()
+}
+
+/// How many of these are others than before: put together anew.
+fn renewed(before: &[Arc<[u8]>], after: &[Arc<[u8]>]) -> usize {
+    before.iter().zip(after).filter(|(before, after)| !Arc::ptr_eq(before, after)).count()
+}
+
+/// Hashes of a few names may fall together.
+const FEW: usize = 10;
+
+#[test]
+fn who_looks_up_the_names_of_one_file_in_turn_makes_no_others_path_old() {
+    let files = Arc::new(MemoryFs::new());
+    let (export, names, root) = (export(&files), Names::seeded(7), files.root());
+    names.learn(&export, &id(1), &root, b"d");
+    (2..1002).for_each(|number| names.learn(&export, &id(number), &id(1), format!("f{number}").as_bytes()));
+    let all = || (1..1002).map(|number| names.path(&export, &id(number))).collect::<Vec<_>>();
+    let before = all();
+    assert_eq!(renewed(&before, &all()), 0);
+    for _ in 0..1000 {
+        names.learn(&export, &id(2), &id(1), b"one");
+        names.learn(&export, &id(2), &id(1), b"another");
+    }
+    assert_eq!(&*names.path(&export, &id(2)), b"/data/d/another");
+    let renewed = renewed(&before, &all());
+    assert!((1..FEW).contains(&renewed), "{renewed} of 1001");
+}
+
+#[test]
+fn a_rename_makes_old_what_is_below_it_and_a_renamed_file_only_its_own() {
+    let files = Arc::new(MemoryFs::new());
+    let (export, names, root) = (export(&files), Names::seeded(7), files.root());
+    for (directory, name) in [(1, &b"d"[..]), (2, b"e")] {
+        names.learn(&export, &id(directory), &root, name);
+        (0..100).for_each(|number| names.learn(&export, &id(directory * 1000 + number), &id(directory), format!("f{number}").as_bytes()));
+    }
+    let of = |directory: u32| (0..100).map(|number| names.path(&export, &id(directory * 1000 + number))).collect::<Vec<_>>();
+    let (d, e) = (of(1), of(2));
+    names.renamed(&export, (&id(1), b"f7"), (&id(1), b"g"), b"/data/d/f7");
+    let after = of(1);
+    assert_eq!(&*after[7], b"/data/d/g");
+    assert!((1..FEW).contains(&renewed(&d, &after)) && renewed(&e, &of(2)) < FEW);
+    let e = of(2);
+    names.renamed(&export, (&root, b"d"), (&id(2), b"below"), b"/data/d");
+    let moved = of(1);
+    assert!(renewed(&after, &moved) == 100 && renewed(&e, &of(2)) < FEW);
+    assert_eq!((&*moved[7], &*moved[8]), (&b"/data/e/below/g"[..], &b"/data/e/below/f8"[..]));
+    // And with the directory that it is in now.
+    names.renamed(&export, (&root, b"e"), (&root, b"x"), b"/data/e");
+    assert_eq!((&*of(1)[7], &*of(2)[0]), (&b"/data/x/below/g"[..], &b"/data/x/f0"[..]));
+}
+
+#[test]
+fn a_path_that_the_file_system_told_is_asked_for_again_after_a_rename_above_it_and_not_after_others() {
+    let files = Arc::new(MemoryFs::new());
+    let (export, names, root) = (export(&files), Names::seeded(7), files.root());
+    let caller = Caller::new(0, 0, []);
+    let make = |directory: &FileId, name: &[u8]| {
+        let name = vouch_vfs::Name::new(name).unwrap();
+        files.make(&caller, directory, name, NewNode::Directory, &SetAttributes::default()).unwrap().0
+    };
+    let a = make(&root, b"a");
+    let b = make(&a, b"b");
+    make(&root, b"other");
+    let told = names.path(&export, &b);
+    assert_eq!(&*told, b"/data/a/b");
+    let rename = |old: &[u8], new: &[u8]| {
+        let name = |name| vouch_vfs::Name::new(name).unwrap();
+        files.rename(&caller, &root, name(old), &root, name(new)).unwrap();
+        names.renamed(&export, (&root, old), (&root, new), &[b"/data/", old].concat());
+    };
+    rename(b"other", b"others");
+    assert!(Arc::ptr_eq(&told, &names.path(&export, &b)));
+    rename(b"a", b"z");
+    assert_eq!(&*names.path(&export, &b), b"/data/z/b");
+}
