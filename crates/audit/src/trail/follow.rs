@@ -77,7 +77,12 @@ impl Follower {
                 }
                 self.place = Place { segment: file.number, offset: 0, next_seq: 0 };
             }
-            match self.read_segment(file, &mut any, &mut each)? {
+            let ended = match self.read_segment(file, &mut any, &mut each) {
+                // Compressed or removed since the look: another one tells.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                other => other?,
+            };
+            match ended {
                 Ended::Closed => self.place = Place { segment: file.number + 1, offset: 0, next_seq: self.place.next_seq },
                 Ended::Enough => return Ok(any),
                 Ended::NoMore => return Ok(any),

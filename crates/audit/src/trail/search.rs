@@ -192,9 +192,17 @@ pub fn search(
         files.reverse();
     }
     for file in &files {
-        let segment = match Segment::open(file) {
+        let mut file = file;
+        let packed = SegmentFile::packed(directory, file.number);
+        let mut opened = Segment::open(file);
+        if opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) && !file.packed {
+            // Compression came in between: what it makes is there before it removes what was.
+            file = &packed;
+            opened = Segment::open(file);
+        }
+        let segment = match opened {
             Ok(segment) => segment,
-            // Retention, or compression, came in between.
+            // Retention did.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(at(file, error)),
         };

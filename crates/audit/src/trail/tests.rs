@@ -3,6 +3,7 @@
 mod ask;
 mod keeping;
 mod power;
+mod power_threads;
 mod proof;
 mod tamper;
 

@@ -3,23 +3,23 @@
 //! A thread that records takes its own ring's lock for as long as it takes to copy a record; the disk is never waited for, unless the ring is full and the policy is to
 //! block. What must not be acknowledged before its record is kept is handed in with [`Trail::after`], and done when all that was recorded before is.
 
+mod house;
 mod ring;
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::index::is_indexed;
-use super::prune::{Retention, prune};
-use super::{Disk, Log, LogError, SegmentFile, build_index, compress, segments};
+use super::prune::Retention;
+use super::{Disk, Log, LogError, SegmentFile};
 use crate::Record;
-use crate::record::{Act, Class};
+use crate::record::Class;
+use house::Tidying;
 use ring::Ring;
 
 /// What is done when a record can't be kept.
@@ -107,6 +107,7 @@ struct Shared {
     room_turn: Mutex<()>,
     /// The writer sleeps until somebody tells it.
     sleeping: AtomicBool,
+    tidying: Mutex<Tidying>,
     healthy: AtomicBool,
     stopped: AtomicBool,
     written: AtomicU64,
@@ -132,6 +133,7 @@ impl Trail {
             room: Condvar::new(),
             room_turn: Mutex::default(),
             sleeping: AtomicBool::new(false),
+            tidying: Mutex::default(),
             healthy: AtomicBool::new(true),
             stopped: AtomicBool::new(false),
             written: AtomicU64::new(0),
@@ -198,8 +200,12 @@ impl Trail {
 
     /// Writes what is left, seals the end and ends the threads. What the disk refuses now is lost, and said in the log.
     pub fn stop(&self) {
+        self.shared.end_tidying();
         self.shared.stopped.store(true, Ordering::SeqCst);
         self.shared.wake();
+        // Also where it waits for a disk that refuses; with the lock held, so that it is not between its last look and its sleep.
+        drop(self.shared.queue.lock());
+        self.shared.news.notify_one();
         self.shared.room.notify_all();
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
@@ -244,72 +250,12 @@ impl Shared {
         true
     }
 
-    /// Builds indexes that a crash, or somebody, has taken away. The last segment is being written.
-    fn index_left(&self, directory: &Path) {
-        let files = segments(directory).unwrap_or_default();
-        for file in files.iter().rev().skip(1) {
-            if self.stopped.load(Ordering::Acquire) {
-                return;
-            }
-            // One that can't be read is for `verify` to complain of; one that isn't compressed comes by itself.
-            if file.packed && matches!(is_indexed(file), Ok(false)) {
-                index(file);
-            }
-        }
-    }
-
     fn wake(&self) {
         if self.sleeping.swap(false, Ordering::SeqCst) {
             // With the lock held, so that it is not between its last look and its sleep.
             drop(self.queue.lock());
             self.news.notify_one();
         }
-    }
-
-    /// Indexes and compresses what was closed and removes what is too old.
-    fn keep_house(&self, disk: &dyn Disk, directory: &Path, closed: &Receiver<SegmentFile>) {
-        // Records of operations come first: what this thread does can wait. Where it may not be lowered, it goes on as it is.
-        let _ = rustix::process::setpriority_process(None, HOUSE_NICE);
-        self.index_left(directory);
-        loop {
-            let stop = match closed.recv_timeout(HOUSE_STEP) {
-                Ok(segment) => {
-                    index(&segment);
-                    if self.keeping.compress
-                        && let Err(error) = compress(disk, &segment)
-                    {
-                        tracing::warn!(%error, segment = segment.number, "a closed segment of the audit trail stays uncompressed");
-                    }
-                    false
-                }
-                Err(mpsc::RecvTimeoutError::Timeout) => false,
-                Err(mpsc::RecvTimeoutError::Disconnected) => true,
-            };
-            if stop {
-                return;
-            }
-            match prune(disk, directory, &self.keeping.retention, now_ns()) {
-                Ok(0) => {}
-                Ok(count) => {
-                    let detail = format!("{count} old segments removed; their seals are kept");
-                    self.record(&Record {
-                        time_ns: now_ns(),
-                        class: Class::Administrative,
-                        operation: Act::Pruned as u16,
-                        detail: detail.as_bytes(),
-                        ..Record::default()
-                    });
-                }
-                Err(error) => tracing::warn!(%error, "old segments of the audit trail can't be removed"),
-            }
-        }
-    }
-}
-
-/// Builds a closed segment's index, so that nobody who searches has to.
-fn index(segment: &SegmentFile) {
-    if let Err(error) = build_index(segment) {
-        tracing::warn!(%error, segment = segment.number, "a closed segment of the audit trail has no index; it is searched from end to end");
     }
 }
 
@@ -487,7 +433,3 @@ const GROUP_STEP: Duration = Duration::from_millis(5);
 const IDLE_STEP: Duration = Duration::from_millis(500);
 /// How often who waits for room looks by itself.
 const ROOM_STEP: Duration = Duration::from_millis(50);
-/// How nice the thread is that indexes and compresses: on a machine that is fully used it has about a tenth of a core, which is enough for 50,000 records a second.
-const HOUSE_NICE: i32 = 10;
-/// How often it is looked whether segments are too old.
-const HOUSE_STEP: Duration = Duration::from_secs(60);

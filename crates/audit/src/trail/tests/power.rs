@@ -27,7 +27,7 @@ struct Bytes {
 }
 
 #[derive(Clone)]
-struct PowerDisk {
+pub(super) struct PowerDisk {
     inside: Arc<Mutex<Inside>>,
     directory: PathBuf,
 }
@@ -38,6 +38,19 @@ struct PowerFile {
 }
 
 impl PowerDisk {
+    pub(super) fn new(directory: &Path) -> PowerDisk {
+        PowerDisk { inside: Arc::default(), directory: directory.to_owned() }
+    }
+
+    /// The power goes after so many steps.
+    pub(super) fn cut_after(&self, steps: u64) {
+        self.inside.lock().steps_left = Some(steps);
+    }
+
+    pub(super) fn is_cut(&self) -> bool {
+        self.inside.lock().steps_left == Some(0)
+    }
+
     fn step(&self) -> io::Result<()> {
         let mut inside = self.inside.lock();
         match &mut inside.steps_left {
@@ -51,20 +64,20 @@ impl PowerDisk {
     }
 
     /// The reading side looks at the directory.
-    fn show(&self) {
+    pub(super) fn show(&self) {
         for (path, file) in &self.inside.lock().seen {
             std::fs::write(path, &file.lock().seen).unwrap();
         }
     }
 
-    fn clear(&self) {
+    pub(super) fn clear(&self) {
         for entry in std::fs::read_dir(&self.directory).unwrap() {
             std::fs::remove_file(entry.unwrap().path()).unwrap();
         }
     }
 
     /// What is found after the power came back: names and bytes that were synced, and of the others some.
-    fn cut(&self, random: &mut ChaCha8Rng) {
+    pub(super) fn cut(&self, random: &mut ChaCha8Rng) {
         self.clear();
         let mut inside = self.inside.lock();
         let mut names = inside.durable.clone();
@@ -171,13 +184,13 @@ fn what_was_kept_is_there_after_a_power_cut_at_any_of_1000_instants() {
     for seed in 0..1000u64 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let directory = tempfile::tempdir().unwrap();
-        let disk = PowerDisk { inside: Arc::default(), directory: directory.path().to_owned() };
+        let disk = PowerDisk::new(directory.path());
         create(&disk, &directory.path().join(KEY), &key()).unwrap();
         disk.show();
         let mut acknowledged: Vec<(u64, u64)> = Vec::new();
         let mut number = 0;
         for life in 0..3u64 {
-            disk.inside.lock().steps_left = Some(u64::from(random.next_u32() % 120));
+            disk.cut_after(u64::from(random.next_u32() % 120));
             let now = (life * 1000 + 1) * SECOND;
             let shared: Arc<dyn Disk> = Arc::new(disk.clone());
             if let Ok((mut log, _)) = Log::open(shared, directory.path(), options(), now) {

@@ -1,0 +1,125 @@
+//! The same with the threads around the log: what was acknowledged under `block`, by whichever thread, is there after a power cut, once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+
+use super::power::PowerDisk;
+use super::*;
+
+const CUTS: u64 = 1000;
+/// Threads that do operations.
+const THREADS: u64 = 3;
+/// Operations of each in one life, if the power stays.
+const OPERATIONS: u64 = 40;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Operations whose reply has left.
+type Acknowledged = Arc<Mutex<Vec<u64>>>;
+
+/// What a thread does until the power goes: now and then it waits for its reply, as a client that makes one call after another does.
+fn operate(trail: &Trail, disk: &PowerDisk, mut random: ChaCha8Rng, numbers: &AtomicU64, acknowledged: &Acknowledged) {
+    for _ in 0..OPERATIONS {
+        let number = numbers.fetch_add(1, Ordering::Relaxed);
+        let path = format!("/srv/data/file-{number}");
+        let taken =
+            trail.record(&Record { time_ns: SECOND, class: Class::Operation, operation: 38, path: path.as_bytes(), ..Record::default() });
+        if !taken {
+            return;
+        }
+        let all = acknowledged.clone();
+        trail.after(Box::new(move || all.lock().push(number)));
+        if random.next_u32().is_multiple_of(4) {
+            let began = Instant::now();
+            while !acknowledged.lock().contains(&number) {
+                if disk.is_cut() {
+                    return;
+                }
+                assert!(began.elapsed() < PATIENCE, "nobody acknowledges");
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+/// Three lives of one trail, each but the last ended by a power cut.
+fn cut_at(seed: u64) -> u64 {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let directory = tempfile::tempdir().unwrap();
+    let disk = PowerDisk::new(directory.path());
+    create(&disk, &directory.path().join(KEY), &key()).unwrap();
+    disk.show();
+    let (numbers, acknowledged, mut cuts) = (AtomicU64::new(0), Acknowledged::default(), 0);
+    for life in 0..2u64 {
+        disk.cut_after(u64::from(random.next_u32() % 200));
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        if let Ok((log, _)) = Log::open(shared.clone(), directory.path(), options(), (life * 1000 + 1) * SECOND) {
+            // The disk in memory has no face for what compresses.
+            let keeping = Keeping { policy: Policy::Block, durable: Durable::Each, ring_len: 2000, compress: false, ..Keeping::default() };
+            let trail = Trail::start(log, shared, keeping, || {}).unwrap();
+            thread::scope(|scope| {
+                let threads: Vec<_> = (0..THREADS)
+                    .map(|thread| {
+                        let random = ChaCha8Rng::seed_from_u64(seed << 8 | life << 4 | thread);
+                        let (trail, disk, numbers, acknowledged) = (&trail, &disk, &numbers, &acknowledged);
+                        scope.spawn(move || operate(trail, disk, random, numbers, acknowledged))
+                    })
+                    .collect();
+                // Who waits for room in a ring that nobody empties any more is let go by the end of the trail.
+                while threads.iter().any(|thread| !thread.is_finished()) && !disk.is_cut() {
+                    thread::sleep(Duration::from_micros(200));
+                }
+                trail.stop();
+            });
+        }
+        cuts += u64::from(disk.is_cut());
+        disk.cut(&mut random);
+    }
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let (log, _) = Log::open(shared, directory.path(), options(), 9000 * SECOND).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    log.close(9000 * SECOND).unwrap();
+    disk.clear();
+    disk.show();
+    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    assert_eq!(report.faults, [], "seed {seed}");
+    let mut found = BTreeMap::<Vec<u8>, u64>::new();
+    let mut seq_before = 0;
+    entries(directory.path(), 1, |entry| {
+        if entry.kind == crate::frame::Kind::Record {
+            let mut scratch = Vec::new();
+            let record = Record::decode(&entry.body, &mut scratch).unwrap();
+            assert_eq!(record.seq, seq_before + 1, "seed {seed}");
+            seq_before = record.seq;
+            *found.entry(record.path.to_vec()).or_default() += 1;
+        }
+        true
+    })
+    .unwrap();
+    for number in acknowledged.lock().iter() {
+        let path = format!("/srv/data/file-{number}").into_bytes();
+        assert_eq!(found.get(&path), Some(&1), "seed {seed}: operation {number}");
+    }
+    cuts
+}
+
+#[test]
+fn under_block_nothing_that_threads_acknowledged_is_lost_by_1000_power_cuts() {
+    let (seeds, cuts) = (AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while cuts.load(Ordering::Relaxed) < CUTS {
+                    let seed = seeds.fetch_add(1, Ordering::Relaxed);
+                    assert!(seed < 4 * CUTS, "the power hardly ever goes");
+                    cuts.fetch_add(cut_at(seed), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+}
