@@ -12,14 +12,14 @@ use vouch_audit::trail::{KEY, Log, Options, Rotation, SystemDisk, create, read_k
 
 use crate::world::World;
 
-const SECOND: u64 = 1_000_000_000;
+pub(crate) const SECOND: u64 = 1_000_000_000;
 
-fn open(directory: &Path) -> Log {
+pub(crate) fn open(directory: &Path) -> Log {
     let rotation = Rotation { len_max: 3000, ..Rotation::default() };
     Log::open(Arc::new(SystemDisk), directory, Options { rotation, ..Options::default() }, SECOND).expect("the trail opens").0
 }
 
-fn put(log: &mut Log, principal: &str, operation: u16, path: &str, path2: &str, result: u32) {
+pub(crate) fn put(log: &mut Log, principal: &str, operation: u16, path: &str, path2: &str, result: u32) {
     let time_ns = (1_000_000 + log.next_seq()) * SECOND;
     log.append_record(&Record {
         time_ns,
@@ -38,7 +38,7 @@ fn put(log: &mut Log, principal: &str, operation: u16, path: &str, path2: &str, 
 }
 
 /// A trail of 202 records in some segments, and its first public key.
-fn trail(world: &World) -> String {
+pub(crate) fn trail(world: &World) -> String {
     let directory = world.path("trail");
     std::fs::create_dir(&directory).expect("a directory");
     let key = Ratchet::new([3; 16], &[4; 32]);
@@ -147,63 +147,6 @@ fn a_trail_is_followed_over_the_ends_of_its_segments() {
     let _ = child.wait();
     let paths: Vec<_> = json_lines(&seen.join("\n")).iter().map(|one| one["file"]["path"].as_str().unwrap().to_owned()).collect();
     assert_eq!(paths, (0..100).map(|number| format!("/srv/new-{number}")).collect::<Vec<_>>());
-}
-
-/// The next message on a stream; none at its end.
-fn message(stream: &mut impl std::io::Read) -> Option<serde_json::Value> {
-    let mut len = 0;
-    loop {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).ok()?;
-        match byte[0] {
-            b' ' => break,
-            digit => len = len * 10 + usize::from(digit - b'0'),
-        }
-    }
-    let mut bytes = vec![0; len];
-    stream.read_exact(&mut bytes).ok()?;
-    let text = String::from_utf8(bytes).expect("UTF-8");
-    let (head, value) = text.split_once('\u{feff}').expect("a mark of the byte order");
-    assert!(head.starts_with("<110>1 ") || head.starts_with("<108>1 "), "{head}");
-    Some(serde_json::from_str(value).expect("JSON"))
-}
-
-#[test]
-fn records_are_sent_at_least_once_over_a_lost_connection_and_a_restart() {
-    let world = World::new();
-    trail(&world);
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let to = format!("syslog+tcp://{}", socket.local_addr().expect("an address"));
-    let args = ["audit", "send", "--once", "--to", &to, "--position", "position", "trail"];
-    let collector = std::thread::spawn(move || {
-        let mut seen = Vec::new();
-        // The first connection is lost after some records, those after it end as they should.
-        for (at, stream) in socket.incoming().take(3).enumerate() {
-            let mut stream = BufReader::new(stream.expect("a connection"));
-            let mut of_this = Vec::new();
-            while let Some(value) = message(&mut stream) {
-                of_this.push(value["event"]["sequence"].as_u64().expect("a number"));
-                if at == 0 && of_this.len() == 20 {
-                    break;
-                }
-            }
-            seen.push(of_this);
-        }
-        seen
-    });
-    world.ok(args);
-    let mut log = open(&world.path("trail"));
-    put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
-    log.close(3_000_000 * SECOND).expect("the trail closes");
-    world.ok(args);
-    let seen = collector.join().expect("the collector ends");
-    let mut all: Vec<u64> = seen.concat();
-    assert_eq!(seen[2], [203], "{seen:?}");
-    all.sort_unstable();
-    all.dedup();
-    assert_eq!(all, (1..=203).collect::<Vec<_>>(), "{seen:?}");
-    std::fs::write(world.path("position"), "nonsense").unwrap();
-    world.fails(3, args);
 }
 
 #[test]

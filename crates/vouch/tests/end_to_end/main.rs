@@ -14,6 +14,8 @@ mod ordinary_user;
 mod power;
 mod publishing;
 mod reading;
+mod sending;
+mod sending_to_nats;
 mod service;
 mod trust;
 mod world;

@@ -1,0 +1,135 @@
+//! Records to NATS. JetStream acknowledges each when it is stored, so that what is not acknowledged is sent again; each bears an id by which a stream drops what it has already.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_nats::jetstream::Context;
+use async_nats::jetstream::context::{ContextBuilder, PublishErrorKind};
+use async_nats::jetstream::message::PublishMessage;
+use async_nats::{ConnectErrorKind, ConnectOptions};
+use tokio::runtime::Runtime;
+use vouch_audit::frame::{Header, MAGIC};
+use vouch_audit::trail::{Segment, segments};
+
+use super::Message;
+use super::target::{Protocol, Target};
+use super::tls::{TlsArgs, trouble};
+use super::trouble::Trouble;
+use crate::exit::{At as _, Failure, Outcome, chain};
+
+/// NATS.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "NATS")]
+pub(super) struct NatsArgs {
+    /// User at the NATS server.
+    #[arg(long, value_name = "NAME", requires = "nats_password_file")]
+    nats_user: Option<String>,
+    /// File that holds the user's password, or without --nats-user a token.
+    #[arg(long, value_name = "FILE")]
+    nats_password_file: Option<PathBuf>,
+}
+
+impl NatsArgs {
+    pub(super) fn any(&self) -> bool {
+        self.nats_password_file.is_some()
+    }
+
+    pub(super) fn options(&self) -> Outcome<ConnectOptions> {
+        let options = ConnectOptions::new().name("vouch audit send").connection_timeout(CONNECT);
+        let Some(path) = &self.nats_password_file else { return Ok(options) };
+        let secret = std::fs::read_to_string(path).at(path.display())?.trim_end().to_owned();
+        Ok(match &self.nats_user {
+            Some(user) => options.user_and_password(user.clone(), secret),
+            None => options.token(secret),
+        })
+    }
+}
+
+/// A connection to a NATS server.
+pub(super) struct Nats {
+    runtime: Runtime,
+    context: Context,
+    subject: String,
+    /// Begins the ids of messages: two trails in one stream are told apart.
+    trail: String,
+}
+
+impl Nats {
+    pub(super) fn open(target: &Target, args: &NatsArgs, tls: &TlsArgs, directory: &Path) -> Result<Nats, Trouble> {
+        let trail = trail_of(directory).map_err(Trouble::new)?;
+        let mut options = args.options().map_err(Trouble::new)?;
+        if target.protocol == Protocol::NatsTls {
+            options = tls.nats(options).map_err(Trouble::new)?;
+        }
+        // With threads of its own, since the server must be answered while there is nothing to send.
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let client = runtime.block_on(options.connect(target.authority())).map_err(|error| of_connect(&error))?;
+        let context = runtime.block_on(async { ContextBuilder::new().timeout(ACKNOWLEDGE).max_ack_inflight(2 * IN_FLIGHT).build(client) });
+        Ok(Nats { runtime, context, subject: target.subject.clone(), trail })
+    }
+
+    /// Sends messages and waits until all are stored.
+    pub(super) fn send(&self, messages: &[Message]) -> Result<(), Trouble> {
+        self.runtime.block_on(async {
+            for some in messages.chunks(IN_FLIGHT) {
+                let mut acknowledged = Vec::with_capacity(some.len());
+                for message in some {
+                    let id = format!("{}-{}", self.trail, message.seq);
+                    let publish = PublishMessage::build().payload(message.text.clone().into()).message_id(id);
+                    acknowledged.push(self.context.send_publish(self.subject.clone(), publish).await.map_err(|error| of_publish(&error))?);
+                }
+                for one in acknowledged {
+                    one.await.map_err(|error| of_publish(&error))?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The trail's id, from its first segment.
+fn trail_of(directory: &Path) -> Outcome<String> {
+    let files = segments(directory).at(directory.display())?;
+    let Some(file) = files.first() else { return Err(Failure::input(directory.display(), "holds no segment of a trail")) };
+    let header = Segment::open(file).and_then(|segment| segment.frame_at(MAGIC.len() as u64)).at(file.path.display())?;
+    let header = Header::decode(&header.1).ok_or_else(|| Failure::input(file.path.display(), "does not begin as a segment does"))?;
+    Ok(super::super::hex(&header.trail))
+}
+
+fn of_connect(error: &async_nats::ConnectError) -> Trouble {
+    // Of TLS there is more to say, and it lies deep.
+    let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(source) = next {
+        if let Some(source) =
+            source.downcast_ref::<std::io::Error>().filter(|source| source.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()))
+        {
+            return trouble(source);
+        }
+        next = source.source();
+    }
+    match error.kind() {
+        ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Authentication => Trouble::refusal(
+            "the NATS server does not let us in",
+            "give --nats-user and --nats-password-file, or --tls-cert and --tls-key, of a user that it knows",
+        ),
+        _ => Trouble::new(chain(error)),
+    }
+}
+
+fn of_publish(error: &async_nats::jetstream::context::PublishError) -> Trouble {
+    match error.kind() {
+        PublishErrorKind::StreamNotFound => Trouble::refusal(
+            "no stream of JetStream takes this subject, so nothing would be stored",
+            "make one: nats stream add --subjects SUBJECT",
+        ),
+        PublishErrorKind::MaxPayloadExceeded => Trouble::refusal(chain(error), "raise max_payload of the NATS server"),
+        _ => Trouble::new(chain(error)),
+    }
+}
+
+/// Messages that wait for their acknowledgement.
+const IN_FLIGHT: usize = 256;
+/// A connection that does not come in so long is given up.
+const CONNECT: Duration = Duration::from_secs(10);
+/// An acknowledgement that does not come in so long is missed, and all is sent again.
+const ACKNOWLEDGE: Duration = Duration::from_secs(10);

@@ -1,0 +1,77 @@
+//! Whether the other side's system has all that was written to a stream, and our end of it.
+#![allow(unsafe_code, reason = "no crate has a safe face of SIOCOUTQ")]
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::AsRawFd as _;
+use std::time::{Duration, Instant};
+
+/// Waits until nothing of what was written is on its way any more.
+///
+/// To be called when both sides have ended the stream. A collector that ends it by itself, as one that is stopped does, may do so while records are on their way: its end
+/// alone does not say that it has read them. But its system takes in our end only on a socket that can be read, and answers with a reset on one that can't.
+///
+/// # Errors
+/// What became of the connection instead, or that it takes too long.
+pub(super) fn wait(stream: &TcpStream, limit: Duration) -> io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        let left = len(stream)?;
+        // After the look, so that a reset in between is not overlooked.
+        if let Some(error) = stream.take_error()? {
+            return Err(error);
+        }
+        if left == 0 {
+            return Ok(());
+        }
+        if begun.elapsed() > limit {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        std::thread::sleep(STEP);
+    }
+}
+
+/// Bytes that the other side has not acknowledged; its end counts as one (tcp(7), SIOCOUTQ).
+fn len(stream: &TcpStream) -> io::Result<libc::c_int> {
+    let mut len: libc::c_int = 0;
+    // SAFETY: the descriptor is open as long as `stream` is borrowed; the request writes one int (SIOCOUTQ has the number of TIOCOUTQ), and `len` is one that lives through the call.
+    let failed = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut len) };
+    if failed == 0 { Ok(len) } else { Err(io::Error::last_os_error()) }
+}
+
+const STEP: Duration = Duration::from_millis(2);
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Shutdown, TcpListener};
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (ours, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn what_was_read_before_the_end_is_there() {
+        let (mut ours, mut theirs) = pair();
+        ours.write_all(b"records").unwrap();
+        ours.shutdown(Shutdown::Write).unwrap();
+        theirs.read_to_end(&mut Vec::new()).unwrap();
+        drop(theirs);
+        assert_eq!(ours.read(&mut [0]).unwrap(), 0);
+        wait(&ours, Duration::from_secs(30)).unwrap();
+    }
+
+    #[test]
+    fn the_end_of_one_who_left_before_we_wrote_is_no_word() {
+        let (mut ours, theirs) = pair();
+        drop(theirs);
+        // The first write after the other side's end is taken by our own system.
+        ours.write_all(b"records").unwrap();
+        let ended = ours.shutdown(Shutdown::Write).and_then(|()| ours.read(&mut [0])).and_then(|_| wait(&ours, Duration::from_secs(30)));
+        assert!(ended.is_err());
+    }
+}

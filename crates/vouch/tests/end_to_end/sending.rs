@@ -1,0 +1,293 @@
+//! A trail sent on by the command: to collectors that die, and to collectors that are not who they must be.
+
+use std::io::{BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use vouch_audit::operations::number::READ;
+
+use crate::auditing::{SECOND, open, put, trail};
+use crate::world::World;
+
+/// The next message on a stream; none at its end.
+fn message(stream: &mut impl std::io::Read) -> Option<serde_json::Value> {
+    let mut len = 0;
+    loop {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        match byte[0] {
+            b' ' => break,
+            digit => len = len * 10 + usize::from(digit - b'0'),
+        }
+    }
+    let mut bytes = vec![0; len];
+    stream.read_exact(&mut bytes).ok()?;
+    let text = String::from_utf8(bytes).expect("UTF-8");
+    let (head, value) = text.split_once('\u{feff}').expect("a mark of the byte order");
+    assert!(head.starts_with("<110>1 ") || head.starts_with("<108>1 "), "{head}");
+    Some(serde_json::from_str(value).expect("JSON"))
+}
+
+#[test]
+fn records_are_sent_at_least_once_over_a_lost_connection_and_a_restart() {
+    let world = World::new();
+    trail(&world);
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = format!("syslog+tcp://{}", socket.local_addr().expect("an address"));
+    let args = ["audit", "send", "--once", "--to", &to, "--position", "position", "trail"];
+    let collector = std::thread::spawn(move || {
+        let mut seen = Vec::new();
+        // The first connection is lost after some records, those after it end as they should.
+        for (at, stream) in socket.incoming().take(3).enumerate() {
+            let mut stream = BufReader::new(stream.expect("a connection"));
+            let mut of_this = Vec::new();
+            while let Some(value) = message(&mut stream) {
+                of_this.push(value["event"]["sequence"].as_u64().expect("a number"));
+                if at == 0 && of_this.len() == 20 {
+                    break;
+                }
+            }
+            seen.push(of_this);
+        }
+        seen
+    });
+    world.ok(args);
+    let mut log = open(&world.path("trail"));
+    put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
+    log.close(3_000_000 * SECOND).expect("the trail closes");
+    world.ok(args);
+    let seen = collector.join().expect("the collector ends");
+    let mut all: Vec<u64> = seen.concat();
+    assert_eq!(seen[2], [203], "{seen:?}");
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all, (1..=203).collect::<Vec<_>>(), "{seen:?}");
+    std::fs::write(world.path("position"), "nonsense").unwrap();
+    world.fails(3, args);
+}
+
+/// Who vouches for collectors, and for us.
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: rcgen::Certificate,
+}
+
+impl Authority {
+    /// Its certificate is written to a file.
+    pub(crate) fn new(world: &World, file: &str) -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).expect("no names");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, file);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        world.write(file, certificate.pem());
+        Authority { issuer: Issuer::new(params, key), certificate }
+    }
+
+    pub(crate) fn vouch(&self, name: &str, years: std::ops::Range<i32>) -> (rcgen::Certificate, KeyPair) {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        params.not_before = rcgen::date_time_ymd(years.start, 1, 1);
+        params.not_after = rcgen::date_time_ymd(years.end, 1, 1);
+        let key = KeyPair::generate().expect("a key");
+        (params.signed_by(&key, &self.issuer).expect("a certificate"), key)
+    }
+
+    /// A collector that shows such a certificate.
+    fn server(&self, name: &str, years: std::ops::Range<i32>, clients: Option<&Authority>) -> Arc<ServerConfig> {
+        let (certificate, key) = self.vouch(name, years);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().expect("versions");
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(authority) => {
+                let mut roots = RootCertStore::empty();
+                roots.add(authority.certificate.der().clone()).expect("a certificate of a CA");
+                builder.with_client_cert_verifier(
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().expect("roots"),
+                )
+            }
+        };
+        let chain: Vec<CertificateDer<'static>> = vec![certificate.der().clone()];
+        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        Arc::new(builder.with_single_cert(chain, key).expect("a key that fits"))
+    }
+}
+
+/// What a collector does on one connection.
+#[derive(Clone, Copy)]
+enum Does {
+    /// Reads to the end, and ends TLS as it must.
+    Reads,
+    /// Dies after so many records.
+    Dies(usize),
+    /// Reads to the end, and ends the connection only.
+    EndsPlainly,
+}
+
+/// Numbers of the records that came on a connection.
+fn collect(stream: TcpStream, config: Arc<ServerConfig>, does: Does) -> Vec<u64> {
+    let session = ServerConnection::new(config).expect("a session");
+    let mut stream = BufReader::new(StreamOwned::new(session, stream));
+    let mut seen = Vec::new();
+    while let Some(value) = message(&mut stream) {
+        seen.push(value["event"]["sequence"].as_u64().expect("a number"));
+        if matches!(does, Does::Dies(after) if seen.len() == after) {
+            return seen;
+        }
+    }
+    if matches!(does, Does::Reads) {
+        let mut stream = stream.into_inner();
+        stream.conn.send_close_notify();
+        let _ = stream.flush();
+    }
+    seen
+}
+
+/// A collector, and what it will have seen on each of its connections.
+fn collector(config: Arc<ServerConfig>, does: Vec<Does>) -> (u16, JoinHandle<Vec<Vec<u64>>>) {
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = socket.local_addr().expect("an address").port();
+    let connections = move || {
+        let accepted = does.into_iter().map(|does| (socket.accept().expect("a connection").0, does));
+        accepted.map(|(stream, does)| collect(stream, config.clone(), does)).collect()
+    };
+    (port, std::thread::spawn(connections))
+}
+
+fn send<'a>(to: &'a str, ca: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["audit", "send", "--once", "--to", to, "--tls-ca", ca, "--position", "position", "trail"], more].concat()
+}
+
+#[test]
+fn records_go_over_tls_at_least_once_whenever_the_collector_dies_and_we_start_anew() {
+    let world = World::new();
+    trail(&world);
+    let authority = Authority::new(&world, "ca.pem");
+    let does = vec![Does::Dies(1), Does::Dies(77), Does::Dies(202), Does::Reads, Does::Reads];
+    let (port, collector) = collector(authority.server("localhost", 2020..2120, None), does);
+    let to = format!("syslog+tls://localhost:{port}");
+    world.ok(send(&to, "ca.pem", &[]));
+    // Nothing new: nobody is connected to.
+    world.ok(send(&to, "ca.pem", &[]));
+    let mut log = open(&world.path("trail"));
+    put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
+    log.close(3_000_000 * SECOND).expect("the trail closes");
+    world.ok(send(&to, "ca.pem", &[]));
+    let seen = collector.join().expect("the collector ends");
+    assert_eq!(seen[3], (1..=202).collect::<Vec<_>>());
+    assert_eq!(seen[4], [203]);
+}
+
+#[test]
+fn nothing_is_sent_to_a_collector_that_is_not_who_it_must_be() {
+    let world = World::new();
+    trail(&world);
+    let authority = Authority::new(&world, "ca.pem");
+    Authority::new(&world, "other-ca.pem");
+    for (name, years, ca, more, says) in [
+        ("localhost", 2020..2120, "other-ca.pem", &[][..], "--tls-ca names another CA"),
+        ("localhost", 2020..2021, "ca.pem", &[], "needs a new certificate"),
+        ("localhost", 2119..2120, "ca.pem", &[], "clocks is wrong"),
+        ("elsewhere.example.org", 2020..2120, "ca.pem", &[], "--tls-name"),
+        ("localhost", 2020..2120, "ca.pem", &["--tls-name", "collector.example.org"], "--tls-name"),
+    ] {
+        let (port, collector) = collector(authority.server(name, years, None), vec![Does::Reads]);
+        let said = world.fails(5, send(&format!("syslog+tls://localhost:{port}"), ca, more));
+        assert!(said.contains(says) && said.contains("nothing was sent"), "{said}");
+        assert_eq!(collector.join().expect("the collector ends"), [[0u64; 0]]);
+        assert!(!world.path("position").exists());
+    }
+    // Another name is as good where it was asked for.
+    let (port, collector) = collector(authority.server("elsewhere.example.org", 2020..2120, None), vec![Does::Reads]);
+    world.ok(send(&format!("syslog+tls://127.0.0.1:{port}"), "ca.pem", &["--tls-name", "elsewhere.example.org"]));
+    assert_eq!(collector.join().expect("the collector ends")[0].len(), 202);
+}
+
+#[test]
+fn who_does_not_speak_tls_gets_no_record() {
+    let world = World::new();
+    trail(&world);
+    Authority::new(&world, "ca.pem");
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = format!("syslog+tls://{}", socket.local_addr().expect("an address"));
+    let other = std::thread::spawn(move || {
+        let (mut stream, _) = socket.accept().expect("a connection");
+        stream.write_all(b"220 mail.example.org ESMTP\r\n").expect("a greeting");
+        let mut got = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut stream, &mut got);
+        got
+    });
+    let said = world.fails(5, send(&to, "ca.pem", &[]));
+    assert!(said.contains("does not speak TLS"), "{said}");
+    let got = other.join().expect("it ends");
+    assert!(!String::from_utf8_lossy(&got).contains("alice"), "{got:?}");
+}
+
+#[test]
+fn a_collector_that_asks_for_our_certificate_is_shown_it() {
+    let world = World::new();
+    trail(&world);
+    let (authority, ours) = (Authority::new(&world, "ca.pem"), Authority::new(&world, "our-ca.pem"));
+    let (certificate, key) = ours.vouch("nfs1.example.org", 2020..2120);
+    world.write("our.pem", certificate.pem());
+    world.write("our.key", key.serialize_pem());
+    let (stray, stray_key) = authority.vouch("nfs1.example.org", 2020..2120);
+    world.write("stray.pem", stray.pem());
+    world.write("stray.key", stray_key.serialize_pem());
+    let config = authority.server("localhost", 2020..2120, Some(&ours));
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = format!("syslog+tls://localhost:{}", socket.local_addr().expect("an address").port());
+    // Until records come. Who is refused may see the connection end before he sees why, and asks again.
+    let collector = std::thread::spawn(move || {
+        let all = socket.incoming().map(|stream| collect(stream.expect("a connection"), config.clone(), Does::Reads));
+        all.map(|seen| seen.len()).find(|count| *count > 0)
+    });
+    for more in [&[][..], &["--tls-cert", "stray.pem", "--tls-key", "stray.key"]] {
+        let said = world.fails(5, send(&to, "ca.pem", more));
+        assert!(said.contains("does not take our certificate"), "{said}");
+        assert!(!world.path("position").exists());
+    }
+    world.ok(send(&to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "our.key"]));
+    assert_eq!(collector.join().expect("the collector ends"), Some(202));
+}
+
+#[test]
+fn an_end_that_anybody_could_have_made_does_not_count_unless_it_is_said_to() {
+    let world = World::new();
+    trail(&world);
+    let authority = Authority::new(&world, "ca.pem");
+    let (port, collector) = collector(authority.server("localhost", 2020..2120, None), vec![Does::EndsPlainly; 4]);
+    let to = format!("syslog+tls://localhost:{port}");
+    let said = world.fails(5, send(&to, "ca.pem", &[]));
+    assert!(said.contains("close_notify") && said.contains("--tls-plain-end"), "{said}");
+    assert!(!world.path("position").exists());
+    world.ok(send(&to, "ca.pem", &["--tls-plain-end"]));
+    assert!(world.path("position").exists());
+    assert_eq!(collector.join().expect("the collector ends").concat().len(), 4 * 202);
+}
+
+#[test]
+fn what_is_wrong_with_the_files_of_tls_is_said_at_once() {
+    let world = World::new();
+    trail(&world);
+    let authority = Authority::new(&world, "ca.pem");
+    let (certificate, key) = authority.vouch("nfs1.example.org", 2020..2120);
+    world.write("our.pem", certificate.pem());
+    world.write("our.key", key.serialize_pem());
+    world.write("other.key", KeyPair::generate().expect("a key").serialize_pem());
+    world.write("empty", "");
+    // Nobody listens there: each fails before it connects.
+    let to = "syslog+tls://localhost:1";
+    world.fails(4, send(to, "nowhere", &[]));
+    world.fails(3, send(to, "empty", &[]));
+    world.fails(3, send(to, "our.key", &[]));
+    world.fails(3, send(to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "other.key"]));
+    world.fails(3, send(to, "ca.pem", &["--tls-cert", "our.pem", "--tls-key", "ca.pem"]));
+    world.fails(2, ["audit", "send", "--once", "--to", to, "--position", "position", "trail"]);
+    world.fails(2, send("syslog+tcp://localhost:1", "ca.pem", &[]));
+}

@@ -1,0 +1,201 @@
+//! A trail sent to a real NATS server by the command: JetStream stores each record, whoever dies in between.
+
+use std::collections::BTreeSet;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use async_nats::ConnectOptions;
+use async_nats::jetstream::{self, stream};
+use vouch_audit::operations::number::READ;
+
+use crate::auditing::{open, put, trail};
+use crate::sending::Authority;
+use crate::world::{World, eventually, free_port, have, signal};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A NATS server that ends with its value.
+struct Server {
+    child: Child,
+    port: u16,
+}
+
+impl Server {
+    /// With JetStream in `nats`, which a later one finds again.
+    fn start(world: &World, port: u16, more: &str) -> Server {
+        let store = world.path("nats");
+        world.write(
+            "nats.conf",
+            format!("listen: \"127.0.0.1:{port}\"\njetstream {{ store_dir: {:?} }}\n{more}\n", store.display().to_string()),
+        );
+        let mut command = Command::new("nats-server");
+        // Debian has it where only root looks.
+        command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default())).arg("-c").arg(world.path("nats.conf"));
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it was there a moment ago");
+        let server = Server { child, port };
+        assert!(eventually(PATIENCE, || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()), "the NATS server does not listen");
+        server
+    }
+
+    /// As a service manager ends it: what it has acknowledged is in its files.
+    fn end(mut self) {
+        signal("TERM", self.child.id());
+        self.child.wait().expect("a child");
+    }
+
+    fn to(&self) -> String {
+        format!("nats://127.0.0.1:{}/audit.nfs1", self.port)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn have_nats() -> bool {
+    let path = format!("{}:/usr/sbin", std::env::var("PATH").unwrap_or_default());
+    have("nats-server", Command::new("nats-server").env("PATH", path).arg("--version").output().is_ok())
+}
+
+/// The stream that takes what is sent, made if it isn't there.
+async fn stream(port: u16, options: ConnectOptions) -> stream::Stream {
+    let client = options.connect(format!("127.0.0.1:{port}")).await.expect("a connection");
+    let config = stream::Config { name: "AUDIT".into(), subjects: vec!["audit.>".into()], ..stream::Config::default() };
+    jetstream::new(client).get_or_create_stream(config).await.expect("a stream")
+}
+
+/// Sequence numbers of the records that the stream has, as they lie there.
+async fn stored(stream: &mut stream::Stream) -> Vec<u64> {
+    let messages = stream.info().await.expect("it answers").state.messages;
+    let mut all = Vec::new();
+    for at in 1..=messages {
+        let message = stream.get_raw_message(at).await.expect("a message");
+        let value: serde_json::Value = serde_json::from_slice(&message.payload).expect("JSON");
+        all.push(value["event"]["sequence"].as_u64().expect("a number"));
+    }
+    all
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime").block_on(work)
+}
+
+fn send<'a>(to: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&["audit", "send", "--to", to, "--position", "position", "trail"], more].concat()
+}
+
+#[test]
+fn records_are_stored_by_jetstream_whoever_is_restarted_in_between() {
+    if !have_nats() {
+        return;
+    }
+    let world = World::new();
+    trail(&world);
+    let port = free_port();
+    let mut server = Server::start(&world, port, "");
+    block_on(stream(port, ConnectOptions::new()));
+    let to = server.to();
+    let start = || world.command(send(&to, &[])).spawn().expect("the binary starts");
+    let mut sender = start();
+    let mut log = open(&world.path("trail"));
+    for number in 0..300 {
+        put(&mut log, "dave@EXAMPLE.ORG", READ, &format!("/srv/new-{number}"), "", 0);
+        log.write().expect("the disk takes it");
+        match number {
+            100 => {
+                server.end();
+                server = Server::start(&world, port, "");
+            }
+            200 => {
+                sender.kill().expect("it runs");
+                sender.wait().expect("a child");
+                sender = start();
+            }
+            _ => std::thread::sleep(Duration::from_millis(2)),
+        }
+    }
+    let wanted: BTreeSet<u64> = (1..=502).collect();
+    let mut found = Vec::new();
+    let all = eventually(PATIENCE, || {
+        found = block_on(async { stored(&mut stream(port, ConnectOptions::new()).await).await });
+        found.iter().copied().collect::<BTreeSet<_>>() == wanted
+    });
+    let _ = sender.kill();
+    let _ = sender.wait();
+    assert!(all, "{found:?}");
+    // What was sent twice is there once, by its id.
+    assert_eq!(found.len(), wanted.len());
+}
+
+#[test]
+fn what_no_stream_takes_does_not_count_and_strangers_are_told_so() {
+    if !have_nats() {
+        return;
+    }
+    let world = World::new();
+    trail(&world);
+    world.write("password", "secret\n");
+    world.write("wrong", "guess\n");
+    let server = Server::start(&world, free_port(), "authorization { user: vouch, password: secret }");
+    let to = server.to();
+    let said = world.fails(5, send(&to, &["--once"]));
+    assert!(said.contains("--nats-user"), "{said}");
+    let said = world.fails(5, send(&to, &["--once", "--nats-user", "vouch", "--nats-password-file", "wrong"]));
+    assert!(said.contains("--nats-user"), "{said}");
+    let known = ["--once", "--nats-user", "vouch", "--nats-password-file", "password"];
+    let said = world.fails(5, send(&to, &known));
+    assert!(said.contains("nats stream add"), "{said}");
+    assert!(!world.path("position").exists());
+    let us = || ConnectOptions::with_user_and_password("vouch".into(), "secret".into());
+    block_on(stream(server.port, us()));
+    world.ok(send(&to, &known));
+    let found = block_on(async { stored(&mut stream(server.port, us()).await).await });
+    assert_eq!(found, (1..=202).collect::<Vec<_>>());
+    world.fails(2, send("syslog+tcp://127.0.0.1:1", &known));
+}
+
+#[test]
+fn nothing_goes_to_a_nats_server_that_is_not_who_it_must_be() {
+    if !have_nats() {
+        return;
+    }
+    let world = World::new();
+    trail(&world);
+    let authority = Authority::new(&world, "ca.pem");
+    Authority::new(&world, "other-ca.pem");
+    for (name, ca, says) in [
+        ("elsewhere.example.org", "ca.pem", Some("write the collector's name")),
+        ("localhost", "other-ca.pem", Some("--tls-ca names another CA")),
+        ("localhost", "ca.pem", None),
+    ] {
+        let (certificate, key) = authority.vouch(name, 2020..2120);
+        world.write("server.pem", certificate.pem());
+        world.write("server.key", key.serialize_pem());
+        let tls = format!("tls {{ cert_file: {:?}, key_file: {:?}, timeout: 30 }}", world.path("server.pem"), world.path("server.key"));
+        let server = Server::start(&world, free_port(), &tls);
+        let to = format!("nats+tls://localhost:{}/audit.nfs1", server.port);
+        let args = send(&to, &["--once", "--tls-ca", ca]);
+        match says {
+            Some(says) => {
+                let said = world.fails(5, args);
+                assert!(said.contains(says) && said.contains("nothing was sent"), "{said}");
+                assert!(!world.path("position").exists());
+            }
+            None => {
+                let options = || ConnectOptions::new().require_tls(true).add_root_certificates(world.path("ca.pem"));
+                let client = || async { options().connect(format!("localhost:{}", server.port)).await.expect("a connection") };
+                let config = stream::Config { name: "AUDIT".into(), subjects: vec!["audit.>".into()], ..stream::Config::default() };
+                // The runtime that it was made in has to last as long as it.
+                block_on(async { jetstream::new(client().await).get_or_create_stream(config.clone()).await.map(drop).expect("a stream") });
+                world.ok(args);
+                let found =
+                    block_on(async { stored(&mut jetstream::new(client().await).get_stream("AUDIT").await.expect("a stream")).await });
+                assert_eq!(found.len(), 202);
+            }
+        }
+        server.end();
+    }
+}
