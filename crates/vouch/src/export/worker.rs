@@ -300,6 +300,8 @@ impl Worker {
                 self.turn(slot);
             }
         }
+        self.take_gathered();
+        self.tools.seal();
     }
 }
 

@@ -202,8 +202,9 @@ impl Kdc {
     fn write_profile(&self, addresses: &[IpAddr]) {
         self.client(&Client::default());
         // It knows what is too old for others.
-        let enctypes = format!("{} arcfour-hmac", ENCTYPES.join(" "));
-        self.client(&Client { name: "kdc", clock_skew: 1, enctypes: &enctypes, ..Client::default() });
+        let enctypes = format!("{} arcfour-hmac des3-cbc-sha1", ENCTYPES.join(" "));
+        let more = " allow_weak_crypto = true\n allow_rc4 = true\n allow_des3 = true\n";
+        self.client(&Client { name: "kdc", clock_skew: 1, enctypes: &enctypes, more, ..Client::default() });
         let listen: Vec<String> = std::iter::once(&IpAddr::from(Ipv4Addr::LOCALHOST))
             .chain(addresses)
             .map(|address| match address {
