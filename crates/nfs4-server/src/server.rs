@@ -40,6 +40,8 @@ pub struct Server {
     callback_xids: AtomicU32,
     /// Numbers given to effects that change records.
     record_orders: AtomicU64,
+    /// How often data could not be made durable.
+    losses: AtomicU64,
     errors: Mutex<VecDeque<ErrorReport>>,
     callback_contexts: OnceLock<Arc<dyn CallbackContexts>>,
     /// The last moment that the driver told, for what has no moment of its own.
@@ -97,6 +99,7 @@ impl Server {
             peers: Mutex::default(),
             callback_xids: AtomicU32::new(1),
             record_orders: AtomicU64::new(1),
+            losses: AtomicU64::new(0),
             errors: Mutex::default(),
             callback_contexts: OnceLock::new(),
             now: Mutex::new(now),
@@ -235,9 +238,22 @@ impl Server {
         self.config.delegations
     }
 
-    /// RFC 8881, section 18.32.3: differs at each start.
+    /// RFC 8881, section 18.32.3: differs at each start, and after each failure to make data durable. An answer to a WRITE has the one from before it, an answer to a
+    /// COMMIT the one from after it.
     pub(crate) fn write_verifier(&self) -> Verifier {
-        Verifier(self.config.boot.to_be_bytes())
+        // Odd, so that no two counts of one start come to the same; and large, so that the next starts' are far away.
+        let losses = self.losses.load(Ordering::SeqCst).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Verifier((self.config.boot ^ losses).to_be_bytes())
+    }
+
+    /// Looks whether making data durable failed. The system tells of lost data once for each descriptor: who asks next by another one, or by the same, hears nothing of it. So all
+    /// that was written and not committed is to be sent again, which a new verifier asks for.
+    pub(crate) fn watched<T>(&self, result: Result<T, vouch_vfs::Error>) -> Result<T, vouch_vfs::Error> {
+        use vouch_vfs::Error::{Io, NoSpace, Quota, Resources};
+        if matches!(result, Err(Io(_) | NoSpace | Quota | Resources(_))) {
+            self.losses.fetch_add(1, Ordering::SeqCst);
+        }
+        result
     }
 
     /// Does something to the state under its lock. What is to be done outside is encoded after the lock is released; files that are not needed any more are closed then.

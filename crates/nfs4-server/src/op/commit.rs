@@ -15,7 +15,7 @@ pub(crate) fn commit(walk: &mut Walk<'_>, args: &CommitArgs) -> Outcome {
         return Err(Status::INVAL.into());
     }
     let open = io::any_open(walk, &file)?;
-    open.file().commit(args.offset, args.count.into(), walk.patience)?;
+    walk.server.watched(open.file().commit(args.offset, args.count.into(), walk.patience))?;
     Results::Commit(Ok(CommitOk { verifier: walk.server.write_verifier() })).encode(walk.out);
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use vouch_nfs4::cb::OffloadInfo;
 use vouch_nfs4::op::{CopyArgs, CopyOk, CopyRequirements, Results, StableHow, WriteResponse};
-use vouch_nfs4::{Stateid, Status};
+use vouch_nfs4::{Stateid, Status, Verifier};
 use vouch_vfs::Patience;
 
 use crate::io::{self, Use};
@@ -84,11 +84,11 @@ pub(crate) fn copy(walk: &mut Walk<'_>, args: &CopyArgs<'_>) -> Outcome {
         return in_background(walk, &pair, copying);
     }
     let step = walk.server.config().limits.copy_step_len_max;
+    let verifier = walk.server.write_verifier();
     while copying.done < copying.len.min(step) && copying.step()? {}
     walk.bytes_read += copying.done;
     walk.bytes_written += copying.done;
-    let response =
-        WriteResponse { callback: None, count: copying.done, committed: StableHow::Unstable, verifier: walk.server.write_verifier() };
+    let response = WriteResponse { callback: None, count: copying.done, committed: StableHow::Unstable, verifier };
     answer(walk, response, true);
     Ok(())
 }
@@ -103,8 +103,8 @@ fn in_background(walk: &mut Walk<'_>, pair: &Pair, copying: Copying) -> Outcome 
     let client = walk.turn()?.client;
     let key = pair.to.key();
     let (copy, stateid) = walk.state(|state| state.copy_begin(client, &key))?;
-    walk.core.effects.push(Effect::Background(Job::new(Background { copy, copying })));
     let verifier = walk.server.write_verifier();
+    walk.core.effects.push(Effect::Background(Job::new(Background { copy, copying, verifier })));
     answer(walk, WriteResponse { callback: Some(stateid), count: 0, committed: StableHow::Unstable, verifier }, false);
     Ok(())
 }
@@ -136,6 +136,8 @@ impl Copying {
 struct Background {
     copy: StateKey,
     copying: Copying,
+    /// From before its first byte.
+    verifier: Verifier,
 }
 
 impl Steps for Background {
@@ -151,7 +153,7 @@ impl Steps for Background {
                 };
             }
             Ok(_) => {
-                let verifier = server.write_verifier();
+                let verifier = self.verifier;
                 OffloadInfo::Done(WriteResponse { callback: None, count: done, committed: StableHow::Unstable, verifier })
             }
             Err(error) => match Stop::from(error) {

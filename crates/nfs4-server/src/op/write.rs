@@ -22,10 +22,12 @@ pub(crate) fn write(walk: &mut Walk<'_>, args: &WriteArgs<'_>) -> Outcome {
         StableHow::DataSync => Stability::DataSync,
         StableHow::FileSync => Stability::FileSync,
     };
+    let verifier = walk.server.write_verifier();
     let (mut len, mut committed) = (0, stability);
     // Of nothing, nothing is written, and that is OK.
     if !data.is_empty() {
-        let written = open.file().write(args.offset, data, stability, walk.patience)?;
+        let written = open.file().write(args.offset, data, stability, walk.patience);
+        let written = if stability == Stability::Unstable { written? } else { walk.server.watched(written)? };
         (len, committed) = (written.len, written.stability);
     }
     walk.bytes_written += len as u64;
@@ -35,7 +37,6 @@ pub(crate) fn write(walk: &mut Walk<'_>, args: &WriteArgs<'_>) -> Outcome {
         Stability::FileSync => StableHow::FileSync,
     };
     let count = u32::try_from(len).expect("a write is bounded by the limit of I/O");
-    let verifier = walk.server.write_verifier();
     Results::Write(Ok(WriteOk { count, committed, verifier })).encode(walk.out);
     Ok(())
 }

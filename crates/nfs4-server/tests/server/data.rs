@@ -5,6 +5,8 @@ use std::sync::Arc;
 use vouch_nfs4::op::{self, Args, Results};
 use vouch_nfs4::{Bytes, ClientId, Cookie, Name, OwnerSeq, StateOwner, Stateid, Status};
 use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Squash, SquashWho};
+use vouch_vfs::Error;
+use vouch_vfs::memory::Call;
 
 use crate::world::{Client, MemoryFs, World, access, attributes, export, getattr, lookup, mode, open_args, under};
 
@@ -242,4 +244,39 @@ fn a_program_that_may_only_be_executed_is_opened_to_read_it() {
 fn chmod(bits: u32) -> Args<'static> {
     let attrs: &'static crate::world::Packed = Box::leak(Box::new(mode(bits)));
     Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: attrs.fattr() })
+}
+
+// RFC 8881, sections 18.3.3 and 18.32.3: the system tells of lost data once, and not each client that has some of it hears it.
+#[test]
+fn whoever_wrote_before_data_was_lost_learns_it_by_the_verifier() {
+    let world = World::new();
+    let (mut one, mut two) = (Client::new(&world, "one", 0), Client::new(&world, "two", 0));
+    let stateid = one.create("f");
+    let other = two.create("g");
+    let verifier = |client: &mut Client<'_>, path: &[&str], one: Args<'static>| match &client.at(path, &[one]).1[0] {
+        Results::Write(Ok(ok)) => ok.verifier,
+        Results::Commit(Ok(ok)) => ok.verifier,
+        other => panic!("{other:?}"),
+    };
+    let commit = || Args::Commit(op::CommitArgs { offset: 0, count: 0 });
+    let before = verifier(&mut one, FILE, write(stateid, 0, b"data"));
+    assert_eq!(verifier(&mut two, &["export", "g"], write(other, 0, b"data")), before);
+    assert_eq!(verifier(&mut one, FILE, commit()), before);
+    let fail = |which: Call| {
+        world.files.set_fault(move |call, _| (call == which).then(|| Error::Io(std::io::Error::other("a bad block"))));
+    };
+    // Nothing that was acknowledged is lost by a write that fails.
+    fail(Call::Write);
+    assert_eq!(one.status(FILE, &[write(stateid, 0, b"more")]), Status::IO);
+    fail(Call::Commit);
+    assert_eq!(one.status(FILE, &[commit()]), Status::IO);
+    world.files.set_fault(|_, _| None);
+    let after = verifier(&mut two, &["export", "g"], commit());
+    assert_ne!(after, before, "what was written before is sent again");
+    assert_eq!(verifier(&mut two, &["export", "g"], write(other, 0, b"data")), after);
+    fail(Call::Write);
+    let stable = op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"more") };
+    assert_eq!(one.status(FILE, &[Args::Write(stable)]), Status::IO);
+    world.files.set_fault(|_, _| None);
+    assert_ne!(verifier(&mut two, &["export", "g"], commit()), after);
 }
