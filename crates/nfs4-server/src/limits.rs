@@ -24,6 +24,8 @@ pub struct Limits {
     /// Opens in all: each costs the file system descriptors. One client gets at most four fifths of them, and fewer the more others have, so that there is always room for
     /// one that has few.
     pub opens_max: usize,
+    /// Open owners and lock owners in all, some hundred bytes each. One client gets a share of what is left, as of opens.
+    pub owners_max: usize,
     /// Byte-range locks of a client.
     pub locks_per_client_max: usize,
     /// Delegations outstanding in all.
@@ -51,6 +53,7 @@ impl Default for Limits {
             tag_len_max: 1024,
             opens_per_client_max: 100_000,
             opens_max: 1_000_000,
+            owners_max: 1_000_000,
             locks_per_client_max: 100_000,
             delegations_max: 100_000,
             copies_per_client_max: 16,

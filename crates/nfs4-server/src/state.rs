@@ -141,6 +141,8 @@ pub struct State<F> {
     callbacks: slab::Slab<id::CallbackKey, backchannel::Callback>,
     /// Silent clients, the longest silent first; some may have come back.
     courtesy: VecDeque<ClientKey>,
+    /// Clients that have introduced themselves, oldest first; some may have been confirmed or have gone.
+    unconfirmed: VecDeque<ClientKey>,
     grace: grace::Grace,
     timers: expiry::Timers,
     effects: VecDeque<StateEffect<F>>,
@@ -178,6 +180,7 @@ impl<F: Clone> State<F> {
             recall_any_after_ms: 0,
             callbacks: slab::Slab::new(),
             courtesy: VecDeque::new(),
+            unconfirmed: VecDeque::new(),
             grace,
             timers: expiry::Timers::default(),
             effects: VecDeque::new(),

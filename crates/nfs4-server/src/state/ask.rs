@@ -16,17 +16,12 @@ impl<F: Clone> State<F> {
     /// An open file of this file, if there is one; one that may be written to, if there is.
     pub fn any_open(&self, file: &FileKey) -> Option<F> {
         let state = &self.files[self.files.find(file)?];
-        let opens = state.opens.iter().filter_map(|&key| match &self.states[key].kind {
+        let mut opens = state.opens.iter().filter_map(|&key| match &self.states[key].kind {
             Kind::Open(open) => Some(open),
             _ => None,
         });
-        let mut best = None;
-        for open in opens {
-            if open.share().writes() {
-                return Some(open.file.clone());
-            }
-            best = Some(open.file.clone());
-        }
-        best
+        // Without a writer any of them serves, and none is looked for.
+        let wanted = state.shares.writes();
+        opens.find(|open| !wanted || open.share().writes()).map(|open| open.file.clone())
     }
 }

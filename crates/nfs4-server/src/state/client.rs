@@ -11,6 +11,7 @@ use vouch_nfs4::{Bitmap, ClientId, CreateSeq, StateProtectOps, Status, Verifier}
 use super::effect::{CallbackCredential, StateEffect};
 use super::hash::{Map, Set};
 use super::id::{CallbackKey, ClientKey, OwnerKey, SessionKey, StateKey};
+use super::limits::{UNCONFIRMED_MIN, UNCONFIRMED_SHARE};
 use super::{OwnerKind, State};
 use crate::{ConnectionId, Flavour, Principal};
 
@@ -238,9 +239,7 @@ impl<F: Clone> State<F> {
         dialect: Dialect,
         now: u64,
     ) -> Result<ClientKey, Status> {
-        if self.clients.len() >= self.config.limits.clients_max && !self.expire_oldest_courtesy() {
-            return Err(Status::DELAY);
-        }
+        self.make_room_for_client()?;
         let family = match dialect {
             Dialect::V40(_) => Family::V40,
             Dialect::V41(_) => Family::V41,
@@ -278,8 +277,34 @@ impl<F: Clone> State<F> {
         let key = self.clients.insert(client);
         self.client_ids.insert(id, key);
         self.names(family).entry(owner).or_default().unconfirmed = Some(key);
+        self.unconfirmed.push_back(key);
         self.watch_lease(key, now);
         Ok(key)
+    }
+
+    /// Of those that have introduced themselves and did not go on, which anybody can do under any number of names, the oldest goes first: they get a share of the places, and never
+    /// one at the cost of a client with state.
+    fn make_room_for_client(&mut self) -> Result<(), Status> {
+        let clients_max = self.config.limits.clients_max;
+        // Those that were confirmed or have gone since are in this queue too, so it is as long as the last so many introductions.
+        if self.unconfirmed.len() >= (clients_max / UNCONFIRMED_SHARE).max(UNCONFIRMED_MIN) {
+            self.expire_first_unconfirmed();
+        }
+        while self.clients.len() >= clients_max {
+            if self.unconfirmed.is_empty() {
+                return if self.expire_oldest_courtesy() { Ok(()) } else { Err(Status::DELAY) };
+            }
+            self.expire_first_unconfirmed();
+        }
+        Ok(())
+    }
+
+    fn expire_first_unconfirmed(&mut self) {
+        if let Some(key) = self.unconfirmed.pop_front()
+            && self.clients.get(key).is_some_and(|client| !client.confirmed)
+        {
+            self.expire(key);
+        }
     }
 
     /// An unconfirmed record becomes the confirmed one of its name.

@@ -192,14 +192,12 @@ impl<F: Clone> State<F> {
         let queue = std::mem::take(&mut client.callback_queue);
         queue.into_iter().for_each(|callback| self.forget_callback(callback));
         // Lock owners first: an open goes only without locks.
+        let locks = owners.iter().filter(|&&owner| self.owners[owner].kind == OwnerKind::Lock);
+        let locks: Vec<StateKey> = locks.flat_map(|&owner| self.owners[owner].states.values().copied()).collect();
+        self.drop_locks(locks, ended);
         for owner in owners {
-            let states: Vec<StateKey> = self.owners[owner].states.values().copied().collect();
-            for state in states {
-                match self.owners[owner].kind {
-                    OwnerKind::Lock => self.drop_lock(state, ended),
-                    OwnerKind::Open => self.drop_open(state, ended, Some(why)),
-                }
-            }
+            let opens: Vec<StateKey> = self.owners[owner].states.values().copied().collect();
+            opens.into_iter().for_each(|open| self.drop_open(open, ended, Some(why)));
             self.drop_owner(owner);
         }
         for state in delegations {

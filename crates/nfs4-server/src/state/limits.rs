@@ -1,13 +1,19 @@
 //! Bounds on state that no administrator needs to turn, each with its reason. Those that one may want to turn are in [`crate::Limits`].
 
+/// Of the places for clients, one in so many is for those that have introduced themselves and are not confirmed; and at least so many are.
+pub(super) const UNCONFIRMED_SHARE: usize = 8;
+/// See [`UNCONFIRMED_SHARE`].
+pub(super) const UNCONFIRMED_MIN: usize = 16;
 /// Open owners and lock owners of a client, together. Linux makes one open owner a user and a lock owner a process that locks.
 pub(super) const OWNERS_PER_CLIENT_MAX: usize = 200_000;
 /// Of so many new owners of a client that has as many as it may, one has its idle ones looked for: that takes milliseconds, in which nobody else is served.
 pub(super) const OWNERS_LOOK_ROUND: u32 = 1024;
 /// Blocking locks of a client that wait. More than a machine has processes that do.
 pub(super) const WAITERS_PER_CLIENT_MAX: usize = 4096;
-/// Blocking locks that wait for one file: each release looks at all of them.
-pub(super) const WAITERS_PER_FILE_MAX: usize = 1024;
+/// Blocking locks that wait for one file: a release looks at those that wait for some of what it frees.
+pub(super) const WAITERS_PER_FILE_MAX: usize = 512;
+/// For all that wait for what is freed at once, so many locks are looked at: some milliseconds, in which nobody else is served.
+pub(super) const WAKE_LOOKS_MAX: usize = 65_536;
 /// Connections bound to a session. Linux's `nconnect` ends at 16.
 pub(super) const CONNECTIONS_PER_SESSION_MAX: usize = 64;
 /// Sessions bound to one connection: each is looked at when one ends. Clients make one or two.
@@ -16,7 +22,7 @@ pub(super) const SESSIONS_PER_CONNECTION_MAX: usize = 1024;
 pub(super) const SESSIONS_MAX: usize = 131_072;
 /// Opens of one file: an OPEN that conflicts looks at all of them. More than a cluster's nodes have of one library.
 pub(super) const OPENS_PER_FILE_MAX: usize = 32_768;
-/// A client may have so many times the opens that are left for all: a lone one has four fifths then, and leaves the last fifth to others.
+/// A client may have so many times the opens, and the owners, that are left for all: a lone one has four fifths then, and leaves the last fifth to others.
 pub(super) const OPENS_SHARE: usize = 4;
 /// Lock owners with locks of one file: each LOCK looks at all of them.
 pub(super) const LOCK_OWNERS_PER_FILE_MAX: usize = 4096;

@@ -1,6 +1,7 @@
 //! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER, as far as they are state (RFC 8881, sections 9 and 18.10 to 18.12; RFC 7530, section 16.37).
 //! Deadlocks between owners are not looked for.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use vouch_nfs4::{ClientId, OwnerSeq, StateSeq, Stateid, Status};
@@ -242,7 +243,7 @@ impl<F: Clone> State<F> {
         self.states[key].seq = self.states[key].seq.next();
         let file = self.states[key].file;
         let stateid = self.states[key].stateid(self.boot, key);
-        self.wake(file);
+        self.wake(file, range);
         Ok(stateid)
     }
 
@@ -275,14 +276,30 @@ impl<F: Clone> State<F> {
         if states.iter().any(|&key| !self.lock_of(key).ranges.is_empty()) {
             return Err(Status::LOCKS_HELD);
         }
-        states.into_iter().for_each(|key| self.drop_lock(key, Ended::Freed));
+        self.drop_locks(states, Ended::Freed);
         self.drop_owner(owner);
         Ok(())
     }
 
-    /// Takes an owner's locks of a file out.
+    /// Takes an owner's locks of a file out, and tells those that wait.
     pub(super) fn drop_lock(&mut self, key: StateKey, ended: Ended) {
-        let Some(entry) = self.states.remove(key, ended) else { return };
+        self.drop_locks([key], ended);
+    }
+
+    /// Takes owners' locks of files out. Of each file those that wait are looked at once, and not for each lock.
+    pub(super) fn drop_locks(&mut self, keys: impl IntoIterator<Item = StateKey>, ended: Ended) {
+        let mut freed: BTreeMap<FileRef, Range> = BTreeMap::new();
+        for key in keys {
+            if let Some((file, range)) = self.take_lock(key, ended) {
+                freed.entry(file).and_modify(|all| *all = all.hull(range)).or_insert(range);
+            }
+        }
+        freed.into_iter().for_each(|(file, range)| self.wake(file, range));
+    }
+
+    /// Takes an owner's locks of a file out. Of which file, and which bytes are free then, if somebody waits there.
+    fn take_lock(&mut self, key: StateKey, ended: Ended) -> Option<(FileRef, Range)> {
+        let entry = self.states.remove(key, ended)?;
         let Kind::Lock(lock) = entry.kind else { unreachable!("what is dropped as a lock is one") };
         self.files[entry.file].locks.retain(|&other| other != key);
         self.owners[lock.owner].states.remove(&entry.file);
@@ -291,10 +308,9 @@ impl<F: Clone> State<F> {
         }
         self.clients[entry.client].locks -= lock.ranges.len();
         self.lock_count -= lock.ranges.len();
-        if !lock.ranges.is_empty() {
-            self.wake(entry.file);
-        }
+        let awaited = !self.files[entry.file].waiters.is_empty();
         self.settle(entry.file);
+        lock.ranges.hull().filter(|_| awaited).map(|range| (entry.file, range))
     }
 }
 

@@ -302,11 +302,10 @@ impl<F: Clone> State<F> {
     /// Takes an open out, with its lock owners' locks. `loss`: why, if the client did not ask for it.
     pub(super) fn drop_open(&mut self, key: StateKey, ended: Ended, loss: Option<Loss>) {
         let Some(Kind::Open(open)) = self.states.get_mut(key).map(|entry| &mut entry.kind) else { return };
-        for lock in std::mem::take(&mut open.locks) {
-            let owner = self.lock_of(lock).owner;
-            self.drop_lock(lock, ended);
-            self.settle_owner(owner);
-        }
+        let locks = std::mem::take(&mut open.locks);
+        let owners: Vec<_> = locks.iter().map(|&lock| self.lock_of(lock).owner).collect();
+        self.drop_locks(locks, ended);
+        owners.into_iter().for_each(|owner| self.settle_owner(owner));
         let entry = self.states.remove(key, ended).expect("it has just been looked at");
         let Kind::Open(open) = entry.kind else { unreachable!("it has just been seen to be an open") };
         let share = open.share();

@@ -8,7 +8,7 @@ use super::effect::Loss;
 use super::entry::{Kind, Owner, OwnerKind, OwnerReply, Sequencer};
 use super::hash::Map;
 use super::id::{ClientKey, OwnerKey, StateKey};
-use super::limits::{OWNER_REPLY_LEN_MAX, OWNERS_LOOK_ROUND, OWNERS_PER_CLIENT_MAX};
+use super::limits::{OPENS_SHARE, OWNER_REPLY_LEN_MAX, OWNERS_LOOK_ROUND, OWNERS_PER_CLIENT_MAX};
 use super::slab::Ended;
 
 /// What an owner's call is, in 4.0.
@@ -31,11 +31,14 @@ impl<F: Clone> State<F> {
     /// The owner of this name; made if it isn't there.
     pub(super) fn owner(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8]) -> Result<OwnerKey, Status> {
         let hasher = self.hasher;
+        let owners_left = self.config.limits.owners_max.saturating_sub(self.owners.len());
         let record = self.client(client)?;
         if let Some(&owner) = record.owners(kind).get(name) {
             return Ok(owner);
         }
-        if record.open_owners.len() + record.lock_owners.len() >= OWNERS_PER_CLIENT_MAX && !self.make_room_for_owner(client) {
+        let owners = record.open_owners.len() + record.lock_owners.len();
+        let owners_max = OWNERS_PER_CLIENT_MAX.min(owners_left.saturating_mul(OPENS_SHARE));
+        if owners >= owners_max && !self.make_room_for_owner(client) {
             return Err(Status::RESOURCE);
         }
         let record = self.client(client)?;
@@ -167,6 +170,11 @@ impl<F: Clone> State<F> {
         let Some(owner) = self.owners.get_mut(token.owner) else { return };
         let Some(sequencer) = owner.sequencer.as_deref_mut() else { return };
         sequencer.busy = false;
+        // RFC 7530, section 16.18.5: one that was never confirmed may begin again with any number, so nothing is lost with one that has opened nothing; else anybody could
+        // have owners made by calls that fail.
+        if !status.is_ok() && !sequencer.confirmed && owner.states.is_empty() {
+            return self.drop_owner(token.owner);
+        }
         let unmoved = [
             Status::STALE_CLIENTID,
             Status::STALE_STATEID,

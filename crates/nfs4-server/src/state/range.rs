@@ -12,6 +12,9 @@ pub struct Range {
 }
 
 impl Range {
+    /// All bytes.
+    pub(super) const ALL: Range = Range { first: 0, last: u64::MAX };
+
     /// From the arguments of LOCK. RFC 8881, section 18.10.3: a length of zero is INVAL; all ones is up to the end; a sum beyond 2^64 - 1 is INVAL.
     pub fn new(offset: u64, length: u64) -> Result<Self, Status> {
         let last = match length {
@@ -33,6 +36,11 @@ impl Range {
             u64::MAX => u64::MAX,
             last => last - self.first + 1,
         }
+    }
+
+    /// From the first byte of either to the last.
+    pub(super) fn hull(self, other: Range) -> Range {
+        Range { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 
     /// Whether they share a byte.
@@ -68,6 +76,12 @@ impl Ranges {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// From the first byte locked to the last; none if there are none.
+    pub(super) fn hull(&self) -> Option<Range> {
+        let (first, last) = (self.0.first()?.0, self.0.last()?.0);
+        Some(first.hull(last))
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &(Range, Mode)> {

@@ -92,6 +92,11 @@ impl ShareCounts {
         }
     }
 
+    /// Whether any open may be written to.
+    pub(super) fn writes(&self) -> bool {
+        self.access[1] > 0
+    }
+
     /// Whether `wanted` meets an open. RFC 8881, section 9.7: conflict if one wants what another denies.
     pub(super) fn conflicts(&self, wanted: Share) -> bool {
         let bits = |counts: [u32; 2]| u8::from(counts[0] > 0) | u8::from(counts[1] > 0) << 1;

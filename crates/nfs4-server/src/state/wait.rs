@@ -10,7 +10,7 @@ use super::client::Family;
 use super::effect::CallbackOp;
 use super::expiry::Timer;
 use super::id::{ClientKey, FileRef};
-use super::limits::{LOCK_INTEREST_MS, LOCK_RESERVED_MS, WAITERS_PER_CLIENT_MAX, WAITERS_PER_FILE_MAX};
+use super::limits::{LOCK_INTEREST_MS, LOCK_RESERVED_MS, WAITERS_PER_CLIENT_MAX, WAITERS_PER_FILE_MAX, WAKE_LOOKS_MAX};
 use super::lock::Denied;
 use super::range::{Mode, Range};
 
@@ -81,19 +81,35 @@ impl<F: Clone> State<F> {
         Some(Denied { range: first.range, mode: first.mode, client, owner: first.owner.clone() })
     }
 
-    /// Locks of the file were freed: those that can have theirs now are told, in order.
-    pub(super) fn wake(&mut self, file: FileRef) {
-        if self.files[file].waiters.is_empty() {
+    /// Locks of the file were freed within `freed`: those that wait for any of it and can have theirs now are told, in order. O(m) for each of them, m lock owners of the
+    /// file, but no more than [`WAKE_LOOKS_MAX`] in all: those for whom that is not enough ask again by themselves.
+    pub(super) fn wake(&mut self, file: FileRef, freed: Range) {
+        if self.files.table.get(file).is_none_or(|state| state.waiters.is_empty()) {
             return;
         }
         let now = self.latest_ms;
         self.forget_lost_interest(file, now);
         let mut told = Vec::new();
         let mut ahead: Vec<(Range, Mode)> = Vec::new();
+        let mut looks = 0;
         for at in 0..self.files[file].waiters.len() {
             let waiter = &self.files[file].waiters[at];
             let (range, mode) = (waiter.range, waiter.mode);
-            let free = !ahead.iter().any(|&(other, held)| other.overlaps(range) && held.conflicts(mode)) && self.is_free(file, waiter);
+            if !range.overlaps(freed) {
+                // Nothing changed for it; what is kept for it stays kept.
+                if waiter.reserved_ms.is_some_and(|until| now < until) {
+                    ahead.push((range, mode));
+                }
+                continue;
+            }
+            if ahead.iter().any(|&(other, held)| other.overlaps(range) && held.conflicts(mode)) {
+                continue;
+            }
+            if looks >= WAKE_LOOKS_MAX {
+                break;
+            }
+            let (free, looked) = self.is_free(file, waiter);
+            looks += looked;
             if free {
                 ahead.push((range, mode));
                 let waiter = &mut self.files[file].waiters[at];
@@ -128,12 +144,19 @@ impl<F: Clone> State<F> {
         });
     }
 
-    fn is_free(&self, file: FileRef, waiter: &Waiter) -> bool {
-        !self.files[file].locks.iter().any(|&key| {
+    /// Whether nobody's lock is in the way of one that waits, and how many lock owners were looked at for it.
+    fn is_free(&self, file: FileRef, waiter: &Waiter) -> (bool, usize) {
+        let locks = &self.files[file].locks;
+        let first = locks.iter().position(|&key| {
             let lock = self.lock_of(key);
-            let own = self.states[key].client == waiter.client && self.owners[lock.owner].name == waiter.owner;
-            !own && lock.ranges.conflict(waiter.range, waiter.mode).is_some()
-        })
+            // Names are compared only where there is something in the way.
+            lock.ranges.conflict(waiter.range, waiter.mode).is_some()
+                && !(self.states[key].client == waiter.client && self.owners[lock.owner].name == waiter.owner)
+        });
+        match first {
+            Some(at) => (false, at + 1),
+            None => (true, locks.len()),
+        }
     }
 
     /// Those that were told and did not come go to the end of the queue, and the next are told; who has not asked for long waits no more. One that is told
@@ -154,7 +177,7 @@ impl<F: Clone> State<F> {
         for waiter in state.waiters.iter_mut().filter(|waiter| late(waiter)) {
             waiter.reserved_ms = None;
         }
-        self.wake(file);
+        self.wake(file, Range::ALL);
         self.settle(file);
     }
 

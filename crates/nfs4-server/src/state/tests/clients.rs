@@ -185,3 +185,34 @@ fn silent_clients_make_room_for_new_ones() {
     assert!(world.beat(&mut second).is_ok());
     assert_eq!(world.open_files(), 1);
 }
+
+#[test]
+fn those_that_only_introduce_themselves_cost_nobody_a_place() {
+    let mut config = config();
+    config.limits.clients_max = 20;
+    let mut world = World::with(config, &[]);
+    let mut silent = world.peer("silent");
+    world.open(&silent, 1, 1, 0).unwrap();
+    world.pass(LEASE_MS + 1);
+    let flood = |world: &mut World, count: u32, life: u8| {
+        for number in 0..count {
+            let name = format!("{number}");
+            let owner = ClientOwner { verifier: Verifier([life; 8]), id: Bytes(name.as_bytes()) };
+            let args = ExchangeIdArgs { owner, ..introduction("", life) };
+            world.state.exchange_id(&args, sys(&user(7)), world.now).unwrap();
+        }
+    };
+    flood(&mut world, 100, 1);
+    assert!(world.state.clients.len() <= 1 + limits::UNCONFIRMED_MIN);
+    // Whoever goes on soon gets through.
+    let late = world.introduce("late", 1, 0).unwrap();
+    flood(&mut world, 10, 2);
+    let connection = world.connection();
+    assert!(world.state.create_session(&session_args(late.client, late.seq), connection, sys(&user(0)), world.now).is_ok());
+    // And so does a client in the middle of it, as it was confirmed.
+    let peers = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|name| world.peer(name));
+    flood(&mut world, 100, 3);
+    assert!(peers.into_iter().all(|mut peer| world.beat(&mut peer).is_ok()));
+    assert!(world.beat(&mut silent).is_ok());
+    assert_eq!(world.open_files(), 1);
+}

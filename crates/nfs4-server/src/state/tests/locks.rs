@@ -167,3 +167,79 @@ fn ranges_of_a_client_are_bounded() {
     assert_eq!(outcome, Some(Status::LOCK_RANGE));
     assert!(world.lock(&peer, &open, "y", 1, (5000, 1), Mode::Exclusive).is_err());
 }
+
+#[test]
+fn only_those_are_told_whose_bytes_were_freed() {
+    let mut world = World::new();
+    let peers = [world.peer("a"), world.peer("b"), world.peer("c"), world.peer("d")];
+    let opens = peers.map(|peer| world.open(&peer, 1, 3, 0).unwrap());
+    let wait = |world: &mut World, at: usize, range| world.lock_call(&peers[at], &opens[at], "x", 1, range, Mode::Exclusive, true, false);
+    let lock = wait(&mut world, 0, (0, 100)).unwrap();
+    denied(wait(&mut world, 1, (0, 10)));
+    denied(wait(&mut world, 2, (5, 20)));
+    denied(wait(&mut world, 3, (50, 10)));
+    world.callbacks();
+    let free = |world: &mut World, lock: &Stateid, range: (u64, u64)| {
+        let range = Range::new(range.0, range.1).unwrap();
+        let lock = world.state.unlock(Some(peers[0].client), lock, &file(1), range, 0).unwrap();
+        let told: Vec<_> = world.callbacks().into_iter().map(|callback| callback.to).collect();
+        (lock, told)
+    };
+    let (lock, told) = free(&mut world, &lock, (0, 10));
+    assert_eq!(told, [CallbackTo::Connection(peers[1].connection)]);
+    // The second still has to wait for the first, for whom the bytes are kept.
+    let (lock, told) = free(&mut world, &lock, (10, 20));
+    assert!(told.is_empty());
+    let (_, told) = free(&mut world, &lock, (30, 70));
+    assert_eq!(told, [CallbackTo::Connection(peers[3].connection)]);
+    assert!(wait(&mut world, 1, (0, 10)).is_ok());
+    assert!(wait(&mut world, 3, (50, 10)).is_ok());
+}
+
+#[test]
+fn with_a_client_all_its_locks_go_and_each_that_waits_is_told_once() {
+    let mut world = World::new();
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    for number in 1..=2 {
+        let (open_a, open_b) = (world.open(&a, number, 3, 0).unwrap(), world.open(&b, number, 3, 0).unwrap());
+        for at in 0..50 {
+            world.lock(&a, &open_a, &format!("x{at}"), number, (at, 1), Mode::Exclusive).unwrap();
+        }
+        denied(world.lock_call(&b, &open_b, "first", number, (0, 50), Mode::Exclusive, true, false));
+        denied(world.lock_call(&b, &open_b, "second", number, (40, 50), Mode::Exclusive, true, false));
+    }
+    world.callbacks();
+    world.state.revoke_client(a.id);
+    let files = |callbacks: &[OutgoingCallback]| {
+        let told = callbacks.iter().filter_map(|callback| match &callback.op {
+            CallbackOp::NotifyLock { file, owner } => Some((*file, owner.to_vec())),
+            _ => None,
+        });
+        told.collect::<Vec<_>>()
+    };
+    let mut told = files(&world.callbacks());
+    told.sort_by_key(|(at, _)| *at != file(1));
+    assert_eq!(told, [(file(1), b"first".to_vec()), (file(2), b"first".to_vec())]);
+    assert_eq!(world.state.totals().locks, 0);
+}
+
+#[test]
+fn a_release_looks_at_no_more_locks_than_it_may() {
+    let mut world = World::new();
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    let (open_a, open_b) = (world.open(&a, 1, 3, 0).unwrap(), world.open(&b, 1, 3, 0).unwrap());
+    let owners = 500;
+    for at in 1..owners {
+        world.lock(&a, &open_a, &format!("x{at}"), 1, (1000 + at, 1), Mode::Exclusive).unwrap();
+    }
+    let last = world.lock(&a, &open_a, "last", 1, (0, 10), Mode::Exclusive).unwrap();
+    let wait =
+        |world: &mut World, at: u64, length| world.lock_call(&b, &open_b, &format!("y{at}"), 1, (0, length), Mode::Exclusive, true, false);
+    let waiting = limits::WAKE_LOOKS_MAX as u64 / owners + 2;
+    (0..waiting).for_each(|at| drop(denied(wait(&mut world, at, 10))));
+    denied(wait(&mut world, waiting, 5));
+    world.callbacks();
+    world.state.unlock(Some(a.client), &last, &file(1), Range::new(0, 5).unwrap(), 0).unwrap();
+    assert_eq!(world.callbacks().len(), 0, "its turn to be looked at does not come");
+    assert!(wait(&mut world, waiting, 5).is_ok(), "but it gets the lock when it asks");
+}

@@ -208,30 +208,54 @@ fn delegations_wait_for_a_callback_that_arrives() {
 }
 
 #[test]
-fn owners_that_hold_nothing_make_room() {
-    // Section 9.1.10.
+fn owners_of_calls_that_failed_are_forgotten() {
+    // Section 16.18.5: they may begin again with any number, as if they had never been.
     let mut world = World::new();
     let peer = client(&mut world, "a");
     let kept = open(&mut world, &peer);
-    for number in 0..limits::OWNERS_PER_CLIENT_MAX as u32 {
+    for number in 0..100u32 {
         let turn = world.state.owner_turn(peer.client, OwnerKind::Open, &number.to_be_bytes(), OwnerSeq(1)).unwrap();
         done(&mut world, turn, Status::NOENT, 18);
     }
-    assert!(world.state.owners.len() < 100);
+    assert_eq!(world.state.owners.len(), 1);
     assert!(world.state.io(None, &kept, &file(1), Io::Read, 0).is_ok());
+    // One that was confirmed keeps its numbers.
+    let third = turn(&mut world, &peer, 3).unwrap();
+    done(&mut world, third, Status::NOENT, 18);
+    assert!(matches!(turn(&mut world, &peer, 3), Ok(OwnerTurn::Replay(_))));
+}
+
+#[test]
+fn a_client_that_makes_all_the_owners_it_can_leaves_room_for_others() {
+    let mut config = config();
+    config.limits.owners_max = 100;
+    let mut world = World::with(config, &[]);
+    let [a, b, c] = ["a", "b", "c"].map(|name| client(&mut world, name));
+    let greedy = |world: &mut World, peer: &Peer| {
+        let mut begin = |number: u32| world.state.owner_turn(peer.client, OwnerKind::Open, &number.to_be_bytes(), OwnerSeq(1));
+        (0..1000).take_while(|&number| begin(number).is_ok()).count()
+    };
+    assert_eq!((greedy(&mut world, &a), greedy(&mut world, &b)), (80, 16));
+    assert!(turn(&mut world, &c, 1).is_ok());
+    assert_eq!(turn(&mut world, &a, 1), Err(Status::RESOURCE));
 }
 
 #[test]
 fn idle_owners_are_not_looked_for_at_each_call_that_finds_no_room() {
     let mut world = World::new();
     let peer = client(&mut world, "a");
-    let mut turns = Vec::new();
-    for number in 0..limits::OWNERS_PER_CLIENT_MAX as u32 {
-        turns.push(world.state.owner_turn(peer.client, OwnerKind::Open, &number.to_be_bytes(), OwnerSeq(1)).unwrap());
+    // One that is confirmed, and stays for its numbers.
+    let stateid = open(&mut world, &peer);
+    let third = world.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0).unwrap();
+    world.state.close(None, &stateid, &file(1), 0).unwrap();
+    done(&mut world, third, Status::OK, 4);
+    let fourth = turn(&mut world, &peer, 4).unwrap();
+    for number in 1..limits::OWNERS_PER_CLIENT_MAX as u32 {
+        world.state.owner_turn(peer.client, OwnerKind::Open, &number.to_be_bytes(), OwnerSeq(1)).unwrap();
     }
     // All are under way: none may be forgotten.
     assert_eq!(world.state.owner_turn(peer.client, OwnerKind::Open, b"one more", OwnerSeq(1)), Err(Status::RESOURCE));
-    done(&mut world, turns.pop().expect("there are many"), Status::NOENT, 18);
+    done(&mut world, fourth, Status::NOENT, 18);
     // It was just looked for in vain; it is again before long.
     let mut refused = 0;
     while world.state.owner_turn(peer.client, OwnerKind::Open, b"one more", OwnerSeq(1)).is_err() {
