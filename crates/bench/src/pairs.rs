@@ -179,7 +179,7 @@ impl Bench {
         self.done_s = before + share * (passes * labels.len().min(able.len().max(1))) as f64;
         let Planned { workload, panel, name, x, metric, case } = planned.clone();
         let mut result = CaseResult { workload: workload.into(), panel, name, x, metric, case: Some(case), subjects: Vec::new() };
-        result.sum_up(samples);
+        result.sum_up(self.run.baseline(), samples);
         if !result.subjects.is_empty() {
             self.run.results.push(result);
         }
@@ -370,6 +370,28 @@ mod tests {
         let result = &run.results[0];
         assert_eq!(result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median), Some(0.5));
         assert_eq!(result.of("a").map(|subject| subject.samples.len()), Some(3));
+    }
+
+    #[test]
+    fn a_case_without_the_baseline_has_no_ratio() {
+        let rounds = Rounds { least: 3, most: 3, tight: 0.02, warm_up: false };
+        let fake = |label| {
+            let (log, cleaned) = (Arc::default(), Arc::default());
+            Box::new(Fake { label, rates: vec![10], log, cleaned, stop_at: None, count: 0 }) as Box<dyn Subject>
+        };
+        let subjects = ["a", "b", "c"].map(fake).into();
+        let mut bench = Bench::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), Stop::default());
+        let planned = Planned::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 });
+        bench.case(&planned, &mut |label| label != "a").expect("nothing fails");
+        let result = &bench.run.results[0];
+        assert_eq!(
+            result.subjects.iter().map(|subject| (&subject.label[..], subject.ratio)).collect::<Vec<_>>(),
+            [("b", None), ("c", None)]
+        );
+        let table = crate::report::table(&bench.run);
+        assert!(!table.contains("1.00"), "{table}");
+        let csv = crate::report::csv(&bench.run);
+        assert!(csv.lines().skip(1).all(|line| line.ends_with(',')), "{csv}");
     }
 
     #[test]

@@ -104,7 +104,7 @@ pub fn seal(bench: &mut Bench, how: &Seal) -> Result<(), Error> {
         let (workload, name) = ("seal".into(), crate::plan::size(len as u64));
         let mut result =
             CaseResult { workload, panel, name, x: Some(len as f64), metric: Metric::BytesPerSecond, case: None, subjects: Vec::new() };
-        result.sum_up(samples);
+        result.sum_up(bench.run.baseline(), samples);
         bench.run.results.push(result);
     }
     Ok(())

@@ -139,7 +139,7 @@ mod tests {
         sample.others.push((crate::record::BUSIEST.into(), 0.5));
         let (workload, panel, name) = ("audit".into(), "Time".into(), "files".into());
         let mut result = CaseResult { workload, panel, name, x: None, metric: Metric::Seconds, case: None, subjects: Vec::new() };
-        result.sum_up(vec![("off".into(), vec![sample])]);
+        result.sum_up("off", vec![("off".into(), vec![sample])]);
         let mut run = Run::begin("test".into(), true);
         run.results.push(result);
         let table = table(&run);
