@@ -1,7 +1,7 @@
 //! Reads and writes within one open file; and one large file, written or read whole.
 
-use vouch_nfs4::Bytes;
 use vouch_nfs4::op::{Args, ReadArgs, Results, StableHow, WriteArgs};
+use vouch_nfs4::{Bytes, Status};
 use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
 use vouch_xdr::Writer;
 
@@ -91,7 +91,7 @@ impl Work for Mixed {
         Ok(Gain { bytes: u64::from(self.load.block), operations: 1 })
     }
 
-    fn refused(&mut self, _lane: usize) {}
+    fn refused(&mut self, _lane: usize, _status: Status) {}
 }
 
 /// A whole file, block after block, once.
@@ -105,13 +105,17 @@ pub(super) struct Whole {
     writes: bool,
     next: u64,
     asked: Vec<u64>,
+    /// Blocks that the server has put off, and those of them that are asked again.
+    put_off: Vec<u64>,
+    again: Vec<u64>,
     data: Vec<u8>,
 }
 
 impl Whole {
     pub(super) fn new(pages: &Pages, file: Opened, number: u64, content: Content, len: u64, writes: bool, depth: usize) -> Self {
-        let (next, asked, data) = (0, vec![0; depth], vec![0; BLOCK_LEN as usize]);
-        Self { pages: pages.clone(), file, number, content, len, writes, next, asked, data }
+        let (asked, data) = (vec![0; depth], vec![0; BLOCK_LEN as usize]);
+        let (put_off, again) = (Vec::new(), Vec::new());
+        Self { pages: pages.clone(), file, number, content, len, writes, next: 0, asked, put_off, again, data }
     }
 
     fn part(&self, lane: usize) -> (u64, usize) {
@@ -122,6 +126,10 @@ impl Whole {
 
 impl Work for Whole {
     fn next(&mut self, lane: usize) -> bool {
+        if let Some(offset) = self.again.pop() {
+            self.asked[lane] = offset;
+            return true;
+        }
         if self.next >= self.len {
             return false;
         }
@@ -153,8 +161,38 @@ impl Work for Whole {
         Ok(Gain { bytes: len as u64, operations: 1 })
     }
 
-    fn refused(&mut self, _lane: usize) {}
+    fn refused(&mut self, lane: usize, status: Status) {
+        if status == Status::DELAY {
+            self.put_off.push(self.asked[lane]);
+        }
+    }
+
+    fn again(&mut self) -> bool {
+        self.again.append(&mut self.put_off);
+        !self.again.is_empty()
+    }
 }
 
 /// Bytes of a block of a whole file: what every server takes at once.
 pub(super) const BLOCK_LEN: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_was_put_off_is_asked_again_and_one_that_was_refused_is_not() {
+        let file = Opened { handle: vouch_nfs4::Filehandle::new(b"h").expect("a short one"), stateid: vouch_nfs4::Stateid::default() };
+        let mut work = Whole::new(&Pages::new(), file, 0, Content::Random, 3 * BLOCK_LEN + 5, true, 4);
+        assert!((0..4).all(|lane| work.next(lane)) && !work.next(0));
+        work.refused(1, Status::DELAY);
+        work.refused(2, Status::NOSPC);
+        work.refused(3, Status::DELAY);
+        // Not before the pause: a server that asks for patience would be asked at once, over and over.
+        assert!(!work.next(0));
+        assert!(work.again());
+        assert!(work.next(0) && work.next(2) && !work.next(1));
+        assert_eq!((work.part(0), work.part(2)), ((3 * BLOCK_LEN, 5), (BLOCK_LEN, BLOCK_LEN as usize)));
+        assert!(!work.again());
+    }
+}

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use vouch_nfs4::op::{Args, CloseArgs, CreateHow, OpenClaim, OpenHow, ReadArgs, Results, ShareAccess, StableHow, WriteArgs};
-use vouch_nfs4::{Bytes, Filehandle, Name, OwnerSeq};
+use vouch_nfs4::{Bytes, Filehandle, Name, OwnerSeq, Status};
 use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
 use vouch_xdr::Writer;
 
@@ -18,6 +18,9 @@ pub(super) struct Small {
     pages: Pages,
     directory: Filehandle,
     files: Range<u64>,
+    /// Files that the server has put off, and those of them that are begun again.
+    put_off: Vec<u64>,
+    again: Vec<u64>,
     len: usize,
     content: Content,
     way: Way,
@@ -54,7 +57,8 @@ impl Small {
     pub(super) fn new(pages: &Pages, directory: Filehandle, files: Range<u64>, copy: &crate::case::Copy, way: Way) -> Self {
         let lanes = vec![Lane { step: Step::Open, number: 0 }; copy.streams as usize];
         let (len, data, mode) = (copy.len as usize, vec![0; copy.len as usize], packed_mode(0o644));
-        Self { pages: pages.clone(), directory, files, len, content: copy.content, way, lanes, data, mode }
+        let (put_off, again) = (Vec::new(), Vec::new());
+        Self { pages: pages.clone(), directory, files, put_off, again, len, content: copy.content, way, lanes, data, mode }
     }
 }
 
@@ -66,7 +70,7 @@ pub(super) fn name(number: u64) -> Vec<u8> {
 impl Work for Small {
     fn next(&mut self, lane: usize) -> bool {
         if let Step::Open = self.lanes[lane].step {
-            let Some(number) = self.files.next() else { return false };
+            let Some(number) = self.again.pop().or_else(|| self.files.next()) else { return false };
             self.lanes[lane].number = number;
         }
         true
@@ -127,8 +131,35 @@ impl Work for Small {
         Ok(Gain::default())
     }
 
-    fn refused(&mut self, lane: usize) {
+    fn refused(&mut self, lane: usize, status: Status) {
         // A file that could not be closed would be tried for ever.
         self.lanes[lane].step = Step::Open;
+        if status == Status::DELAY {
+            self.put_off.push(self.lanes[lane].number);
+        }
+    }
+
+    fn again(&mut self) -> bool {
+        self.again.append(&mut self.put_off);
+        !self.again.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_put_off_is_begun_again_and_one_that_was_refused_is_not() {
+        let copy = crate::case::Copy { files: 3, len: 10, content: Content::Random, streams: 2, depth: 1 };
+        let mut work = Small::new(&Pages::new(), Filehandle::new(b"h").expect("a short one"), 0..3, &copy, Way::Make);
+        assert!(work.next(0) && work.next(1));
+        work.refused(0, Status::DELAY);
+        work.refused(1, Status::NOSPC);
+        assert!(work.next(0) && work.lanes[0].number == 2);
+        assert!(!work.next(1));
+        assert!(work.again() && work.next(1));
+        assert_eq!(work.lanes[1].number, 0);
+        assert!(!work.again());
     }
 }

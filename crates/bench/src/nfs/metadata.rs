@@ -5,7 +5,7 @@ use vouch_nfs4::op::{
     Args, CloseArgs, CreateHow, GetattrArgs, LookupArgs, OpenClaim, OpenHow, RemoveArgs, RenameArgs, Results, ShareAccess, StableHow,
     WriteArgs,
 };
-use vouch_nfs4::{Bitmap, Bytes, Filehandle, Name, OwnerSeq};
+use vouch_nfs4::{Bitmap, Bytes, Filehandle, Name, OwnerSeq, Status};
 use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
 use vouch_xdr::Writer;
 
@@ -134,7 +134,7 @@ impl Work for Git {
         Ok(Gain { bytes: 0, operations: 1 })
     }
 
-    fn refused(&mut self, lane: usize) {
+    fn refused(&mut self, lane: usize, _status: Status) {
         let lane = &mut self.lanes[lane];
         lane.step = match lane.step {
             // A name that an interrupted run left behind.
@@ -169,5 +169,5 @@ impl Work for Getattr {
         }
     }
 
-    fn refused(&mut self, _lane: usize) {}
+    fn refused(&mut self, _lane: usize, _status: Status) {}
 }

@@ -3,6 +3,8 @@
 
 mod blocks;
 mod copy;
+#[cfg(test)]
+mod faults;
 mod metadata;
 mod session;
 mod subject;

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use vouch_gss_mit::{ClientSource, MitInitiator};
+use vouch_nfs4::op::Op;
 use vouch_nfs4::{Status, Verifier};
 use vouch_nfs4_client::{Error as CallError, Identity, OpenCall, Pipeline, Plain, Protection, ReplyBody, establish};
 use vouch_oncrpc::AuthSys;
@@ -25,7 +26,12 @@ pub trait Work {
     fn reply(&mut self, lane: usize, body: ReplyBody<'_>) -> Result<Gain, CallError>;
 
     /// The server refused the lane's call: the lane begins with something new.
-    fn refused(&mut self, lane: usize);
+    fn refused(&mut self, lane: usize, status: Status);
+
+    /// Asks anew for what the server has put off (NFS4ERR_DELAY); whether there is any.
+    fn again(&mut self) -> bool {
+        false
+    }
 }
 
 /// What a reply brought.
@@ -58,6 +64,8 @@ pub struct Tally {
     pub errors: u64,
     /// Of those, calls that had no answer.
     pub unanswered: u64,
+    /// The last call that was refused, and how.
+    pub refusal: Option<(Op, Status)>,
     /// Calls that were due and found no lane to the end.
     pub unsent: u64,
     /// On the clock.
@@ -77,6 +85,7 @@ impl Tally {
         self.operations += other.operations;
         self.errors += other.errors;
         self.unanswered += other.unanswered;
+        self.refusal = other.refusal.or(self.refusal);
         self.unsent += other.unsent;
         self.seconds += other.seconds;
         self.thread_s += other.thread_s;
@@ -108,13 +117,15 @@ pub struct Session {
     stalled: bool,
     /// How often it has connected anew: what was open before is another client's.
     renewals: u64,
+    /// How long the server may be silent.
+    pub(super) patience: Duration,
 }
 
 impl Session {
     /// Introduces itself under a name of its own.
     pub fn connect(options: SessionOptions) -> Result<Self, Error> {
         let pipeline = pipeline(&options)?;
-        Ok(Self { pipeline, options, stalled: false, renewals: 0 })
+        Ok(Self { pipeline, options, stalled: false, renewals: 0, patience: PATIENCE })
     }
 
     /// As it was written.
@@ -151,7 +162,7 @@ impl Session {
                     if stop.asked() {
                         return Err(Error::Interrupted);
                     }
-                    std::thread::sleep(Duration::from_millis(200));
+                    std::thread::sleep(PAUSE);
                 }
                 Some(outcome) => return outcome.map_err(Error::nfs(what)),
                 None => {}
@@ -171,6 +182,7 @@ impl Session {
         let mut idle: VecDeque<usize> = (0..depth).collect();
         let mut due = vec![start; depth];
         let mut sent = due.clone();
+        let mut flying = vec![false; depth];
         let mut longest = Duration::ZERO;
         let mut fault = None;
         let mut last = start;
@@ -183,7 +195,7 @@ impl Session {
                 let at = if pace == Pace::Closed { Instant::now() } else { clock.next() };
                 match submit(&mut self.pipeline, work, lane) {
                     Ok(Submitted::Yes) => {
-                        (due[lane], sent[lane]) = (at, if pace == Pace::Closed { at } else { now });
+                        (due[lane], sent[lane], flying[lane]) = (at, if pace == Pace::Closed { at } else { now }, true);
                         clock.made += 1;
                     }
                     Ok(Submitted::Nothing) => {}
@@ -210,6 +222,7 @@ impl Session {
                 let lane = token as usize;
                 let now = Instant::now();
                 last = now;
+                flying[lane] = false;
                 longest = longest.max(now - sent[lane]);
                 match body.and_then(|body| work.reply(lane, body)) {
                     Ok(gain) => {
@@ -217,9 +230,10 @@ impl Session {
                         tally.bytes += gain.bytes;
                         tally.operations += gain.operations;
                     }
-                    Err(CallError::Refused { .. }) => {
+                    Err(CallError::Refused { op, status }) => {
                         tally.errors += 1;
-                        work.refused(lane);
+                        tally.refusal = Some((op, status));
+                        work.refused(lane, status);
                     }
                     Err(error) => fault = Some(error),
                 }
@@ -227,7 +241,7 @@ impl Session {
                 if closed && !over && work.next(lane) {
                     (due[lane], sent[lane]) = (now, now);
                     match submitter.submit(token, |call, w| work.write(lane, call, w)) {
-                        Ok(true) => {}
+                        Ok(true) => flying[lane] = true,
                         Ok(false) => idle.push_back(lane),
                         Err(error) => fault = Some(error),
                     }
@@ -237,10 +251,13 @@ impl Session {
             });
             // Calls that many later ones have overtaken are lost: their answers are not worth the wait that a slow server is.
             let lost = || (0..depth).filter(|lane| !idle.contains(lane)).all(|lane| last - sent[lane] > OVERTAKEN.max(3 * longest));
-            let patience = if stop.asked() || !asking && lost() { SILENCE } else { PATIENCE };
+            let patience = if stop.asked() || !asking && lost() { SILENCE } else { self.patience };
             match turn {
                 Ok(0) if last.elapsed() > patience && self.pipeline.submitter().in_flight() > 0 => {
-                    // A server that drops requests (RFC 2203 allows it outside its window) must not end the run.
+                    // A server that drops requests (RFC 2203 allows it outside its window) must not end the run. Nor is it fast by that: those
+                    // calls have waited until now at least.
+                    let now = Instant::now();
+                    (0..depth).filter(|lane| flying[*lane]).for_each(|lane| tally.latency.record((now - due[lane]).as_nanos() as u64));
                     tally.unanswered += self.pipeline.submitter().in_flight() as u64;
                     tally.errors += self.pipeline.submitter().in_flight() as u64;
                     self.stalled = true;
@@ -265,12 +282,25 @@ impl Session {
                 clock.made += 1;
             }
         }
-        tally.seconds = (last.max(start) - start).as_secs_f64().max(1e-9);
+        tally.seconds = (counted_until(last, end) - start).as_secs_f64().max(1e-9);
         tally.thread_s = cpu::thread_s() - thread;
         match fault {
             None => Ok(tally),
             Some(CallError::Mismatch(OTHER_DATA)) => Err(Error::Corrupt(self.options.target.to_string())),
             Some(error) => Err(Error::nfs(self.options.target.to_string())(error)),
+        }
+    }
+
+    /// Runs a load to its end, which has one. What the server puts off is asked again after a pause, which counts.
+    pub fn complete(&mut self, work: &mut dyn Work, depth: usize, stop: &Stop) -> Result<Tally, Error> {
+        let (start, mut sum) = (Instant::now(), Tally::default());
+        loop {
+            sum.add(&self.run(work, depth, Pace::Closed, None, stop)?);
+            if start.elapsed() > PUT_OFF || stop.asked() || !work.again() {
+                return Ok(sum);
+            }
+            std::thread::sleep(PAUSE);
+            sum.seconds += PAUSE.as_secs_f64();
         }
     }
 
@@ -298,6 +328,12 @@ impl Session {
 
 /// What a work says of data that is not the file's.
 pub(super) const OTHER_DATA: &str = "other data than the file's";
+
+/// The end of the time that the clock counts: a load that is to last so long has lasted so long, also if the last reply came early because no
+/// other was given.
+fn counted_until(last: Instant, end: Option<Instant>) -> Instant {
+    end.map_or(last, |end| end.max(last))
+}
 
 enum Submitted {
     Yes,
@@ -376,5 +412,33 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const OVERTAKEN: Duration = Duration::from_millis(50);
 /// The longest grace period that is waited for: twice the usual lease.
 const GRACE: Duration = Duration::from_secs(180);
+/// How long a server may put off a load that has to be done to its end.
+const PUT_OFF: Duration = Duration::from_secs(30);
+/// Before what was put off is asked again.
+const PAUSE: Duration = Duration::from_millis(200);
 /// How long a server may be silent when somebody waits for the end.
 const SILENCE: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_stops_answering_is_not_faster_by_that() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        // All lanes are lost after a tenth of a second of one; one lane is late; a load without a limit.
+        assert_eq!(counted_until(at(100), Some(at(1000))), at(1000));
+        assert_eq!(counted_until(at(1010), Some(at(1000))), at(1010));
+        assert_eq!(counted_until(at(100), None), at(100));
+    }
+
+    #[test]
+    fn a_later_load_tells_its_own_refusal() {
+        let mut sum = Tally { refusal: Some((Op::WRITE, Status::DELAY)), ..Tally::default() };
+        sum.add(&Tally::default());
+        assert_eq!(sum.refusal, Some((Op::WRITE, Status::DELAY)));
+        sum.add(&Tally { refusal: Some((Op::WRITE, Status::NOSPC)), ..Tally::default() });
+        assert_eq!(sum.refusal, Some((Op::WRITE, Status::NOSPC)));
+    }
+}

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use vouch_nfs4::Filehandle;
+use vouch_nfs4_client::Error as CallError;
 
 use super::blocks::{BLOCK_LEN, Mixed, Whole};
 use super::copy::{self, Small, Way};
@@ -116,8 +117,14 @@ impl NfsSubject {
             }
         }
         let directory = self.sessions[0].mkdir(&own, &name, &self.stop)?;
-        self.copies.insert(key, (name, directory));
-        self.transfer(copy, directory, true)
+        let measured = self.transfer(copy, directory, true);
+        match &measured {
+            Ok(_) => drop(self.copies.insert(key, (name, directory))),
+            // What is there in part is not read, for the server would be blamed for it; and nothing else may fit beside it.
+            Err(Error::Nfs { .. } | Error::Refused(_)) if self.sessions[0].remove_all(&own, name.as_bytes()).is_ok() => {}
+            Err(_) => self.old.push(name),
+        }
+        measured
     }
 
     fn get(&mut self, copy: &Copy) -> Result<Sample, Error> {
@@ -133,18 +140,27 @@ impl NfsSubject {
         self.all(copy.files, move |_, files, session| {
             if whole.len <= BLOCK_LEN {
                 let way = if writes { Way::Make } else { Way::Read };
+                let count = files.end - files.start;
                 let mut work = Small::new(&pages, directory, files, &whole, way);
-                return session.run(&mut work, whole.streams as usize, Pace::Closed, None, &stop);
+                let tally = session.complete(&mut work, whole.streams as usize, &stop)?;
+                let done = tally.operations;
+                return all_of(tally, done, count, "files", session, &stop);
             }
             let start = std::time::Instant::now();
             let mut sum = Tally::default();
             for number in files {
                 let file = session.open(&directory, &copy::name(number), writes, &stop)?;
                 let mut work = Whole::new(&pages, file, number, whole.content, whole.len, writes, whole.depth as usize);
-                let tally = session.run(&mut work, whole.depth as usize, Pace::Closed, None, &stop)?;
-                if stop.asked() {
-                    return Err(Error::Interrupted);
-                }
+                let tally = session.complete(&mut work, whole.depth as usize, &stop)?;
+                let bytes = tally.bytes;
+                let tally = match all_of(tally, bytes, whole.len, "bytes of a file", session, &stop) {
+                    Err(error @ Error::Nfs { .. }) => {
+                        // Or it could not be removed everywhere; what is to be told is why it is not whole.
+                        let _ = session.close(file, &stop);
+                        return Err(error);
+                    }
+                    tally => tally?,
+                };
                 if writes {
                     session.commit(file, &stop)?;
                 }
@@ -169,9 +185,13 @@ impl NfsSubject {
             let mut sum = Tally::default();
             for way in [Way::Make, Way::Append] {
                 let mut work = Small::new(&pages, directory, share.clone(), &line, way);
-                sum.add(&session.run(&mut work, depth as usize, Pace::Closed, None, &stop)?);
+                sum.add(&session.complete(&mut work, depth as usize, &stop)?);
             }
+            let count = 3 * (share.end - share.start);
             sum.add(&session.remove_files(directory, share.map(copy::name), depth as usize, &stop)?);
+            // What was not done took no time.
+            let done = sum.operations;
+            let mut sum = all_of(sum, done, count, "changes", session, &stop)?;
             // As the case counts them: files, not what was done with each.
             sum.operations /= 3;
             Ok(sum)
@@ -275,13 +295,9 @@ impl NfsSubject {
         let first = &mut self.sessions[0];
         let file = first.open(&own, LARGE, true, &stop)?;
         let mut work = Whole::new(&self.pages, file, LARGE_NUMBER, Content::Random, len, true, MAKE_DEPTH);
-        let tally = first.run(&mut work, MAKE_DEPTH, Pace::Closed, None, &stop)?;
-        if stop.asked() {
-            return Err(Error::Interrupted);
-        }
-        if tally.bytes < len {
-            return Err(Error::Refused(format!("{}: a file of {len} bytes can't be written there", self.options.target)));
-        }
+        let tally = first.complete(&mut work, MAKE_DEPTH, &stop)?;
+        let bytes = tally.bytes;
+        all_of(tally, bytes, len, "bytes of a file", first, &stop)?;
         first.commit(file, &stop)?;
         let others = self.sessions[1..].iter_mut().map(|session| session.open(&own, LARGE, true, &stop));
         let opens = std::iter::once(Ok(file)).chain(others).collect::<Result<Vec<_>, _>>()?;
@@ -297,7 +313,10 @@ impl NfsSubject {
             let directory = self.sessions[0].mkdir(&own, "repository", &stop)?;
             let copy = Copy { files: LOOKED_AT, len: 100, content: Content::Random, streams: MAKE_DEPTH as u32, depth: 1 };
             let mut work = Small::new(&self.pages, directory, 0..LOOKED_AT, &copy, Way::Make);
-            self.sessions[0].run(&mut work, MAKE_DEPTH, Pace::Closed, None, &stop)?;
+            let session = &mut self.sessions[0];
+            let tally = session.complete(&mut work, MAKE_DEPTH, &stop)?;
+            let done = tally.operations;
+            all_of(tally, done, LOOKED_AT, "files", session, &stop)?;
             self.looked_at = Some(directory);
         }
         Ok(())
@@ -360,6 +379,22 @@ impl Subject for NfsSubject {
         }
         self.sessions[0].remove_all(&self.root, self.name.as_bytes())
     }
+}
+
+/// What is to be done to its end is done to its end, or it is an error that says why not: a file with a hole would be told as corrupt by who reads
+/// it, or, of zeros, as whole; and what was left out made the rest look fast.
+fn all_of(tally: Tally, done: u64, of: u64, what: &str, session: &Session, stop: &Stop) -> Result<Tally, Error> {
+    if stop.asked() {
+        return Err(Error::Interrupted);
+    }
+    if done >= of {
+        return Ok(tally);
+    }
+    let what = format!("{}: {done} of {of} {what}", session.target());
+    Err(match tally.refusal {
+        Some((op, status)) => Error::nfs(what)(CallError::Refused { op, status }),
+        None => Error::Refused(format!("{what}, and no answer to the rest")),
+    })
 }
 
 /// What begins the name of each run's own directory.

@@ -5,11 +5,11 @@ use vouch_nfs4::op::{
     Args, CloseArgs, CommitArgs, CreateArgs, CreateHow, CreateType, LookupArgs, OpenClaim, OpenHow, ReaddirArgs, RemoveArgs, Results,
     ShareAccess,
 };
-use vouch_nfs4::{Bitmap, Cookie, Filehandle, Name, OwnerSeq, Verifier};
+use vouch_nfs4::{Bitmap, Cookie, Filehandle, Name, OwnerSeq, Status, Verifier};
 use vouch_nfs4_client::{Error as CallError, OpenCall, ReplyBody};
 use vouch_xdr::Writer;
 
-use super::{Gain, Opened, Pace, Session, Tally, Work, open_args, opened, packed_mode, putfh, unpacked};
+use super::{Gain, Opened, Session, Tally, Work, open_args, opened, packed_mode, putfh, unpacked};
 use crate::{Error, Stop};
 
 impl Session {
@@ -140,8 +140,8 @@ impl Session {
         depth: usize,
         stop: &Stop,
     ) -> Result<Tally, Error> {
-        let mut work = Removes { directory, names: &mut names, lanes: vec![Vec::new(); depth] };
-        self.run(&mut work, depth, Pace::Closed, None, stop)
+        let mut work = Removes { directory, names: &mut names, lanes: vec![Vec::new(); depth], put_off: Vec::new(), again: Vec::new() };
+        self.complete(&mut work, depth, stop)
     }
 }
 
@@ -153,11 +153,14 @@ struct Removes<'a> {
     directory: Filehandle,
     names: &'a mut dyn Iterator<Item = Vec<u8>>,
     lanes: Vec<Vec<u8>>,
+    /// Names that the server has put off, and those of them that are asked again.
+    put_off: Vec<Vec<u8>>,
+    again: Vec<Vec<u8>>,
 }
 
 impl Work for Removes<'_> {
     fn next(&mut self, lane: usize) -> bool {
-        let Some(name) = self.names.next() else { return false };
+        let Some(name) = self.again.pop().or_else(|| self.names.next()) else { return false };
         self.lanes[lane] = name;
         true
     }
@@ -173,7 +176,16 @@ impl Work for Removes<'_> {
         Ok(Gain { bytes: 0, operations: 1 })
     }
 
-    fn refused(&mut self, _lane: usize) {}
+    fn refused(&mut self, lane: usize, status: Status) {
+        if status == Status::DELAY {
+            self.put_off.push(std::mem::take(&mut self.lanes[lane]));
+        }
+    }
+
+    fn again(&mut self) -> bool {
+        self.again.append(&mut self.put_off);
+        !self.again.is_empty()
+    }
 }
 
 fn handle(body: &mut ReplyBody<'_>) -> Result<Filehandle, CallError> {

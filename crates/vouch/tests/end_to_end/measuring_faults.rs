@@ -72,6 +72,9 @@ fn calls_that_a_server_drops_cost_errors_and_not_the_run() {
     // Both rounds went on with the lanes that were answered.
     let told: Vec<_> = deep.samples.iter().map(|sample| (sample.unanswered, sample.errors, sample.operations)).collect();
     assert!(told.len() == 2 && told.iter().all(|told| told.0 > 0 && told.0 == told.1 && told.2 > 0), "{told:?}");
+    // What was not answered is as late as it is known to be.
+    let calls = deep.calls.as_ref().expect("latencies");
+    assert_eq!(calls.histogram.count(), deep.operations + deep.errors);
     assert_eq!((shallow.errors, shallow.unanswered()), (0, 0));
     assert!(run.notes.iter().any(|note| note.contains("had no answer") && note.contains("window")), "{:?}", run.notes);
     served.is_left_clean();

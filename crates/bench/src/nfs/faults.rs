@@ -1,0 +1,290 @@
+//! What is made of servers that refuse or fall silent, by one in memory that does as it is told.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use vouch_nfs4::attr::FileType;
+use vouch_nfs4::op::{
+    Args, CloseOk, CommitOk, CreateOk, CreateSessionOk, Delegation, ExchangeIdFlags, ExchangeIdOk, GetattrOk, GetfhOk, OpenClaim, OpenHow,
+    OpenOk, OpenResultFlags, ReadOk, ReaddirWriter, RemoveOk, Results, SequenceFlags, SequenceOk, WriteOk,
+};
+use vouch_nfs4::{
+    Attributes, Bitmap, Bytes, ChangeInfo, ClientId, CompoundHead, Cookie, CreateSeq, Filehandle, Name, ReplyWriter, ServerOwner,
+    SessionId, SlotId, StateProtectReply, StateSeq, Stateid, Status, Verifier,
+};
+use vouch_oncrpc::{Accepted, Call, RecordReader, Reply, begin_record, end_record};
+use vouch_xdr::{Reader, Writer};
+
+use super::metadata::Getattr;
+use super::session::SessionOptions;
+use super::{NfsOptions, NfsSubject, Pace, Session};
+use crate::case::{Content, Copy};
+use crate::target::{NfsTarget, Sec};
+use crate::{Case, Error, Stop, Subject};
+
+/// What the server keeps, by path, and what it is told to do wrong.
+#[derive(Default)]
+struct World {
+    files: BTreeMap<Vec<u8>, Vec<u8>>,
+    directories: BTreeSet<Vec<u8>>,
+    /// What the next writes are refused with.
+    refuse: VecDeque<Status>,
+    /// GETATTRs that are answered before it falls silent.
+    answers: Option<u32>,
+}
+
+type Shared = Arc<Mutex<World>>;
+
+fn start() -> (SocketAddr, Shared) {
+    let world = Shared::default();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let (address, shared) = (listener.local_addr().expect("a port"), world.clone());
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let world = shared.clone();
+            // Who hangs up ends it.
+            std::thread::spawn(move || drop(serve(stream, &world)));
+        }
+    });
+    (address, world)
+}
+
+fn serve(mut stream: TcpStream, world: &Shared) -> std::io::Result<()> {
+    let (mut reader, mut bytes) = (RecordReader::new(4 << 20), vec![0; 256 * 1024]);
+    loop {
+        let n = stream.read(&mut bytes)?;
+        if n == 0 {
+            return Ok(());
+        }
+        let (mut input, mut out) = (&bytes[..n], Writer::new());
+        while let Ok(Some(record)) = reader.next(&mut input) {
+            let call = Call::decode(&record).expect("a call");
+            let mut body = Writer::new();
+            if compound(call.args, &mut world.lock().unwrap_or_else(PoisonError::into_inner), &mut body) {
+                let start = begin_record(&mut out);
+                Reply::accepted(call.xid, Accepted::Success(body.as_bytes())).encode(&mut out);
+                end_record(out.bytes_mut(), start, 0);
+            }
+        }
+        stream.write_all(out.as_bytes())?;
+    }
+}
+
+/// Whether it is answered.
+fn compound(args: &[u8], world: &mut World, out: &mut Writer) -> bool {
+    let mut r = Reader::new(args);
+    let head = CompoundHead::decode(&mut r).expect("a compound");
+    let reply = ReplyWriter::begin(out, head.tag);
+    let (mut status, mut count, mut current) = (Status::OK, 0, Vec::new());
+    while count < head.count && status.is_ok() {
+        count += 1;
+        let args = Args::decode(head.minor, &mut r).expect("an operation");
+        if let (Args::Getattr(_), Some(answers)) = (&args, &mut world.answers) {
+            match answers.checked_sub(1) {
+                Some(left) => *answers = left,
+                None => return false,
+            }
+        }
+        let results = operation(&args, world, &mut current);
+        status = results.status();
+        results.encode(out);
+    }
+    reply.finish(out, status, count);
+    true
+}
+
+fn operation(args: &Args<'_>, world: &mut World, current: &mut Vec<u8>) -> Results<'static> {
+    let (change, stateid) = (ChangeInfo::default(), Stateid { seq: StateSeq(1), other: [9; 12] });
+    let below = |name: &Name<'_>| [&current[..], b"/", name.0].concat();
+    match args {
+        Args::ExchangeId(_) => Results::ExchangeId(Ok(ExchangeIdOk {
+            client: ClientId(1),
+            seq: CreateSeq(1),
+            flags: ExchangeIdFlags::USE_NON_PNFS,
+            state_protect: StateProtectReply::None,
+            server_owner: ServerOwner { minor: 0, major: Bytes(b"in memory") },
+            server_scope: Bytes(b""),
+            impl_id: None,
+        })),
+        Args::CreateSession(args) => {
+            let (session, seq, flags) = (SessionId([1; 16]), args.seq, args.flags);
+            Results::CreateSession(Ok(CreateSessionOk { session, seq, flags, fore: args.fore, back: args.back }))
+        }
+        Args::ReclaimComplete(_) => Results::ReclaimComplete(Ok(())),
+        Args::Sequence(args) => {
+            let highest = SlotId(63);
+            Results::Sequence(Ok(SequenceOk {
+                session: args.session,
+                seq: args.seq,
+                slot: args.slot,
+                highest_slot: highest,
+                target_highest_slot: highest,
+                flags: SequenceFlags(0),
+            }))
+        }
+        Args::Putrootfh => {
+            current.clear();
+            Results::Putrootfh(Ok(()))
+        }
+        Args::Putfh(args) => {
+            *current = args.handle.as_bytes().to_vec();
+            Results::Putfh(Ok(()))
+        }
+        Args::Getfh => Results::Getfh(Ok(GetfhOk { handle: Filehandle::new(current).expect("a short path") })),
+        Args::Lookup(args) => {
+            let path = below(&args.name);
+            match world.directories.contains(&path) || world.files.contains_key(&path) {
+                true => {
+                    *current = path;
+                    Results::Lookup(Ok(()))
+                }
+                false => Results::Lookup(Err(Status::NOENT)),
+            }
+        }
+        Args::Getattr(args) => {
+            let mut w = Writer::new();
+            GetattrOk::write(&mut w, args.wanted, &Attributes { file_type: Some(FileType::Directory), ..Attributes::default() });
+            Results::decode(&mut Reader::new(w.into_bytes().leak())).expect("what was encoded")
+        }
+        Args::Create(args) => {
+            *current = below(&args.name);
+            world.directories.insert(current.clone());
+            Results::Create(Ok(CreateOk { change, attrs_set: Bitmap::EMPTY }))
+        }
+        Args::Open(args) => {
+            let OpenClaim::Null(name) = args.claim else { return Results::failure(Args::Getfh.op(), Status::NOTSUPP) };
+            *current = below(&name);
+            match args.how {
+                OpenHow::Create(_) => drop(world.files.entry(current.clone()).or_default()),
+                OpenHow::NoCreate if world.files.contains_key(current) => {}
+                OpenHow::NoCreate => return Results::Open(Err(Status::NOENT)),
+            }
+            let (flags, attrs_set, delegation) = (OpenResultFlags(0), Bitmap::EMPTY, Delegation::None);
+            Results::Open(Ok(OpenOk { stateid, change, flags, attrs_set, delegation }))
+        }
+        Args::Write(args) => {
+            if let Some(status) = world.refuse.pop_front() {
+                return Results::Write(Err(status));
+            }
+            let Some(data) = world.files.get_mut(current) else { return Results::Write(Err(Status::STALE)) };
+            let end = args.offset as usize + args.data.len();
+            data.resize(data.len().max(end), 0);
+            data[args.offset as usize..end].copy_from_slice(&args.data);
+            Results::Write(Ok(WriteOk { count: args.data.len() as u32, committed: args.stable, verifier: Verifier([1; 8]) }))
+        }
+        Args::Read(args) => {
+            let data = world.files.get(current).cloned().unwrap_or_default().leak();
+            let start = data.len().min(args.offset as usize);
+            let end = data.len().min(start + args.count as usize);
+            Results::Read(Ok(ReadOk { eof: end == data.len(), data: Bytes(&data[start..end]) }))
+        }
+        Args::Commit(_) => Results::Commit(Ok(CommitOk { verifier: Verifier([1; 8]) })),
+        Args::Close(_) => Results::Close(Ok(CloseOk { stateid })),
+        Args::Remove(args) => {
+            let path = below(&args.name);
+            match world.files.remove(&path).is_some() || world.directories.remove(&path) {
+                true => Results::Remove(Ok(RemoveOk { change })),
+                false => Results::Remove(Err(Status::NOENT)),
+            }
+        }
+        Args::Readdir(args) => {
+            let prefix = below(&Name(b""));
+            let all = world.directories.iter().map(|path| (path, FileType::Directory));
+            let all = all.chain(world.files.keys().map(|path| (path, FileType::Regular)));
+            let names = all.filter_map(|(path, kind)| Some((path.strip_prefix(&prefix[..])?, kind)));
+            let mut w = Writer::new();
+            let mut list = ReaddirWriter::begin(&mut w, Verifier([2; 8]), 60_000).expect("room for some");
+            for (cookie, (name, kind)) in (3..).zip(names.filter(|(name, _)| !name.contains(&b'/'))) {
+                let attributes = Attributes { file_type: Some(kind), ..Attributes::default() };
+                assert!(list.push(&mut w, Cookie(cookie), Name(name), args.wanted, &attributes), "few files");
+            }
+            list.finish(&mut w, true);
+            Results::decode(&mut Reader::new(w.into_bytes().leak())).expect("what was encoded")
+        }
+        other => Results::failure(other.op(), Status::NOTSUPP),
+    }
+}
+
+fn target(address: SocketAddr) -> NfsTarget {
+    NfsTarget { host: address.ip().to_string(), port: address.port(), path: Vec::new() }
+}
+
+fn subject(address: SocketAddr) -> NfsSubject {
+    let options = NfsOptions {
+        label: "in memory".into(),
+        target: target(address),
+        sec: Sec::Sys,
+        service: None,
+        sessions: 1,
+        connections: 1,
+        slots: 8,
+        server_cpu: None,
+        not_empty: false,
+    };
+    NfsSubject::connect(options, &Stop::default()).expect("a session")
+}
+
+fn refuse(world: &Shared, with: impl IntoIterator<Item = Status>) {
+    world.lock().unwrap_or_else(PoisonError::into_inner).refuse = with.into_iter().collect();
+}
+
+#[test]
+fn what_is_put_off_is_written_later_and_has_no_hole() {
+    let (address, world) = start();
+    let mut subject = subject(address);
+    for (files, len) in [(1, (2 << 20) + 4096), (3, 100)] {
+        let copy = Copy { files, len, content: Content::Random, streams: 2, depth: 4 };
+        refuse(&world, [Status::DELAY, Status::DELAY]);
+        let sample = subject.measure(&Case::Put(copy)).expect("it is written at last");
+        assert_eq!((sample.operations, sample.errors, sample.bytes), (files, 2, files * len));
+        assert!(sample.seconds >= 0.2, "the pause is on the clock: {}", sample.seconds);
+        let sample = subject.measure(&Case::Get(copy)).expect("it is whole");
+        assert_eq!((sample.operations, sample.errors, sample.bytes), (files, 0, files * len));
+    }
+    subject.clean().expect("it is removed");
+    assert!(world.lock().unwrap_or_else(PoisonError::into_inner).files.is_empty());
+}
+
+#[test]
+fn what_is_refused_is_no_copy_and_is_not_read() {
+    let (address, world) = start();
+    let mut subject = subject(address);
+    // Zeros would be found where nothing was written.
+    for (files, len, content) in [(1, 3 << 20, Content::Random), (1, 3 << 20, Content::Zeros), (3, 100, Content::Random)] {
+        let copy = Copy { files, len, content, streams: 2, depth: 4 };
+        refuse(&world, [Status::NOSPC]);
+        let refused = subject.measure(&Case::Put(copy)).expect_err("a part is missing");
+        assert!(matches!(&refused, Error::Nfs { source, .. } if source.status() == Some(Status::NOSPC)), "{refused}");
+        let said = refused.with_cure();
+        let part = if files == 1 { "2097152 of 3145728 bytes" } else { "2 of 3 files" };
+        assert!(said.contains(part) && said.contains("there is no room"), "{said}");
+        let left = world.lock().unwrap_or_else(PoisonError::into_inner).files.len();
+        assert_eq!(left, 1, "of the part nothing is left beside the probe");
+        // What is read is put there anew.
+        assert!(matches!(subject.measure(&Case::Get(copy)), Err(Error::NotFound(_))));
+        subject.prepare(&Case::Get(copy)).expect("now it is taken");
+        assert_eq!(subject.measure(&Case::Get(copy)).expect("it is whole").bytes, files * len);
+        subject.tidy().expect("it is removed");
+    }
+}
+
+#[test]
+fn a_server_that_falls_silent_is_not_fast_by_that() {
+    let (address, world) = start();
+    world.lock().unwrap_or_else(PoisonError::into_inner).answers = Some(10);
+    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
+    let mut session = Session::connect(options).expect("a session");
+    session.patience = Duration::from_secs(1);
+    let mut work = Getattr { handle: Filehandle::new(b"").expect("a short one") };
+    // It is not waited for that long: nobody answers.
+    let limit = Duration::from_secs(60);
+    let tally = session.run(&mut work, 4, Pace::Closed, Some(limit), &Stop::default()).expect("errors, and no end");
+    assert_eq!((tally.unanswered, tally.errors), (4, 4));
+    // The last reply came soon, and four calls waited for a second in vain.
+    assert!(tally.operations <= 10 && tally.seconds >= limit.as_secs_f64(), "{tally:?}");
+    assert_eq!(tally.latency.count(), tally.operations + 4);
+    assert!(tally.latency.quantile_us(0.8) > 500_000.0, "{}", tally.latency.quantile_us(0.8));
+}
