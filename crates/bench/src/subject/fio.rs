@@ -24,8 +24,8 @@ pub(super) fn verify(file: &Path, len: u64, stop: &Stop) -> Result<(), Error> {
     run(file, &[format!("--size={len}"), "--rw=read".into(), "--bs=1M".into()], stop).map(drop)
 }
 
-/// A load: each call in flight is a thread that waits for it.
-pub(super) fn load(file: &Path, load: &Load, direct: bool, stop: &Stop) -> Result<Sample, Error> {
+/// A load: each call in flight is a thread that waits for it; with `durable`, until what it writes is stored.
+pub(super) fn load(file: &Path, load: &Load, direct: bool, durable: bool, stop: &Stop) -> Result<Sample, Error> {
     let random = if load.order == Order::Random { "rand" } else { "" };
     let kind = match load.read_percent {
         100 => "read",
@@ -47,7 +47,9 @@ pub(super) fn load(file: &Path, load: &Load, direct: bool, stop: &Stop) -> Resul
         "--group_reporting".into(),
         "--do_verify=0".into(),
     ];
-    let args: Vec<String> = args.into_iter().chain(part.map(|part| format!("--offset_increment={part}"))).collect();
+    // A read has nothing to wait for.
+    let durable = (durable && load.read_percent < 100).then(|| "--sync=dsync".to_owned());
+    let args: Vec<String> = args.into_iter().chain(durable).chain(part.map(|part| format!("--offset_increment={part}"))).collect();
     sample(&run(file, &args, stop)?)
 }
 

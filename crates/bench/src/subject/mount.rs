@@ -57,11 +57,13 @@ impl MountSubject {
         if foreign && !options.not_empty {
             return Err(Error::NotEmpty(at.display().to_string()));
         }
-        let own = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(at).map_err(Error::file(at))?.keep();
-        let probe = own.join("probe");
-        fs::write(&probe, [0; 4096]).map_err(Error::file(&probe))?;
-        let direct = !options.warm && File::options().read(true).write(true).custom_flags(DIRECT).open(&probe).is_ok();
-        fs::remove_file(&probe).map_err(Error::file(&probe))?;
+        let (own, direct) = directory_in(at, |own| {
+            let probe = own.join("probe");
+            fs::write(&probe, [0; 4096]).map_err(Error::file(&probe))?;
+            let direct = !options.warm && File::options().read(true).write(true).custom_flags(DIRECT).open(&probe).is_ok();
+            fs::remove_file(&probe).map_err(Error::file(&probe))?;
+            Ok(direct)
+        })?;
         let (stop, pages, own, fio) = (stop.clone(), Pages::new(), Some(own), fio::is_here());
         Ok(Self { options, stop, pages, own, direct, fio, large: HashMap::new(), copies: HashMap::new(), rounds: 0 })
     }
@@ -78,6 +80,23 @@ impl MountSubject {
         rustix::fs::sync();
         // Only the superuser may; the report says how it was.
         let _ = fs::write(DROP_CACHES, "3");
+    }
+
+    /// How a file is opened whose loads are not to be the cache's: past it, or else so that a write waits until it is stored.
+    const fn flags(&self) -> i32 {
+        match (self.direct, self.options.warm) {
+            (true, _) => DIRECT,
+            (false, true) => 0,
+            (false, false) => DSYNC,
+        }
+    }
+
+    /// Lets the system forget what it has read of a file, which needs no right.
+    fn forget_file(&self, file: &File) {
+        if !self.options.warm {
+            // A file system that can't is one whose cache is measured; the report says that it was asked.
+            let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+        }
     }
 
     fn put(&mut self, copy: &Copy) -> Result<Sample, Error> {
@@ -111,9 +130,7 @@ impl MountSubject {
         let pages = self.pages.clone();
         self.files(copy, |number| {
             let mut file = File::open(directory.join(format!("file{number:06}")))?;
-            if !self.options.warm {
-                let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-            }
+            self.forget_file(&file);
             let (mut at, mut block) = (0, vec![0; BLOCK_LEN.min(copy.len as usize)]);
             while at < copy.len {
                 let len = BLOCK_LEN.min((copy.len - at) as usize);
@@ -151,8 +168,11 @@ impl MountSubject {
     /// Load that is due at a time: whoever is free takes the next call, and what waits is late.
     fn due(&self, load: &Load, rate: f64) -> Result<Sample, Error> {
         let path = self.own()?.join("due");
-        let flags = if self.direct { DIRECT } else { 0 };
-        let file = File::options().read(true).write(true).custom_flags(flags).open(&path).map_err(Error::file(&path))?;
+        let file = File::options().read(true).write(true).custom_flags(self.flags()).open(&path).map_err(Error::file(&path))?;
+        if !self.direct {
+            self.forget();
+            self.forget_file(&file);
+        }
         let (blocks, block) = (load.file_len / u64::from(load.block), u64::from(load.block));
         let (start, next, end) = (Instant::now(), AtomicU64::new(0), Duration::from_secs_f64(load.seconds));
         let unsent = AtomicU64::new(0);
@@ -301,6 +321,13 @@ impl MountSubject {
     }
 }
 
+/// A directory of our own, which stays only if it can be worked in: what a full disk leaves behind nobody would remove.
+fn directory_in<T>(at: &Path, try_it: impl FnOnce(&Path) -> Result<T, Error>) -> Result<(PathBuf, T), Error> {
+    let own = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(at).map_err(Error::file(at))?;
+    let told = try_it(own.path())?;
+    Ok((own.keep(), told))
+}
+
 impl Subject for MountSubject {
     fn about(&self) -> About {
         let MountOptions { label, directory, warm, .. } = &self.options;
@@ -312,7 +339,9 @@ impl Subject for MountSubject {
         let cache = match (warm, self.direct) {
             (true, _) => "warm, through the page cache".to_owned(),
             (false, true) => format!("cold: past the page cache (O_DIRECT), {dropped} before copies are read"),
-            (false, false) => format!("no O_DIRECT here: through the page cache, {dropped} before copies are read"),
+            (false, false) => {
+                format!("no O_DIRECT here: through the page cache, {dropped} before copies and loads; writes of loads are O_DSYNC")
+            }
         };
         let details = machine::mount_of(directory).into_iter().chain([cache]).collect();
         About { label: label.clone(), target: directory.display().to_string(), sec: None, details }
@@ -349,7 +378,7 @@ impl Subject for MountSubject {
                 None => {
                     let file = self.own()?.join("large");
                     let meter = self.meter()?;
-                    let mut sample = fio::load(&file, load, self.direct, &self.stop)?;
+                    let mut sample = fio::load(&file, load, self.direct, self.flags() == DSYNC, &self.stop)?;
                     meter.end(&mut sample)?;
                     if load.read_percent < 100 {
                         fio::verify(&file, load.file_len, &self.stop)?;
@@ -389,3 +418,42 @@ const BLOCK_LEN: usize = 1 << 20;
 const LOOKED_AT: u64 = 1000;
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+const DSYNC: i32 = rustix::fs::OFlags::DSYNC.bits().cast_signed();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_can_not_be_worked_in_is_removed_again() {
+        let at = tempfile::tempdir().expect("a directory");
+        let full = |own: &Path| {
+            fs::write(own.join("probe"), b"part").map_err(Error::file(own))?;
+            Err::<(), _>(Error::file(own)(io::ErrorKind::StorageFull.into()))
+        };
+        assert!(matches!(directory_in(at.path(), full), Err(Error::Io { .. })));
+        assert_eq!(fs::read_dir(at.path()).expect("it is there").count(), 0);
+        let (own, ()) = directory_in(at.path(), |_| Ok(())).expect("a directory");
+        assert!(own.is_dir());
+    }
+
+    #[test]
+    fn a_load_that_is_due_at_a_time_waits_for_what_it_writes_where_the_cache_is_in_the_way() {
+        let at = tempfile::tempdir().expect("a directory");
+        for (warm, flags) in [(false, DSYNC), (true, 0)] {
+            let options = MountOptions { label: "a".into(), directory: at.path().to_owned(), warm, server_cpu: None, not_empty: true };
+            let mut subject = MountSubject::begin(options, &Stop::default()).expect("a directory");
+            // As of a file system without O_DIRECT.
+            subject.direct = false;
+            assert_eq!(subject.flags(), flags);
+            let (order, read_percent, rate) = (Order::Random, 50, Some(100.0));
+            let load = Case::Load(Load { order, block: 4096, read_percent, depth: 2, rate, seconds: 0.2, file_len: 1 << 20 });
+            subject.prepare(&load).expect("a file");
+            let sample = subject.measure(&load).expect("what was written is read");
+            assert_eq!(sample.operations + sample.unsent, 20);
+            assert_eq!(sample.latency.count(), 20);
+            assert_eq!(subject.about().details.iter().any(|detail| detail.contains("O_DSYNC")), !warm);
+            subject.clean().expect("it is removed");
+        }
+    }
+}
