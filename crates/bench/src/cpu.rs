@@ -79,6 +79,18 @@ impl ServerCpu {
     }
 }
 
+/// The number of a thread of the kernel, by its name. A program that calls itself so is none: the kernel's are children of kthreadd.
+pub(crate) fn kernel_thread(name: &str) -> Option<u32> {
+    let processes = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    processes.filter(|pid| is_kernel_thread(&fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default(), name)).min()
+}
+
+/// Whether a line of /proc/PID/stat is of a thread of the kernel with this name.
+fn is_kernel_thread(stat: &str, name: &str) -> bool {
+    let named = stat.split_once(" (").and_then(|(_, rest)| rest.rsplit_once(") "));
+    named.is_some_and(|(comm, rest)| comm == name && rest.split_whitespace().nth(1) == Some("2"))
+}
+
 /// CPU seconds of this process, all threads.
 pub fn own_s() -> f64 {
     seconds_of(rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime))
@@ -168,6 +180,17 @@ const PAGE_LEN_MAX: u64 = 8 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_of_the_kernel_is_known_by_its_parent() {
+        let of = |line| is_kernel_thread(line, "kauditd");
+        assert!(of("36 (kauditd) S 2 0 0 0 -1 2129984 0"));
+        assert!(!of("36 (kauditd) S 1 36 36 0 -1 4194304 0"));
+        assert!(!of("36 (x) S 2 (kauditd) S 2 0"));
+        assert!(!of(""));
+        // A program of ours is none.
+        assert_eq!(kernel_thread("no such thread"), None);
+    }
 
     #[test]
     fn sources_are_read_from_text() {

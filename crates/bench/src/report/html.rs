@@ -272,7 +272,7 @@ fn foot(run: &Run, page: &mut String) {
     page.push_str(
         "</dl>\n<p>Subjects are measured in turn, round after round, after one round that does not count; a ratio is of two measurements of the same \
          round. Intervals hold the true median with 95% confidence (bootstrap). Curves of latency are open loop: calls are due at a fixed rate, and \
-         what waits for a slow server counts as its latency. Everything that is read is compared with what was written. CPU is of processes, user and \
+         what waits for a slow server counts as its latency. Everything that is read is compared with what was written; answers by TLS are counted only. CPU is of processes, user and \
          system, with the kernel's work for them.</p>\n</footer>\n",
     );
 }

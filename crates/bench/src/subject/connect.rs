@@ -1,5 +1,5 @@
 //! Connections a second: connect, ask for one small thing, take the whole answer, close. The answer must be the first one's, byte by
-//! byte. TLS by OpenSSL's own load generator.
+//! byte. TLS by OpenSSL's own load generator, which counts answers and keeps none: those are not compared.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -145,7 +145,7 @@ impl Subject for ConnectSubject {
         let how = match self.asked {
             Asked::Records(_) => "a connection, the calls of a client that knows nothing and reads one file, which it verifies",
             Asked::Http(_) => "a connection, GET",
-            Asked::Https(_) => "a connection, TLS 1.3 with a full handshake, GET, by openssl s_time",
+            Asked::Https(_) => "a connection, TLS 1.3 with a full handshake, GET, by openssl s_time; its answers are counted, not compared",
         };
         About { label: self.label.clone(), target: self.address.to_string(), sec: None, details: vec![how.into()] }
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::About;
-use super::kernel_audit::{AuditGuard, Watch, switches};
+use super::kernel_audit::{AuditGuard, COST, Cost, Watch, switches};
 use crate::cpu::ServerCpu;
 use crate::nfs::{NfsOptions, NfsSubject};
 use crate::target::{NfsTarget, Sec};
@@ -96,7 +96,10 @@ impl Subject for ExportSubject {
         let (label, detail) = match self.audited {
             Audited::Not => ("export", "nothing is recorded"),
             Audited::Trail => ("export, trail", "vouch export --audit, every operation, policy count, synced each second"),
-            Audited::Kernel(_) => ("export, kernel", "auditctl -w DIR -p rwxa on what is exported"),
+            Audited::Kernel(_) => (
+                "export, kernel",
+                "auditctl -w DIR -p rwxa on what is exported; server CPU with auditd's and kauditd's where they can be read",
+            ),
         };
         let details = vec![detail.to_owned(), "NFSv4.1 from user space".to_owned()];
         About {
@@ -150,9 +153,11 @@ impl Subject for ExportSubject {
             },
             &self.stop,
         )?;
+        let cost = rules.as_ref().map(|_| Cost::begin());
         let before = switches();
         let measured = export.measure(case);
         let after = switches();
+        let cost = cost.and_then(Cost::end);
         let cleaned = export.clean();
         drop(export);
         server.end();
@@ -161,6 +166,11 @@ impl Subject for ExportSubject {
         sample.others.extend([("context switches".to_owned(), after.0 - before.0), ("interrupts".to_owned(), after.1 - before.1)]);
         if let Some(rules) = rules {
             sample.others.push(("records lost".to_owned(), rules.end()?));
+        }
+        if let Some(seconds) = cost {
+            sample.others.push((COST.to_owned(), seconds));
+            // The threads that write our own trail are the server's, and count there.
+            sample.server_cpu_s = sample.server_cpu_s.map(|server| server + seconds);
         }
         if let Some(public) = public {
             sample.others.extend(self.told(&public, &path("trail"))?);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::{About, Meter, wait};
 use crate::case::AuditWork;
+use crate::cpu::{self, ServerCpu};
 use crate::plan::Mpi;
 use crate::{Case, Error, Sample, Stop, Subject};
 
@@ -187,7 +188,7 @@ impl Subject for AuditSubject {
         // A new directory each time: a file system is slow where many files were just removed.
         let own = tempfile::Builder::new().prefix(crate::nfs::PREFIX).tempdir_in(&self.directory).map_err(Error::file(&self.directory))?;
         tell(self.rules, own.path())?;
-        let (before, lost) = (switches(), lost());
+        let (before, lost, cost) = (switches(), lost(), Cost::begin());
         let meter = Meter::begin(None, false)?;
         let start = Instant::now();
         let mut command = match (work, &self.mpi) {
@@ -209,6 +210,7 @@ impl Subject for AuditSubject {
         let after = switches();
         let others = [("context switches", after.0 - before.0), ("interrupts", after.1 - before.1), ("records lost", self::lost() - lost)];
         sample.others.extend(others.into_iter().map(|(name, count)| (name.to_owned(), count)));
+        sample.others.extend(cost.end().map(|seconds| (COST.to_owned(), seconds)));
         auditctl(&["-D"]).map_err(refused)?;
         self.own = Some(own);
         match status.success() {
@@ -264,6 +266,41 @@ fn tell(rules: Rules, directory: &Path) -> Result<(), Error> {
     Ok(())
 }
 
+/// What the kernel's audit costs beside the work: CPU of its thread, kauditd, and of the daemon that writes what that hands on.
+pub(super) struct Cost {
+    who: Vec<ServerCpu>,
+    before: Option<f64>,
+}
+
+impl Cost {
+    /// From now on.
+    pub(super) fn begin() -> Self {
+        let daemon = status("pid").filter(|pid| *pid > 0.0).map(|pid| pid as u32);
+        Self::of([daemon, cpu::kernel_thread("kauditd")])
+    }
+
+    /// Of these; of none if one of them can't be found, for a part would be taken for the whole.
+    fn of(who: [Option<u32>; 2]) -> Self {
+        let who: Option<Vec<ServerCpu>> = who.into_iter().map(|pid| pid.map(ServerCpu::Process)).collect();
+        let before = who.as_deref().and_then(spent);
+        Self { who: who.unwrap_or_default(), before }
+    }
+
+    /// Until what was audited is handed on, seconds; nothing where it can't be told.
+    pub(super) fn end(self) -> Option<f64> {
+        let before = self.before?;
+        let start = Instant::now();
+        while status("backlog").is_some_and(|records| records > 0.0) && start.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        spent(&self.who).map(|now| (now - before).max(0.0))
+    }
+}
+
+fn spent(who: &[ServerCpu]) -> Option<f64> {
+    who.iter().map(|one| one.seconds().ok()).sum()
+}
+
 fn refused(error: io::Error) -> Error {
     Error::Program(format!("auditctl: {error}"))
 }
@@ -277,9 +314,17 @@ pub(super) fn switches() -> (f64, f64) {
 
 /// Records that the kernel has lost, so far.
 fn lost() -> f64 {
-    let status = auditctl(&["-s"]).unwrap_or_default();
-    status.lines().find_map(|line| line.strip_prefix("lost ")?.trim().parse().ok()).unwrap_or(0.0)
+    status("lost").unwrap_or(0.0)
 }
+
+/// A number of the kernel's audit.
+fn status(name: &str) -> Option<f64> {
+    let status = auditctl(&["-s"]).ok()?;
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+/// The name of [`Cost`] in the other figures of a sample.
+pub(super) const COST: &str = "kernel audit CPU (s)";
 
 /// System calls that change files, their owners and rights.
 const CHANGES: &str = "open,openat,creat,truncate,ftruncate,rename,renameat,renameat2,unlink,unlinkat,chmod,fchmod,fchmodat,chown,fchown,lchown,fchownat,setxattr,removexattr";
@@ -288,6 +333,20 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cost_is_of_both_or_it_is_not_told() {
+        let own = std::process::id();
+        let cost = Cost::of([Some(own), Some(own)]);
+        let (start, mut state) = (cpu::own_s(), 1);
+        while cpu::own_s() - start < 0.05 {
+            (0..10_000).for_each(|_| state = crate::content::mix(state));
+        }
+        assert!(state != 0);
+        // Twice the same process: each is added up.
+        assert!(cost.end().expect("a process that is there") >= 0.1);
+        assert_eq!(Cost::of([Some(own), None]).end(), None);
+    }
 
     #[test]
     fn watches_are_on_the_directory_alone() {

@@ -41,7 +41,7 @@ pub trait Subject: Send {
     /// Makes ready what the case needs and is not part of it.
     fn prepare(&mut self, case: &Case) -> Result<(), Error>;
 
-    /// Measures it once. Everything that is read is compared with what was written.
+    /// Measures it once. Everything that is read is compared with what was written; answers by TLS are counted only.
     fn measure(&mut self, case: &Case) -> Result<Sample, Error>;
 
     /// Removes what was made for cases so far that later ones don't need.
