@@ -6,6 +6,7 @@
 #[cfg(target_arch = "aarch64")]
 mod aarch64;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+#[cfg_attr(target_arch = "aarch64", allow(dead_code, reason = "hashes have no lanes there"))]
 mod lanes;
 pub(crate) mod plain;
 #[cfg(target_arch = "x86_64")]
@@ -80,6 +81,7 @@ pub(crate) struct DecryptKernel {
 }
 
 /// A message of RFC 3962 whose hash and cipher go together.
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there is no such kernel"))]
 pub(crate) struct Stitched {
     /// Valid for reads; all items' keys are of one length.
     pub(crate) key: *const AesKey,
