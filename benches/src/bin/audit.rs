@@ -179,7 +179,7 @@ fn writer(dir: &Path, records: u64, rounds: usize) {
             let (time, body) = &mut bodies[(number % 10_000) as usize];
             log.append(body, *time);
             if number % 4096 == 0 {
-                log.write_only().or_stop("a write");
+                log.write_and_forget().or_stop("a write");
                 log.maintain(now_ns()).or_stop("a seal");
             }
         }

@@ -177,6 +177,26 @@ pub fn of_name(name: &str) -> Option<u16> {
     ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(number, _)| *number)
 }
 
+/// Whether an operation of NFS that answers to this system call answers to others as well, which are not `named`.
+pub fn answers_to_others(word: &str, named: &[String]) -> bool {
+    let group = SEVERAL.iter().find(|group| group.iter().any(|calls| calls.contains(&word)));
+    // Those that differ in how a file is named are one; one of each kind must be named.
+    group.is_some_and(|group| group.iter().any(|calls| !calls.iter().any(|call| named.iter().any(|name| name == call))))
+}
+
+/// System calls that one operation answers to, kind by kind.
+const SEVERAL: [&[&[&str]]; 4] = [
+    &[
+        &["chmod", "fchmod", "fchmodat", "fchmodat2"],
+        &["chown", "fchown", "lchown", "fchownat"],
+        &["truncate", "ftruncate"],
+        &["utime", "utimes", "utimensat", "futimesat"],
+    ],
+    &[&["mkdir", "mkdirat"], &["mknod", "mknodat"], &["symlink", "symlinkat"]],
+    &[&["unlink", "unlinkat"], &["rmdir"]],
+    &[&["flock"], &["fcntl"]],
+];
+
 /// What `-S` may name: an NFS operation, a system call (all operations that answer to it), or `all`. Where a name is both, both are the same here.
 pub fn set_of(word: &str) -> Option<Set> {
     if word == "all" {

@@ -323,6 +323,11 @@ pub fn seq_and_time(body: &[u8]) -> Option<(u64, u64)> {
     Some((u64::from_le_bytes(*seq), u64::from_le_bytes(*rest.first_chunk::<8>()?)))
 }
 
+/// Number of the class of a record's body, without the rest.
+pub fn class_of(body: &[u8]) -> Option<u8> {
+    body.get(16).copied()
+}
+
 /// Writes the sequence number into a body that was encoded without.
 pub fn set_seq(body: &mut [u8], seq: u64) {
     body[..8].copy_from_slice(&seq.to_le_bytes());

@@ -11,7 +11,7 @@ use foldhash::{HashMap, HashMapExt as _};
 
 use crate::Record;
 use crate::operations::{Set, one};
-use condition::Condition;
+use condition::{Condition, UNSET};
 pub use parse::{Resolve, RuleError};
 
 /// A set of rules.
@@ -147,7 +147,7 @@ impl Rules {
                 }
             }
         }
-        if let Some(numbers) = record.uid.and_then(|uid| self.by_uid.get(&uid)) {
+        if let Some(numbers) = self.by_uid.get(&record.uid.unwrap_or(UNSET)) {
             consider(numbers);
         }
         if !self.by_principal.is_empty()

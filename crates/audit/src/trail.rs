@@ -15,14 +15,14 @@ mod verify;
 mod writer;
 
 pub use compress::compress;
-pub use disk::{Disk, DiskFile, SystemDisk};
+pub use disk::{Disk, DiskFile, Lock, SystemDisk};
 pub use files::{CHECKPOINT, KEY, REMOVED, SegmentFile, TORN, create, read_checkpoint, read_key, segments, segments_removed};
 pub use follow::{Follower, Place};
 pub use index::{INDEX, Index, build_index};
 pub use log::{Log, LogError, Opened, Options, Rotation};
 pub use names::{Names, Seed, Span, names_of};
 pub use prove::prove;
-pub use prune::{Retention, prune};
+pub use prune::{PRUNED, Retention, prune};
 pub use reader::{Entry, Segment, entries};
 pub use search::{Hit, Outcome, Query, Reading, Searched, search};
 pub use verify::{Fault, FaultKind, Report, Trust, verify};

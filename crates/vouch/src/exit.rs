@@ -133,6 +133,7 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
         Cause::NotFound(_) => Code::NotFound,
         Cause::Refused(_) => Code::Refused,
         Cause::Io(error) if error.kind() == io::ErrorKind::NotFound => Code::NotFound,
+        Cause::Io(error) if error.kind() == io::ErrorKind::ResourceBusy => Code::Busy,
         Cause::Io(_) => Code::LocalIo,
         Cause::KeyFile(_) | Cause::Name(_) | Cause::Xdr(_) => Code::BadInput,
         Cause::Store(error) => code_of_store(error),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::Rule;
 use super::condition::{Compare, Condition, PERM_ATTRIBUTES, PERM_EXECUTE, PERM_READ, PERM_WRITE, UNSET};
 use crate::Flavour;
-use crate::operations::{on_files, set_of};
+use crate::operations::{answers_to_others, on_files, set_of};
 
 /// How names of users and groups become numbers.
 pub trait Resolve {
@@ -62,6 +62,10 @@ struct Draft {
     always: Option<bool>,
     watch: bool,
     operations: Option<u128>,
+    /// As -S has them.
+    names: Vec<String>,
+    /// Whether a machine was named by -F arch= whose calls are not the usual ones.
+    odd_arch: bool,
     conditions: Vec<Condition>,
     perm: Option<u8>,
     keys: Vec<String>,
@@ -74,7 +78,8 @@ fn rule(words: &[String], resolve: &dyn Resolve) -> Result<Option<Rule>, String>
     while let Some(word) = words.next() {
         let mut value = |what: &str| words.next().map(String::as_str).ok_or_else(|| format!("{word} wants {what}"));
         match word.as_str() {
-            "-a" | "-A" => draft.action(value("a list and an action")?)?,
+            "-a" => draft.action(value("a list and an action")?)?,
+            "-A" => return Err("-A puts a rule before all others there: put this line first, with -a".into()),
             "-w" => {
                 draft.conditions.push(Condition::Dir(path(value("a path")?)?));
                 draft.watch = true;
@@ -82,7 +87,11 @@ fn rule(words: &[String], resolve: &dyn Resolve) -> Result<Option<Rule>, String>
             }
             "-p" => draft.perm(value("some of r, w, x, a")?)?,
             "-k" => draft.keys.push(value("a key")?.to_owned()),
-            "-S" => draft.operations(value("operations")?)?,
+            "-S" => {
+                let names = value("operations")?;
+                draft.operations(names)?;
+                draft.names.extend(names.split(',').map(str::to_owned));
+            }
             "-F" => draft.field(value("a field")?, resolve)?,
             // The rules that were there are replaced as a whole in any case.
             "-D" => clears = true,
@@ -168,9 +177,13 @@ impl Draft {
             }
             "exit" => Condition::Exit(compare, exit(value)?),
             // Operations have no machine's numbers: any will do.
-            "arch" => return equality().map(|_| ()),
+            "arch" => {
+                let usual = !matches!(value, "b32" | "i386" | "i486" | "i586" | "i686" | "arm" | "ppc" | "s390");
+                self.odd_arch |= usual != equality()?;
+                return Ok(());
+            }
             "principal" => Condition::Principal(equality()?, bytes(value)),
-            "client" => client(equality()?, value),
+            "client" => client(equality()?, value)?,
             "export" => Condition::Export(equality()?, path(value)?),
             "flavour" | "flavor" | "sec" => {
                 let flavour = Flavour::ALL.iter().find(|flavour| flavour.name() == value);
@@ -195,6 +208,15 @@ impl Draft {
         }
         if self.watch && self.operations.is_some() {
             return Err("-S goes with -a, not with -w".into());
+        }
+        if !always && self.odd_arch {
+            return Err("never with this arch would leave out everything: operations have no machine's numbers here".into());
+        }
+        // What is not recorded must be no more than what is named.
+        if !always && let Some(wide) = self.names.iter().find(|name| answers_to_others(name, &self.names)) {
+            return Err(format!(
+                "never with {wide} would also leave out other system calls that the same operation of NFS answers to: name the operation, or all of those calls"
+            ));
         }
         if let Some(bits) = self.perm.or(self.watch.then_some(PERM_READ | PERM_WRITE | PERM_EXECUTE | PERM_ATTRIBUTES)) {
             self.conditions.push(Condition::Perm(bits));
@@ -230,10 +252,10 @@ fn split(text: &str) -> Result<(&str, Compare, &str), String> {
 }
 
 fn path(text: &str) -> Result<Box<[u8]>, String> {
-    if !text.starts_with('/') || text.split('/').any(|part| part == "." || part == "..") {
-        return Err(format!("{text} is no absolute path"));
-    }
     let trimmed = text.trim_end_matches('/');
+    if !text.starts_with('/') || trimmed.split('/').skip(1).any(|part| matches!(part, "" | "." | "..")) {
+        return Err(format!("{text} is no absolute path as operations have it: one / between names, no . and no .."));
+    }
     Ok(if trimmed.is_empty() { "/" } else { trimmed }.as_bytes().into())
 }
 
@@ -272,13 +294,22 @@ fn exit(text: &str) -> Result<i64, String> {
     Ok(sign * number)
 }
 
-fn client(equal: bool, text: &str) -> Condition {
-    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, bits.parse::<u8>().ok()));
-    match address.parse::<IpAddr>() {
-        Ok(address) => {
-            let all = if address.is_ipv4() { 32 } else { 128 };
-            Condition::Network(equal, address, bits.unwrap_or(all).min(all))
-        }
-        Err(_) => Condition::Client(equal, text.as_bytes().into()),
-    }
+fn client(equal: bool, text: &str) -> Result<Condition, String> {
+    let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+    let Ok(address) = address.parse::<IpAddr>() else {
+        return match bits {
+            None => Ok(Condition::Client(equal, text.as_bytes().into())),
+            Some(_) => Err(format!("{text} is neither a host's name nor a network, as 10.1.0.0/16")),
+        };
+    };
+    let all = if address.is_ipv4() { 32 } else { 128 };
+    let bits = match bits {
+        None => all,
+        Some(bits) => bits
+            .parse()
+            .ok()
+            .filter(|bits| *bits <= all)
+            .ok_or_else(|| format!("{text}: the length of a network is 0 to {all}, as 10.1.0.0/16"))?,
+    };
+    Ok(Condition::Network(equal, address, bits))
 }

@@ -242,3 +242,42 @@ fn only_a_set_that_records_less_is_called_so() {
         assert!(less(after, before), "{after:?} after {before:?}");
     }
 }
+
+#[test]
+fn what_would_mean_something_else_than_in_auditctl_is_refused() {
+    let refused = |line: &str| Rules::parse(line, &Names).is_err();
+    assert!(refused("-A always,exit -F dir=/srv"));
+    for line in [
+        "-a never,exit -S utimensat",
+        "-a never,exit -S rmdir",
+        "-a never,exit -S mkdir",
+        "-a never,exit -F arch=b32",
+        "-a never,exit -F arch!=b64",
+    ] {
+        assert!(refused(line), "{line}");
+    }
+    for line in [
+        "-a never,exit -S unlink,rmdir",
+        "-a never,exit -S SETATTR",
+        "-a never,exit -F arch=b64 -S read",
+        "-a always,exit -F arch=b32 -S rmdir",
+    ] {
+        assert!(!refused(line), "{line}");
+    }
+    for line in [
+        "-a always,exit -F client=10.1.0.0/255.255.0.0",
+        "-a always,exit -F client=10.1.0.0/33",
+        "-a always,exit -F client=host/8",
+        "-w /srv//data",
+    ] {
+        assert!(refused(line), "{line}");
+    }
+    assert!(!refused("-a always,exit -F client=10.1.0.0/16") && !refused("-w /srv/data/") && !refused("-w /"));
+}
+
+#[test]
+fn who_has_no_uid_is_unset() {
+    let rules = rules("-a always,exit -F auid=unset -k nobody\n");
+    assert_eq!(key(&rules, &Record { uid: None, ..open(b"/srv/x") }).as_deref(), Some("nobody"));
+    assert_eq!(key(&rules, &open(b"/srv/x")), None);
+}

@@ -17,7 +17,12 @@ pub trait Disk: Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// Keeps others who ask for it from a directory, until the value is dropped or the process ends. `WouldBlock` where somebody has it.
+    fn lock(&self, path: &Path) -> io::Result<Lock>;
 }
+
+/// A directory that others are kept from.
+pub type Lock = Box<dyn Send>;
 
 /// A file that is being written.
 pub trait DiskFile: Send {
@@ -53,6 +58,12 @@ impl Disk for SystemDisk {
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         File::open(path)?.sync_all()
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Lock> {
+        let directory = File::open(path)?;
+        rustix::fs::flock(&directory, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Box::new(directory))
     }
 }
 

@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::disk::Lock;
 use super::files::{self, CHECKPOINT, KEY, SegmentFile, TORN, segments};
 use super::{Disk, Segment};
 use crate::chain::Chain;
@@ -69,6 +70,12 @@ pub enum LogError {
         /// Epoch that the trail wants.
         wanted: u64,
     },
+    /// Somebody writes it.
+    #[error("{}: another program writes this trail; one alone may: stop it, or name another directory", path.display())]
+    Busy {
+        /// Where.
+        path: PathBuf,
+    },
     /// What should be a segment isn't.
     #[error("{}: {what}", path.display())]
     Damaged {
@@ -86,6 +93,8 @@ pub struct Opened {
     pub unclosed: bool,
     /// Bytes that were no frames any more and were put aside.
     pub torn_len: u64,
+    /// Records that had no seal yet, by their numbers: nothing but the chain, which anybody can compute, says that they are those that were written.
+    pub unsealed: Option<(u64, u64)>,
 }
 
 /// A trail that is being written.
@@ -102,12 +111,22 @@ pub struct Log {
     /// A seal that is not known to be durable: the key that signed it is still there.
     unsettled: Option<Seal>,
     closed: Vec<SegmentFile>,
+    /// Others are kept from the directory, and from the key where it lies elsewhere, as long as this lives.
+    _locks: Vec<Lock>,
 }
 
 impl Log {
     /// Goes on with a trail, or begins one, whose key must be there. A trail that was left without its end is closed first.
     pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: Options, now_ns: u64) -> Result<(Log, Opened), LogError> {
         let key_path = options.key.clone().unwrap_or_else(|| directory.join(KEY));
+        let elsewhere = options.key.iter().filter_map(|key| key.parent());
+        let locked = std::iter::once(directory).chain(elsewhere.filter(|parent| !parent.as_os_str().is_empty() && *parent != directory));
+        let locks = locked
+            .map(|path| match disk.lock(path) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(LogError::Busy { path: path.to_owned() }),
+                other => other.at(path),
+            })
+            .collect::<Result<Vec<_>, _>>()?;
         let key = files::settle_key(&*disk, &key_path).at(&key_path)?;
         let mut opened = Opened::default();
         let mut log = Log {
@@ -121,6 +140,7 @@ impl Log {
             next_seq: 1,
             unsettled: None,
             closed: Vec::new(),
+            _locks: locks,
         };
         let mut number = 1;
         let mut files = segments(directory).at(directory)?;
@@ -142,7 +162,11 @@ impl Log {
         }
         log.begin(number, now_ns);
         if opened.unclosed {
-            let detail = format!("the trail had no end; {} torn bytes put aside", opened.torn_len);
+            let unsealed = match opened.unsealed {
+                Some((first, last)) => format!("records {first} to {last} had no seal"),
+                None => "no record lacked a seal".into(),
+            };
+            let detail = format!("the trail had no end; {unsealed}; {} torn bytes put aside", opened.torn_len);
             log.append_record(&Record {
                 time_ns: now_ns,
                 class: Class::Administrative,
@@ -187,6 +211,10 @@ impl Log {
             self.write_checkpoint(seal)?;
         }
         (self.chain, self.next_seq) = (found.chain, found.next_seq);
+        let sealed = found.seal.as_ref().map_or(header.first_seq, |seal| seal.next_seq);
+        if !found.is_closed && found.next_seq > sealed {
+            opened.unsealed = Some((sealed, found.next_seq - 1));
+        }
         let torn = &bytes[found.len..];
         if !torn.is_empty() {
             if found.is_closed || file.packed {
@@ -283,8 +311,13 @@ impl Log {
         self.next_seq
     }
 
-    /// Bytes that are not known to be durable.
+    /// Bytes that the system has not taken yet.
     pub fn pending_len(&self) -> usize {
+        self.parts.iter().map(|part| part.pending.len() - part.written).sum()
+    }
+
+    /// Bytes that are not known to be durable, and are kept in memory for as long.
+    pub fn unsynced_len(&self) -> usize {
         self.parts.iter().map(|part| part.pending.len()).sum()
     }
 
@@ -310,8 +343,8 @@ impl Log {
         self.settle_synced()
     }
 
-    /// As [`Log::write`]; what was written is not kept for another try.
-    pub fn write_only(&mut self) -> Result<(), LogError> {
+    /// As [`Log::write`]; what was written is not kept for another try: for who never asks that it be durable.
+    pub fn write_and_forget(&mut self) -> Result<(), LogError> {
         self.write()?;
         self.parts.iter_mut().filter(|part| !part.is_closed).for_each(Part::forget);
         Ok(())
@@ -324,7 +357,8 @@ impl Log {
         }
         let rotation = self.options.rotation;
         let part = self.parts.back().expect("one segment is always open");
-        let due = |since: u64, max: u64| now_ns.saturating_sub(since) >= max;
+        // A clock that was set back says nothing of how long ago it was: due.
+        let due = |since: u64, max: u64| now_ns.checked_sub(since).is_none_or(|waited| waited >= max);
         let has_records = part.tree.count() > 1;
         if part.len() >= rotation.len_max || (has_records && due(part.begun_ns, rotation.age_ns_max)) {
             return self.rotate(now_ns);

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::files::{REMOVED, segments, segments_removed};
+use super::files::{REMOVED, SegmentFile, segments, segments_removed};
 use super::{Disk, Segment};
 use crate::frame::{Header, Kind, MAGIC, parse};
 use crate::seal::Seal;
@@ -20,15 +20,36 @@ pub struct Retention {
     pub age_ns_min: u64,
 }
 
-/// Removes what may be, oldest first; returns how many segments. The last two are always left.
-pub fn prune(disk: &dyn Disk, directory: &Path, retention: &Retention, now_ns: u64) -> io::Result<u64> {
-    if retention.age_ns_max.is_none() && retention.len_max.is_none() {
+/// How the detail of the record begins that is made before segments are removed; the number of the last of them follows. Without that record in the trail, segments that
+/// are missing are a fault.
+pub const PRUNED: &str = "segments are removed up to ";
+
+/// Removes what may be, oldest first; returns how many segments. The last two are always left. `tell` is given the number of the last that will go, before any does: whether
+/// that is on record now, for if it isn't, none goes.
+pub fn prune(disk: &dyn Disk, directory: &Path, retention: &Retention, now_ns: u64, tell: impl FnOnce(u64) -> bool) -> io::Result<u64> {
+    let due = due(directory, retention, now_ns)?;
+    let Some((last, _)) = due.last() else { return Ok(0) };
+    if !tell(last.number) {
         return Ok(0);
+    }
+    for (file, seals) in &due {
+        keep_seals(disk, directory, file.number, seals)?;
+        disk.remove(&file.path)?;
+        super::index::remove_index(file);
+        disk.sync_dir(directory)?;
+    }
+    Ok(due.len() as u64)
+}
+
+/// The segments that may be removed, oldest first, with the frames of their seals.
+fn due(directory: &Path, retention: &Retention, now_ns: u64) -> io::Result<Vec<(SegmentFile, Vec<u8>)>> {
+    let mut due = Vec::new();
+    if retention.age_ns_max.is_none() && retention.len_max.is_none() {
+        return Ok(due);
     }
     let files = segments(directory)?;
     let lens = files.iter().map(|file| fs::metadata(&file.path).map(|metadata| metadata.len())).collect::<io::Result<Vec<_>>>()?;
     let mut len: u64 = lens.iter().sum();
-    let mut count = 0;
     for (file, file_len) in files.iter().zip(lens).take(files.len().saturating_sub(2)) {
         let bytes = Segment::open(file)?.load()?;
         let mut at = MAGIC.len().min(bytes.len());
@@ -51,14 +72,10 @@ pub fn prune(disk: &dyn Disk, directory: &Path, retention: &Retention, now_ns: u
         if !is_closed || age < retention.age_ns_min || !(too_old || too_long) {
             break;
         }
-        keep_seals(disk, directory, file.number, &seals)?;
-        disk.remove(&file.path)?;
-        super::index::remove_index(file);
-        disk.sync_dir(directory)?;
         len -= file_len;
-        count += 1;
+        due.push((file.clone(), seals));
     }
-    Ok(count)
+    Ok(due)
 }
 
 fn keep_seals(disk: &dyn Disk, directory: &Path, segment: u64, seals: &[u8]) -> io::Result<()> {

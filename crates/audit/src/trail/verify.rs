@@ -3,30 +3,24 @@
 //! Trusts one thing: a public key, the first one of the trail, which the auditor has kept elsewhere. Each seal then vouches for all before it and for the next key.
 //! Memory: one segment.
 
+mod find;
 mod report;
+mod told;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::files::{self, CHECKPOINT, KEY, SegmentFile, segments};
+use super::files::{CHECKPOINT, SegmentFile, segments};
 use super::{Segment, segments_removed};
 use crate::chain::Chain;
 use crate::frame::{self, Frame, FrameError, Header, Kind, MAGIC};
 use crate::merkle::Frontier;
-use crate::record::seq_and_time;
-use crate::seal::{SEAL_LEN, Seal};
+use crate::record::{Act, seq_and_time};
+use crate::seal::Seal;
+use find::{find_seal, seal_follows};
 pub use report::{Fault, FaultKind, Report};
-
-/// What is known of a trail from elsewhere.
-#[derive(Clone, Debug, Default)]
-pub struct Trust {
-    /// The trail's first public key, as `keygen` printed it.
-    pub public: Option<[u8; 32]>,
-    /// Seals that were copied out of the server's reach: the trail must hold them.
-    pub checkpoints: Vec<Seal>,
-    /// The key's file, if it lies elsewhere than in the trail.
-    pub key: Option<PathBuf>,
-}
+pub use told::Trust;
+use told::{Ends, administrative, told_removed};
 
 /// Verifies the trail in a directory. An error only where the directory can't be read at all.
 pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64, u64)) -> io::Result<Report> {
@@ -39,15 +33,28 @@ pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64,
         met: vec![false; trust.checkpoints.len()],
         unsealed: 0,
         segment: 0,
+        removed: 0,
+        told_removed: 0,
     };
-    at.removed(directory)?;
-    let files = segments(directory)?;
+    // Before the segments: a writer that goes on meanwhile may seal beyond what is seen of them, and that is no fault.
+    let ends = Ends::of(directory, trust);
+    let mut files = segments(directory)?;
+    let mut removed = segments_removed(directory)?;
+    if let Some(first) = files.first().filter(|first| !first.path.exists()) {
+        // Retention has removed it since, or it was compressed.
+        let packed = SegmentFile::packed(directory, first.number);
+        if !packed.path.exists() {
+            files = segments(directory)?;
+            removed = segments_removed(directory)?;
+        }
+    }
+    at.removed(&removed, files.first().map(|first| first.number));
     let count = files.len() as u64;
     for (index, file) in files.iter().enumerate() {
         each_segment(index as u64, count);
-        at.file(file, index + 1 == files.len());
+        at.file(directory, file, index + 1 == files.len());
     }
-    at.end(directory);
+    at.end(ends);
     Ok(at.report)
 }
 
@@ -62,6 +69,9 @@ struct Verifier<'t> {
     met: Vec<bool>,
     unsealed: u64,
     segment: u64,
+    /// The last segment that only its seals are left of, and the last that a record says was removed.
+    removed: u64,
+    told_removed: u64,
 }
 
 /// State within a segment.
@@ -78,34 +88,51 @@ impl Verifier<'_> {
         self.report.faults.push(Fault { kind, segment: self.segment, offset: offset as u64, seq, what: what.into() });
     }
 
-    /// The seals of segments that retention has removed.
-    fn removed(&mut self, directory: &Path) -> io::Result<()> {
-        let bytes = segments_removed(directory)?;
+    /// The seals of segments that retention has removed: those before `first`. What is there still, because the program died in between, is verified as all
+    /// others are.
+    fn removed(&mut self, bytes: &[u8], first: Option<u64>) {
         let mut at = 0;
+        let mut is_closed = true;
         while at < bytes.len() {
             let parsed = frame::parse(&bytes[at..]).ok().and_then(|frame| Some((frame, Seal::decode(frame.body)?)));
             let Some((frame, seal)) = parsed else {
-                self.fault(FaultKind::Unreadable, at, 0, "the file of removed segments' seals is damaged");
-                return Ok(());
+                // Its end may be a removal that a crash has cut; then the segment is there.
+                if first.is_none_or(|first| first > self.segment + 1) || !is_closed {
+                    self.fault(FaultKind::Unreadable, at, 0, "the file of removed segments' seals is damaged");
+                }
+                return;
             };
+            if first.is_some_and(|first| seal.segment >= first) {
+                break;
+            }
+            if seal.segment != self.segment + u64::from(is_closed) {
+                let seq = self.next_seq.unwrap_or(1);
+                self.fault(
+                    FaultKind::Removed,
+                    at,
+                    seq,
+                    format!("among the seals of removed segments, those before segment {} are missing", seal.segment),
+                );
+            }
+            is_closed = frame.kind == Kind::Close;
             self.segment = seal.segment;
             self.seal_itself(&seal, at);
             self.chain = Some(Chain(seal.chain).then(&frame.leaf()));
             self.next_seq = Some(seal.next_seq);
             at += frame.len();
         }
-        if at > 0 {
+        self.removed = self.segment;
+        if !is_closed {
+            let seq = self.next_seq.unwrap_or(1);
+            self.fault(FaultKind::Removed, at, seq, format!("the last seal of removed segment {} is missing", self.segment));
+        }
+        if self.removed > 0 {
             self.report.notes.push(format!("segments up to {} were removed by retention; their seals are sound", self.segment));
         }
-        Ok(())
     }
 
-    fn file(&mut self, file: &SegmentFile, is_last: bool) {
+    fn file(&mut self, directory: &Path, file: &SegmentFile, is_last: bool) {
         let expected = self.segment + 1;
-        if self.report.segments == 0 && file.number < expected {
-            // Its seals are kept, and it was to be removed when the program died.
-            return self.report.notes.push(format!("segment {} is to be removed", file.number));
-        }
         self.segment = file.number;
         let seq = self.next_seq.unwrap_or(1);
         if file.number != expected {
@@ -118,7 +145,13 @@ impl Verifier<'_> {
             (self.chain, self.next_seq, self.key) = (None, None, None);
         }
         self.report.segments += 1;
-        let bytes = match Segment::open(file).and_then(|segment| segment.load()) {
+        let packed = SegmentFile::packed(directory, file.number);
+        let opened = match Segment::open(file) {
+            // Compressed since the look: what that makes is there before it removes what was.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !file.packed => Segment::open(&packed),
+            other => other,
+        };
+        let bytes = match opened.and_then(|segment| segment.load()) {
             Ok(bytes) => bytes,
             Err(error) => {
                 self.fault(FaultKind::Unreadable, 0, seq, error.to_string());
@@ -328,6 +361,17 @@ impl Verifier<'_> {
                 format!("record {seq} stands where {wanted} belongs, and the chain was computed anew"),
             );
         }
+        match administrative(frame.body) {
+            Some((act, detail)) if act == Act::Recovered as u16 => {
+                self.report
+                    .notes
+                    .push(format!("segment {}, record {seq}: the trail was taken up again after a crash: {detail}", self.segment));
+            }
+            Some((act, detail)) if act == Act::Pruned as u16 => {
+                self.told_removed = self.told_removed.max(told_removed(&detail).unwrap_or(0));
+            }
+            _ => {}
+        }
         self.next_seq = Some(seq.wrapping_add(1));
         let (first, _) = self.report.span.unwrap_or((seq, seq));
         self.report.span = Some((first, seq));
@@ -396,8 +440,16 @@ impl Verifier<'_> {
     }
 
     /// What lies beside the trail, or was kept elsewhere, says how far it must go.
-    fn end(&mut self, directory: &Path) {
+    fn end(&mut self, ends: Ends) {
         let seq = self.next_seq.unwrap_or(1);
+        if self.removed > self.told_removed && self.report.faults.is_empty() {
+            let what = match self.told_removed {
+                0 => format!("segments up to {} are missing, and no record says that retention removed any", self.removed),
+                told => format!("segments up to {} are missing, and records say that retention removed those up to {told}", self.removed),
+            };
+            self.segment = self.removed;
+            self.fault(FaultKind::Removed, 0, 1, what);
+        }
         let mut known: Option<u64> = None;
         for (index, checkpoint) in self.trust.checkpoints.iter().enumerate() {
             let wanted = checkpoint.epoch + 1;
@@ -414,19 +466,24 @@ impl Verifier<'_> {
                 known = known.max(Some(wanted));
             }
         }
-        match files::read_checkpoint(&directory.join(CHECKPOINT)) {
+        let is_told = !self.trust.checkpoints.is_empty() || ends.key.is_ok();
+        match ends.checkpoint {
             Ok(seal) => known = known.max(Some(seal.epoch + 1)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.report.notes.push("no checkpoint lies beside the trail".into());
             }
             Err(error) => self.fault(FaultKind::Unreadable, 0, seq, format!("{CHECKPOINT}: {error}")),
         }
-        let path = self.trust.key.clone().unwrap_or_else(|| directory.join(KEY));
-        match files::read_key(&path) {
+        match ends.key {
             // Its step may not have been made when the program died.
-            Ok(key) => known = known.max(Some(key.epoch())),
+            Ok(epoch) => known = known.max(Some(epoch)),
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {}
-            Err(error) => self.report.notes.push(format!("{}: {error}", path.display())),
+            Err(error) => self.report.notes.push(format!("{}: {error}", ends.key_path.display())),
+        }
+        if !is_told {
+            self.report.notes.push(
+                "nothing out of the reach of one who can write here says how far the trail must go: give a checkpoint that was kept elsewhere, or the key's file".into(),
+            );
         }
         let has = self.key.map(|(epoch, _)| epoch);
         if let Some(known) = known.filter(|known| has.is_none_or(|has| has < *known)) {
@@ -439,14 +496,3 @@ impl Verifier<'_> {
 
 /// A number more than this beyond the one that is due is not one that was ever given.
 const PLAUSIBLE: u64 = 1 << 32;
-
-/// Where the next seal's frame begins at or after `from`.
-fn find_seal(bytes: &[u8], from: usize, trail: &[u8; 16]) -> Option<usize> {
-    let heads = [frame::head(Kind::Checkpoint, SEAL_LEN), frame::head(Kind::Close, SEAL_LEN)];
-    let len = frame::HEAD_LEN + trail.len();
-    bytes.get(from..)?.windows(len).position(|w| heads.iter().any(|head| w.starts_with(head)) && w.ends_with(trail)).map(|at| from + at)
-}
-
-fn seal_follows(bytes: &[u8], from: usize, trail: &[u8; 16]) -> bool {
-    find_seal(bytes, from + 1, trail).is_some()
-}

@@ -108,6 +108,8 @@ struct Shared {
     /// The writer sleeps until somebody tells it.
     sleeping: AtomicBool,
     tidying: Mutex<Tidying>,
+    /// Somebody waits until what was recorded is durable, whatever is said of the rest.
+    sync_asked: AtomicBool,
     healthy: AtomicBool,
     stopped: AtomicBool,
     written: AtomicU64,
@@ -134,6 +136,7 @@ impl Trail {
             room_turn: Mutex::default(),
             sleeping: AtomicBool::new(false),
             tidying: Mutex::default(),
+            sync_asked: AtomicBool::new(false),
             healthy: AtomicBool::new(true),
             stopped: AtomicBool::new(false),
             written: AtomicU64::new(0),
@@ -360,11 +363,15 @@ impl Writer {
             Durable::Records(count) => self.unsynced >= count || awaited,
             Durable::Every(time) => self.unsynced > 0 && (since >= time || awaited),
         };
-        if durable || (stopped && self.unsynced > 0) {
+        let durable = durable || self.shared.sync_asked.swap(false, Ordering::SeqCst);
+        if durable || (stopped && self.unsynced > 0) || self.log.unsynced_len() > UNSYNCED_LEN_MAX {
             self.log.sync()?;
             (self.unsynced, self.synced_at) = (0, Instant::now());
+        } else if self.shared.keeping.durable == Durable::System {
+            self.log.write_and_forget()?;
         } else {
-            self.log.write_only()?;
+            // What was written stays in memory until it is durable: a system that fails to sync may have forgotten it, and then it is written again.
+            self.log.write()?;
         }
         self.log.maintain(now_ns())?;
         for segment in self.log.take_closed() {
@@ -425,6 +432,8 @@ fn now_ns() -> u64 {
 const RING_COUNT: usize = 64;
 /// Records that were taken from the rings and could not be written yet, bytes: beyond, they are lost, or nothing more is taken.
 const PENDING_LEN_MAX: usize = 64 << 20;
+/// Records that are written and not durable, bytes: beyond, they are made so before they are due.
+const UNSYNCED_LEN_MAX: usize = 32 << 20;
 /// Pause after the disk refused.
 const RETRY: Duration = Duration::from_millis(500);
 /// How long a group gathers while records come.

@@ -42,6 +42,10 @@ impl Disk for FullDisk {
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         SystemDisk.sync_dir(path)
     }
+
+    fn lock(&self, path: &Path) -> io::Result<Lock> {
+        SystemDisk.lock(path)
+    }
 }
 
 impl DiskFile for FullFile {
@@ -210,15 +214,29 @@ fn retention_removes_the_oldest_and_what_is_left_verifies_from_the_first_key() {
     write(directory.path(), 100);
     let files = segments(directory.path()).unwrap();
     let none = Retention { len_max: Some(1), age_ns_min: 1 << 62, ..Retention::default() };
-    assert_eq!(prune(&SystemDisk, directory.path(), &none, 200 * SECOND).unwrap(), 0);
+    let tell = |last: u64| {
+        let mut log = open(directory.path(), 200 * SECOND);
+        let detail = format!("{PRUNED}{last}; their seals are kept");
+        log.append_record(&Record {
+            time_ns: 200 * SECOND,
+            class: Class::Administrative,
+            operation: crate::record::Act::Pruned as u16,
+            detail: detail.as_bytes(),
+            ..Record::default()
+        });
+        log.close(200 * SECOND).is_ok()
+    };
+    assert_eq!(prune(&SystemDisk, directory.path(), &none, 200 * SECOND, tell).unwrap(), 0);
     let half = Retention { age_ns_max: Some(150 * SECOND), ..Retention::default() };
-    let removed = prune(&SystemDisk, directory.path(), &half, 200 * SECOND).unwrap();
+    assert_eq!(prune(&SystemDisk, directory.path(), &half, 200 * SECOND, |_| false).unwrap(), 0, "what is not on record is not done");
+    let removed = prune(&SystemDisk, directory.path(), &half, 200 * SECOND, tell).unwrap();
     assert!(removed > 1 && removed < files.len() as u64 - 2, "{removed} of {}", files.len());
     let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
     assert_eq!(report.faults, []);
     let all = Retention { len_max: Some(1), ..Retention::default() };
-    prune(&SystemDisk, directory.path(), &all, 200 * SECOND).unwrap();
-    assert_eq!(segments(directory.path()).unwrap().len(), 2);
+    prune(&SystemDisk, directory.path(), &all, 200 * SECOND, tell).unwrap();
+    // And the one that the record of it is in.
+    assert_eq!(segments(directory.path()).unwrap().len(), 3);
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
     open(directory.path(), 300 * SECOND).close(300 * SECOND).unwrap();
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
@@ -257,4 +275,140 @@ fn who_searches_finds_indexes_that_the_writer_has_built() {
     until("the index is built anew", || lost.exists());
     trail.stop();
     assert_eq!((ask().0, ask().1.built), (80, 0));
+}
+
+/// Somebody without the key can copy seals into the file of removed segments', and remove or edit what they were made over.
+#[test]
+fn segments_are_missing_unless_the_trail_itself_says_that_retention_removed_them() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 100);
+    let files = segments(directory.path()).unwrap();
+    let mut seals = Vec::new();
+    for file in &files[..2] {
+        let bytes = std::fs::read(&file.path).unwrap();
+        let mut at = crate::frame::MAGIC.len();
+        while let Ok(frame) = crate::frame::parse(&bytes[at..]) {
+            if matches!(frame.kind, crate::frame::Kind::Checkpoint | crate::frame::Kind::Close) {
+                seals.extend_from_slice(&bytes[at..at + frame.len()]);
+            }
+            at += frame.len();
+        }
+    }
+    std::fs::write(directory.path().join(REMOVED), &seals).unwrap();
+    // There still: as if the power had gone before their removal.
+    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    assert_eq!((report.faults, report.records), (vec![], 100));
+    // There still, and edited.
+    let whole = std::fs::read(&files[0].path).unwrap();
+    let mut edited = whole.clone();
+    let at = edited.windows(6).position(|window| window == b"file-1").unwrap();
+    edited[at] = b'F';
+    std::fs::write(&files[0].path, &edited).unwrap();
+    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults[0].kind, FaultKind::Altered);
+    // Gone.
+    files[..2].iter().for_each(|file| std::fs::remove_file(&file.path).unwrap());
+    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    assert_eq!(report.faults.iter().map(|fault| fault.kind).collect::<Vec<_>>(), [FaultKind::Removed]);
+}
+
+#[test]
+fn one_writer_alone_has_a_trail() {
+    let directory = tempfile::tempdir().unwrap();
+    begin(directory.path());
+    let log = open(directory.path(), SECOND);
+    assert!(matches!(Log::open(Arc::new(SystemDisk), directory.path(), options(), SECOND), Err(LogError::Busy { .. })));
+    log.close(SECOND).unwrap();
+    open(directory.path(), 2 * SECOND).close(2 * SECOND).unwrap();
+    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
+}
+
+#[test]
+fn a_clock_that_is_set_back_puts_off_no_seal() {
+    let directory = tempfile::tempdir().unwrap();
+    begin(directory.path());
+    let mut log = open(directory.path(), 1000 * SECOND);
+    put(&mut log, 1, 1000 * SECOND);
+    log.maintain(900 * SECOND).unwrap();
+    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    assert_eq!((report.faults, report.unsealed, report.records), (vec![], 0, 1));
+    log.close(900 * SECOND).unwrap();
+}
+
+/// A disk that fails to sync, and has lost what was written before: what Linux does with pages that it could not write.
+#[derive(Clone, Default)]
+struct ForgetfulDisk(Arc<AtomicBool>);
+
+struct ForgetfulFile(std::path::PathBuf, Box<dyn DiskFile>, Arc<AtomicBool>, std::sync::atomic::AtomicU64);
+
+impl Disk for ForgetfulDisk {
+    fn create(&self, path: &Path, secret: bool) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(ForgetfulFile(path.to_owned(), SystemDisk.create(path, secret)?, self.0.clone(), 0.into())))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        SystemDisk.open(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        SystemDisk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.remove(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.sync_dir(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Lock> {
+        SystemDisk.lock(path)
+    }
+}
+
+impl DiskFile for ForgetfulFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.1.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if self.0.extension().is_some_and(|extension| extension == "trail") && self.2.swap(false, Ordering::SeqCst) {
+            let len = std::fs::metadata(&self.0)?.len();
+            let kept = self.3.load(Ordering::SeqCst);
+            self.1.write_at(&vec![0; (len - kept) as usize], kept)?;
+            return Err(io::Error::other("a page could not be written"));
+        }
+        self.3.store(std::fs::metadata(&self.0)?.len(), Ordering::SeqCst);
+        self.1.sync()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.1.set_len(len)
+    }
+}
+
+#[test]
+fn what_a_failed_sync_has_lost_is_written_again() {
+    let directory = tempfile::tempdir().unwrap();
+    begin(directory.path());
+    let disk = ForgetfulDisk::default();
+    let (log, _) =
+        Log::open(Arc::new(disk.clone()), directory.path(), Options { rotation: Rotation::default(), ..options() }, SECOND).unwrap();
+    let keeping = Keeping { durable: Durable::Records(1000), ..Keeping::default() };
+    let trail = Trail::start(log, Arc::new(disk.clone()), keeping, || ()).unwrap();
+    for number in 0..100u64 {
+        assert!(trail.record(&record(format!("/srv/{number}").as_bytes(), SECOND + number)));
+        if number % 10 == 0 {
+            until("it is written", || trail.counts().written > number);
+        }
+    }
+    disk.0.store(true, Ordering::SeqCst);
+    let (told, kept) = mpsc::channel();
+    trail.after(Box::new(move || told.send(()).unwrap()));
+    kept.recv_timeout(PATIENCE).unwrap();
+    assert!(trail.counts().failures >= 1);
+    trail.stop();
+    let (paths, lost) = read(directory.path());
+    assert_eq!((paths.len(), lost), (100, 0));
+    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
 }

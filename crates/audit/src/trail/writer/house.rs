@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use super::super::index::is_indexed;
-use super::super::prune::prune;
+use super::super::prune::{PRUNED, prune};
 use super::super::{Disk, SegmentFile, build_index, compress, segments};
 use super::{Shared, now_ns};
 use crate::Record;
@@ -69,21 +69,36 @@ impl Shared {
             if *turn == Tidying::Ended {
                 continue;
             }
-            match prune(disk, directory, &self.keeping.retention, now_ns()) {
-                Ok(0) => {}
-                Ok(count) => {
-                    let detail = format!("{count} old segments removed; their seals are kept");
-                    self.record(&Record {
-                        time_ns: now_ns(),
-                        class: Class::Administrative,
-                        operation: Act::Pruned as u16,
-                        detail: detail.as_bytes(),
-                        ..Record::default()
-                    });
-                }
+            match prune(disk, directory, &self.keeping.retention, now_ns(), |last| self.tell_removal(last)) {
+                Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "old segments of the audit trail can't be removed"),
             }
         }
+    }
+}
+
+impl Shared {
+    /// Records that segments up to this one are removed, and waits until that is durable: what is missing without it is a fault.
+    fn tell_removal(&self, last: u64) -> bool {
+        let detail = format!("{PRUNED}{last}; their seals are kept");
+        let is_taken = self.record(&Record {
+            time_ns: now_ns(),
+            class: Class::Administrative,
+            operation: Act::Pruned as u16,
+            detail: detail.as_bytes(),
+            ..Record::default()
+        });
+        if !is_taken {
+            return false;
+        }
+        let (told, kept) = mpsc::channel();
+        self.sync_asked.store(true, Ordering::SeqCst);
+        self.queue.lock().after.push(Box::new(move || {
+            // Nobody waits any more where it took too long.
+            let _ = told.send(());
+        }));
+        self.wake();
+        kept.recv_timeout(REMOVAL_PATIENCE).is_ok()
     }
 }
 
@@ -96,6 +111,8 @@ fn index(segment: &SegmentFile) {
 
 /// How nice the thread is that indexes and compresses: on a machine that is fully used it has about a tenth of a core, which is enough for 50,000 records a second.
 const HOUSE_NICE: i32 = 10;
+/// How long it is waited for the record of a removal; without it, nothing is removed this time.
+const REMOVAL_PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is looked whether segments are too old.
 const HOUSE_STEP: Duration = Duration::from_secs(60);
 /// How long the end of a trail waits for segments that are being removed.

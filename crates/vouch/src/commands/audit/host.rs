@@ -3,7 +3,7 @@
 use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
@@ -19,11 +19,10 @@ use crate::interrupt;
 /// Keep what this machine's kernel audits in a trail of its own, with the same search and verification as the server's.
 ///
 /// The kernel's rules (auditctl) say what is audited. The events come from auditd's log, over its rotation, or from the kernel's audit netlink group beside a running auditd.
-/// What the trail holds already is not taken twice. Records hold user, path, device and inode, key, result; `vouch audit search` takes several trails at once.
+/// What the trail holds already is not taken twice: what is older than its last event is passed over. Records hold user, path, device and inode, key, result; `vouch audit search` takes several trails at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit keygen /var/lib/vouch/host > host.pub\n  \
                   vouch audit host --realm EXAMPLE.ORG /var/lib/vouch/host          go along with /var/log/audit/audit.log\n  \
-                  vouch audit host --once --log /var/log/audit/audit.log.1 /var/lib/vouch/host\n  \
                   vouch audit search --principal alice@EXAMPLE.ORG /var/lib/vouch/audit /var/lib/vouch/host")]
 pub(crate) struct Args {
     /// The trail's directory, in which `vouch audit keygen` made a key.
@@ -202,7 +201,13 @@ fn listen(keeper: &mut Keeper) -> Outcome {
         .map_err(io::Error::from)
         .at(what)?;
     let mut bytes = vec![0; MESSAGE_LEN_MAX];
+    let mut synced = Instant::now();
     while !interrupt::requested() {
+        // Also where it never pauses: what is kept in memory alone is lost with this process.
+        if synced.elapsed() >= PAUSE {
+            keeper.sync()?;
+            synced = Instant::now();
+        }
         match rustix::net::recv(&socket, &mut bytes[..], RecvFlags::empty()) {
             Ok((len, _)) => {
                 let Some((head, message)) = bytes[..len.min(MESSAGE_LEN_MAX)].split_at_checked(HEAD_LEN) else { continue };
@@ -227,5 +232,8 @@ fn now_ns() -> u64 {
 }
 
 fn failure(error: &LogError) -> Failure {
-    Failure::from(io::Error::other(error.to_string()))
+    match error {
+        LogError::Busy { .. } => Failure::from(io::Error::new(io::ErrorKind::ResourceBusy, error.to_string())),
+        _ => Failure::from(io::Error::other(error.to_string())),
+    }
 }
