@@ -79,6 +79,9 @@ pub(crate) trait Job: Send + Sync + 'static {
     /// Whether leaves are to be decompressed: their hash holds either way.
     const OPENS_LEAVES: bool;
 
+    /// Whether outages longer than an operation's limit are sat out: half a minute.
+    const SITS_OUT: bool;
+
     /// The frame, verified, if it need not be fetched.
     fn at_hand(&self, work: &Work<Self::Context>) -> Result<Option<Bytes>>;
 
@@ -133,7 +136,7 @@ async fn visit<J: Job>(tree: &Tree, job: &Arc<J>, work: Work<J::Context>, blocki
     if let Some(below) = look {
         return Ok(below);
     }
-    let fetched = match fetch(tree, &work).await {
+    let fetched = match fetch(tree, &work, J::SITS_OUT).await {
         Ok(fetched) => fetched,
         Err(error) => {
             let job = Arc::clone(job);
@@ -158,16 +161,18 @@ fn open<J: Job>(job: &J, work: &Work<J::Context>, stored: &Bytes) -> Result<Vec<
     }
 }
 
-/// A frame from the replicas, past all caches; outages of some seconds are sat out.
-async fn fetch<C>(tree: &Tree, work: &Work<C>) -> Result<crate::replica::FetchedFrame> {
+/// A frame from the replicas, past all caches. Outages of some seconds are sat out; longer ones than an operation may take only where
+/// that is wanted, and not where all replicas close each connection when they are asked.
+async fn fetch<C>(tree: &Tree, work: &Work<C>, sits_out: bool) -> Result<crate::replica::FetchedFrame> {
     let mut pauses = PAUSES.into_iter();
+    let end = Instant::now() + tree.limit();
     loop {
         let want = Want { handle: work.handle, iv: tree.iv(), decode: None, len_expected: work.len_expected, urgency: Urgency::Bulk };
-        let deadline = Instant::now() + tree.limit();
+        let deadline = if sits_out { Instant::now() + tree.limit() } else { end };
         match tree.replicas_set().fetch(want, deadline, tree.limit()).await {
             Err(error) if error.class() == ErrorClass::Unreachable => match pauses.next() {
-                Some(pause) => sleep(pause).await,
-                None => return Err(error),
+                Some(pause) if sits_out || Instant::now() + pause < end && !tree.replicas_set().all_break_off() => sleep(pause).await,
+                _ => return Err(error),
             },
             done => return done,
         }

@@ -129,12 +129,14 @@ pub enum Error {
         last: String,
     },
     /// Every replica says that it lacks a frame which the signed tree names.
-    #[error("none of {asked} replicas has the frame {handle}; they may be half copied, or have dropped an old revision")]
+    #[error("none of {asked} replicas has the frame {handle}{}", why_missing(refused.as_deref()))]
     Missing {
         /// The frame.
         handle: BlockHandle,
         /// How many were asked.
         asked: usize,
+        /// Where every replica's offer was refused, as old, expired or forged: why, one reason for each.
+        refused: Option<String>,
     },
     /// No replica serves this tree.
     #[error("none of {asked} replicas serves the tree {hostid}")]
@@ -218,6 +220,7 @@ impl Error {
                 ErrorClass::Refused
             }
             Self::Unreachable { .. } | Self::TimedOut { .. } | Self::NoSuchTree { .. } => ErrorClass::Unreachable,
+            Self::Missing { refused: Some(_), .. } => ErrorClass::Refused,
             Self::Missing { .. } | Self::Damaged { .. } => ErrorClass::Damaged,
             Self::Local { .. } | Self::StateUnreadable { .. } | Self::StateOpen { .. } | Self::NoState => ErrorClass::Local,
             Self::Store(error) => match **error {
@@ -262,6 +265,18 @@ impl From<vouch_tree_store::Error> for Error {
 /// What somebody said of it, if anything.
 fn because(reason: &str) -> String {
     if reason.is_empty() { ", without a word why".to_owned() } else { format!(": {reason}") }
+}
+
+/// What explains that nobody has a frame.
+fn why_missing(refused: Option<&str>) -> String {
+    match refused {
+        Some(why) => {
+            format!(
+                ", and none offers a revision that may be believed: {why}; wait until a replica has caught up, or name another by --replica"
+            )
+        }
+        None => "; they may be half copied, or have dropped an old revision".to_owned(),
+    }
 }
 
 /// What to do about a refusal that does not say it by itself.

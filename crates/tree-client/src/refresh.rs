@@ -54,6 +54,8 @@ struct Tally {
     /// Answers that were none: provably no replica's.
     lies: usize,
     refused: usize,
+    /// Offers older than what is in force.
+    stale: usize,
     refusal: Option<Refusal>,
     reasons: Vec<String>,
     /// Those of the reasons that are refusals.
@@ -80,6 +82,7 @@ impl Tree {
                 return Err(error);
             }
             let tally = self.gather(deadline, true).await;
+            self.replicas_set().note_offers_refused(tally.all_refused());
             if let Some(error) = self.freshness().condemned() {
                 return Err(error);
             }
@@ -124,6 +127,7 @@ impl Tree {
             self.heed_certificates().await.unwrap_or_else(|error| tracing::warn!(tree = %self.name(), "{error}"));
             let (tally, ()) = join(self.gather(deadline, false), self.ask_origins(deadline)).await;
             self.note_refresh_round();
+            self.replicas_set().note_offers_refused(tally.all_refused());
             self.freshness().set_last_word(tally.words());
             if !self.freshness().is_fresh() {
                 let freshness = Arc::clone(self.freshness());
@@ -222,7 +226,10 @@ impl Tree {
                     tally.good += 1;
                     return;
                 }
-                Ok(Judgement::Stale(revision)) => format!("offers the old revision {revision}"),
+                Ok(Judgement::Stale(revision)) => {
+                    tally.stale += 1;
+                    format!("offers the old revision {revision}")
+                }
                 Ok(Judgement::Refused(refusal, _)) => {
                     let reason = refusal.to_string();
                     tally.refused += 1;
@@ -306,6 +313,11 @@ impl Tree {
 impl Tally {
     fn words(&self) -> String {
         if self.reasons.is_empty() { "they offer the same revision".into() } else { self.reasons.join("; ") }
+    }
+
+    /// What all have said, where every one's offer was refused.
+    fn all_refused(&self) -> Option<String> {
+        (self.asked > 0 && self.stale + self.refused == self.asked).then(|| self.words())
     }
 
     /// Whether asking again soon may help: somebody could not be reached.

@@ -66,7 +66,8 @@ impl Drop for Verification {
 }
 
 impl Verification {
-    /// The next event; `None` after [`VerifyEvent::Done`] or an error that ends it: no replica can be reached.
+    /// The next event; `None` after [`VerifyEvent::Done`] or an error that ends it: no replica can be reached, for as long as an operation
+    /// may take, or each closes when it is asked.
     pub async fn next(&mut self) -> Option<Result<VerifyEvent>> {
         self.events.recv().await
     }
@@ -122,6 +123,8 @@ impl Job for VerifyJob {
     type Context = Arc<[u8]>;
 
     const OPENS_LEAVES: bool = true;
+
+    const SITS_OUT: bool = false;
 
     fn at_hand(&self, _: &Work<Arc<[u8]>>) -> Result<Option<Bytes>> {
         Ok(None)

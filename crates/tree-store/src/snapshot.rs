@@ -8,7 +8,7 @@ use vouch_tree::{BlockHandle, HostId, Iv};
 
 use crate::layout::{Layout, PackClass};
 use crate::manifest::Revision;
-use crate::pack_file::{Location, PackFiles};
+use crate::pack_file::{Location, PackFile, PackFiles};
 use crate::view::View;
 use crate::{Error, FrameSource, Result};
 
@@ -123,6 +123,11 @@ impl Snapshot {
             }
         }
         Ok(())
+    }
+
+    /// Closes a pack, so that it is opened anew, by its name, where it is needed next: what lies there may have been mended.
+    pub fn reopen(&self, pack: &PackFile) {
+        self.files.retain(|id| id != pack.id());
     }
 
     pub(crate) fn layout(&self) -> &Layout {

@@ -153,6 +153,8 @@ impl Job for PullJob {
 
     const OPENS_LEAVES: bool = false;
 
+    const SITS_OUT: bool = true;
+
     fn at_hand(&self, work: &Work<Counterpart>) -> Result<Option<Bytes>> {
         if work.kind == FrameKind::Leaf {
             return Ok(None);

@@ -34,7 +34,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Why a call has no results. The fault is the replica's, or of the way to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallFailure {
-    /// The stream could not be opened, or ended.
+    /// The stream could not be opened.
+    Unconnected(String),
+    /// The stream ended.
     Closed(String),
     /// What came is not an answer to what was asked.
     Garbage(String),
@@ -44,7 +46,7 @@ pub(crate) enum CallFailure {
 
 impl std::fmt::Display for CallFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (Self::Closed(why) | Self::Garbage(why) | Self::Declined(why)) = self;
+        let (Self::Unconnected(why) | Self::Closed(why) | Self::Garbage(why) | Self::Declined(why)) = self;
         f.write_str(why)
     }
 }

@@ -135,7 +135,7 @@ impl ReplicaSet {
                         return Err(self.unreachable(search));
                     }
                     if search.done.values().all(|verdict| *verdict == Verdict::Lacks) {
-                        return Err(Error::Missing { handle: want.handle, asked: search.done.len() });
+                        return Err(Error::Missing { handle: want.handle, asked: search.done.len(), refused: self.offers_refused() });
                     }
                     if search.done.keys().all(|id| search.is_final(*id)) {
                         return Err(self.lied_to(search));

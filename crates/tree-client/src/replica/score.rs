@@ -39,6 +39,9 @@ const LOAD_UNIT: u32 = 8;
 /// What is known of a replica loses half its weight against it in so long.
 const STALE_AFTER: Duration = Duration::from_secs(10);
 
+/// Who broke off so often, and answered nothing in between, does so for good: a restart breaks off once.
+const BREAKS_MAX: u32 = 4;
+
 /// A hedge costs one token; each request earns a part of one, so that hedges stay a small share of all requests.
 const HEDGE_TOKENS_MAX: u32 = 320;
 const HEDGE_TOKEN_COST: u32 = 10;
@@ -51,6 +54,8 @@ struct Record {
     in_flight: u32,
     /// Failures since the last answer.
     failures: u32,
+    /// Of the failures, the last in a row that were connections which it closed when it was asked.
+    breaks: u32,
     /// Not before this moment, unless nobody else is left.
     paused_until: Moment,
     lies: u32,
@@ -63,6 +68,15 @@ pub(crate) struct Standing {
     pub(crate) latency: Option<Duration>,
     pub(crate) failing: bool,
     pub(crate) set_aside: bool,
+}
+
+/// How a replica failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// It let itself be connected to, and closed when it was asked.
+    BrokeOff,
+    /// Anything else.
+    Other,
 }
 
 /// Whom to ask.
@@ -136,7 +150,7 @@ impl Scores {
             Some((mean, deviation)) => (mean + (sample - mean) / 8.0, deviation + ((sample - mean).abs() - deviation) / 4.0),
         });
         record.last_answer = now;
-        record.failures = 0;
+        (record.failures, record.breaks) = (0, 0);
         record.paused_until = Moment::ZERO;
     }
 
@@ -152,7 +166,7 @@ impl Scores {
     }
 
     /// It could not be reached, broke off, or did not answer in time.
-    pub(crate) fn failed(&mut self, id: ReplicaId, now: Moment) {
+    pub(crate) fn failed(&mut self, id: ReplicaId, now: Moment, how: Failure) {
         let record = &mut self.records[id.0];
         // Failures of requests that were in flight together count once.
         if record.paused_until > now {
@@ -160,12 +174,13 @@ impl Scores {
         }
         let pause = BACK_OFF_MIN.saturating_mul(1 << record.failures.min(16)).min(BACK_OFF_MAX);
         record.failures = record.failures.saturating_add(1);
+        record.breaks = if how == Failure::BrokeOff { record.breaks.saturating_add(1) } else { 0 };
         record.paused_until = now + pause;
     }
 
     /// It sent what can't be true.
     pub(crate) fn lied(&mut self, id: ReplicaId, now: Moment) {
-        self.failed(id, now);
+        self.failed(id, now, Failure::Other);
         let record = &mut self.records[id.0];
         record.lies = record.lies.saturating_add(1);
         record.aside_until = now + LIAR_ASIDE;
@@ -195,6 +210,11 @@ impl Scores {
 
     pub(crate) fn is_paused(&self, id: ReplicaId, now: Moment) -> bool {
         self.records[id.0].paused_until > now
+    }
+
+    /// Whether it closes whenever it is asked.
+    pub(crate) fn breaks_off(&self, id: ReplicaId) -> bool {
+        self.records[id.0].breaks >= BREAKS_MAX
     }
 
     pub(crate) fn is_set_aside(&self, id: ReplicaId, now: Moment) -> bool {

@@ -52,7 +52,7 @@ fn one_that_is_down_is_left_alone_for_longer_each_time_and_returns_with_one_answ
     let mut scores = Scores::new(1);
     let (mut now, mut last) = (MS, Duration::ZERO);
     for _ in 0..12 {
-        scores.failed(ReplicaId(0), now);
+        scores.failed(ReplicaId(0), now, Failure::Other);
         let Choice::Wait(at) = scores.choose(now, everybody) else { panic!("it is paused") };
         let pause = at - now;
         assert!(pause >= last && (BACK_OFF_MIN..=BACK_OFF_MAX).contains(&pause));
@@ -61,14 +61,14 @@ fn one_that_is_down_is_left_alone_for_longer_each_time_and_returns_with_one_answ
     }
     assert_eq!(last, BACK_OFF_MAX);
     answered(&mut scores, 0, now, MS);
-    scores.failed(ReplicaId(0), now);
+    scores.failed(ReplicaId(0), now, Failure::Other);
     assert_eq!(scores.choose(now, everybody), Choice::Wait(now + BACK_OFF_MIN));
 }
 
 #[test]
 fn failures_of_requests_in_flight_together_count_once() {
     let mut scores = Scores::new(1);
-    (0..50).for_each(|_| scores.failed(ReplicaId(0), MS));
+    (0..50).for_each(|_| scores.failed(ReplicaId(0), MS, Failure::Other));
     assert_eq!(scores.choose(MS, everybody), Choice::Wait(MS + BACK_OFF_MIN));
 }
 
@@ -78,7 +78,7 @@ fn a_liar_is_asked_only_when_nobody_else_can_be() {
     scores.lied(ReplicaId(0), MS);
     let later = MS + BACK_OFF_MAX;
     assert_eq!(scores.choose(later, everybody), Choice::Ask(ReplicaId(1)));
-    (0..8).for_each(|n| scores.failed(ReplicaId(1), later + BACK_OFF_MAX * n));
+    (0..8).for_each(|n| scores.failed(ReplicaId(1), later + BACK_OFF_MAX * n, Failure::Other));
     let now = later + BACK_OFF_MAX * 7 + MS;
     assert_eq!(scores.choose(now, everybody), Choice::Ask(ReplicaId(0)), "rather than wait 30 s for the honest one");
     assert_eq!(scores.choose(later, |id| id == ReplicaId(1)), Choice::Ask(ReplicaId(0)));
@@ -161,9 +161,9 @@ proptest! {
                 }
                 Event::Failed(id) | Event::Lied(id) => {
                     let lie = matches!(event, Event::Lied(_));
-                    if lie { scores.lied(ReplicaId(id), now) } else { scores.failed(ReplicaId(id), now) }
+                    if lie { scores.lied(ReplicaId(id), now) } else { scores.failed(ReplicaId(id), now, Failure::Other) }
                     if model[id].paused_until <= now {
-                        let pause = BACK_OFF_MIN * 2u32.pow(model[id].failures.min(12));
+                        let pause = BACK_OFF_MIN * 2u32.pow(model[id].failures.min(12), Failure::Other);
                         model[id].failures += 1;
                         model[id].paused_until = now + pause.min(BACK_OFF_MAX);
                     }

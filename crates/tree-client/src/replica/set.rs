@@ -13,7 +13,7 @@ use vouch_tree::protocol::{FsinfoOffer, GetDataArgs, GetFsinfoArgs, GetFsinfoRes
 use vouch_xdr::Xdr;
 
 use super::batch::{self, FetchFailure, Queues};
-use super::score::{Moment, ReplicaId, Scores};
+use super::score::{Failure, Moment, ReplicaId, Scores};
 use super::status::{CounterCells, ReplicaState, ReplicaStatus};
 use super::{CallFailure, Connection};
 use crate::connect::Connector;
@@ -72,6 +72,7 @@ pub(crate) struct ReplicaSet {
     replicas: RwLock<Vec<Arc<Replica>>>,
     resolved: tokio::sync::Mutex<Option<Instant>>,
     resolve_error: Mutex<String>,
+    offers_refused: Mutex<Option<String>>,
 }
 
 impl ReplicaSet {
@@ -86,6 +87,7 @@ impl ReplicaSet {
             replicas: RwLock::default(),
             resolved: tokio::sync::Mutex::new(None),
             resolve_error: Mutex::default(),
+            offers_refused: Mutex::default(),
         }
     }
 
@@ -176,6 +178,22 @@ impl ReplicaSet {
         self.resolve_error.lock().clone()
     }
 
+    /// Takes note of why every replica's offer was refused when they were last asked; `None` where one was not.
+    pub(crate) fn note_offers_refused(&self, why: Option<String>) {
+        *self.offers_refused.lock() = why;
+    }
+
+    /// Why every replica's offer was refused.
+    pub(crate) fn offers_refused(&self) -> Option<String> {
+        self.offers_refused.lock().clone()
+    }
+
+    /// Whether each replica lets itself be connected to, and closes when it is asked, again and again.
+    pub(crate) fn all_break_off(&self) -> bool {
+        let (replicas, scores) = (self.all(), self.scores.lock());
+        !replicas.is_empty() && replicas.iter().all(|replica| scores.breaks_off(replica.id))
+    }
+
     pub(crate) fn status(&self) -> Vec<ReplicaStatus> {
         let (now, replicas) = (self.now(), self.all());
         let newest = replicas.iter().map(|r| *r.revision.lock()).max().unwrap_or_default();
@@ -254,12 +272,12 @@ impl Replica {
         }
         // Who comes while a connection is being made waits for the same one, and fails with it.
         if self.is_paused() {
-            return Err(CallFailure::Closed(self.last_error.lock().clone().unwrap_or_default()));
+            return Err(CallFailure::Unconnected(self.last_error.lock().clone().unwrap_or_default()));
         }
         let stream = match timeout(self.reach.connect_timeout, self.reach.connector.connect(self.address)).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(CallFailure::Closed(error.to_string())),
-            Err(_) => return Err(CallFailure::Closed(format!("no connection within {} s", self.reach.connect_timeout.as_secs()))),
+            Ok(Err(error)) => return Err(CallFailure::Unconnected(error.to_string())),
+            Err(_) => return Err(CallFailure::Unconnected(format!("no connection within {} s", self.reach.connect_timeout.as_secs()))),
         };
         // A guess at the next transaction gains an off-path attacker nothing that the hashes would let pass.
         let first_xid = (self.reach.seed >> 16) as u32 ^ self.asked.load(Ordering::Relaxed) as u32;
@@ -310,17 +328,22 @@ impl Replica {
             self.lied(what);
             return FetchFailure::Lied(what.clone());
         }
-        self.failed(&failure.to_string());
+        let how = if matches!(failure, CallFailure::Closed(_)) { Failure::BrokeOff } else { Failure::Other };
+        self.failed_by(how, &failure.to_string());
         FetchFailure::Failed(failure.to_string())
     }
 
     /// It did not answer, or could not be reached.
     pub(crate) fn failed(&self, what: &str) {
+        self.failed_by(Failure::Other, what);
+    }
+
+    fn failed_by(&self, how: Failure, what: &str) {
         self.failed.fetch_add(1, Ordering::Relaxed);
         let first = {
             let mut scores = self.scores.lock();
             let first = !scores.standing(self.id, self.epoch.elapsed()).failing;
-            scores.failed(self.id, self.epoch.elapsed());
+            scores.failed(self.id, self.epoch.elapsed(), how);
             first
         };
         if first {

@@ -49,6 +49,9 @@ async fn a_revision_older_than_one_seen_before_a_restart_is_refused() {
     let tree = open().open(&publisher.name(), &TreeOptions::default()).await.unwrap();
     assert_eq!(tree.newest().number(), 2, "goes on with what was remembered rather than back");
     assert!(tree.refresh().await.is_err());
+    // What it alone would have is not there to be read: a refusal, no damage.
+    let error = tree.walk(tree.newest().root(), b"file").await.err().unwrap();
+    assert!(error.class() == ErrorClass::Refused && error.to_string().contains("10.0.0.1:4340: offers the old revision 1;"), "{error}");
     clock.set(NOW + u64::from(DURATION_S));
     let error = open().open(&publisher.name(), &TreeOptions::default()).await.err().unwrap();
     assert!(error.to_string().contains("old revision 1"), "{error}");

@@ -220,6 +220,27 @@ async fn verifying_against_a_sole_liar_ends_soon() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn verifying_against_a_sole_replica_that_fails_ends_soon_with_the_reason() {
+    let mut publisher = Publisher::new(82);
+    let published = published(&mut publisher, 4 << 20);
+    // In the time of the paused clock. The operation's limit is 30 s; who closes when it is asked is believed to do so sooner.
+    for (fault, limit_s) in [(Fault::HalfAnswer, 8), (Fault::Stall, 31)] {
+        let replica = TestReplica::new(&published, Fault::None, 1);
+        let tree = open(&publisher, &[Arc::clone(&replica)]).await;
+        replica.set_fault(fault);
+        let begun = Instant::now();
+        let mut verification = tree.verify_all(&tree.newest());
+        let mut last = None;
+        while let Some(event) = verification.next().await {
+            last = Some(event);
+        }
+        let error = last.unwrap().expect_err("it can't be read");
+        assert!(error.class() == ErrorClass::Unreachable && error.to_string().contains("10.0.0.1:4340: "), "{fault:?}: {error}");
+        assert!(begun.elapsed() < Duration::from_secs(limit_s), "{fault:?}: {:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn opening_a_tree_of_a_sole_liar_ends_soon_and_says_so() {
     let mut publisher = Publisher::new(80);
     let published = published(&mut publisher, 10);

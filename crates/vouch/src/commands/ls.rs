@@ -18,6 +18,7 @@ use crate::{output, when};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch ls @pub.example.org,HOSTID\n  vouch ls -l @pub.example.org,HOSTID/bin\n  \
                   vouch ls -R --json @pub.example.org,HOSTID     one JSON object a line\n\n\
+                  Of an opaque directory no names are listed, as in a mount that nobody has used yet; those that are given are shown.\n\
                   Names are printed as they are, with control characters and what is not UTF-8 as \\xNN.")]
 pub(crate) struct Args {
     /// The tree and a path in it.
@@ -58,15 +59,16 @@ async fn list_all(args: &Args, paths: &[TreePath]) -> Outcome {
             let shown = if path.path.is_empty() { &b"."[..] } else { &path.path };
             print(args, &mut out, &[(shown.to_vec(), inode)]).at("standard output")?;
         } else {
-            list(args, &mut open, &mut out, &base, inode).await?;
+            list(args, &mut open, &mut out, path, &base, inode).await?;
         }
     }
     out.flush().at("standard output")
 }
 
 /// Lists a directory, and those below if so wanted; walks with a list of its own, since a tree may be deeper than a stack. Where the
-/// replicas drop the revision meanwhile it goes on in the next one, after the last name.
-async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, base: &[u8], top: Inode) -> Outcome {
+/// replicas drop the revision meanwhile it goes on in the next one, after the last name. An opaque directory's names are for those who know
+/// them: of a mount only those that were referred to are listed, and here none was.
+async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, asked: &TreePath, base: &[u8], top: Inode) -> Outcome {
     let mut waiting = vec![(Vec::new(), top, open.revision.order())];
     while let Some((prefix, mut dir, mut revision)) = waiting.pop() {
         if args.recursive && !args.json && !prefix.is_empty() {
@@ -75,6 +77,13 @@ async fn list(args: &Args, open: &mut OpenTree, out: &mut impl Write, base: &[u8
         let mut below = Vec::new();
         let mut last: Option<Vec<u8>> = None;
         loop {
+            if matches!(dir.content, Content::Directory { opaque: true, .. }) {
+                out.flush().at("standard output")?;
+                let shown = below_base(asked.name.to_string().as_bytes(), &below_base(base, &prefix));
+                // Nobody may read it any more.
+                let _ = writeln!(io::stderr(), "{} is opaque: its names are not listed; name them", printable(&shown));
+                break;
+            }
             let position = last.as_ref().map_or(Position::Start, |name| Position::After(name));
             let page = match open.tree.list(&dir, position).await {
                 Err(error) if revision < open.revision.order() || open.moves_on(&error).await => {

@@ -87,7 +87,12 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let name = TreeName::new(&args.location, hostid).at("--location")?;
     let duration_s = u32::try_from(args.duration.as_secs()).map_err(|_| Failure::usage("--duration", "longer than the format can say"))?;
     if !args.source.is_dir() {
-        return Err(Failure::not_found(args.source.display(), "no such directory").cure("name the directory to publish"));
+        let failure = if args.source.exists() {
+            Failure::input(args.source.display(), "not a directory")
+        } else {
+            Failure::not_found(args.source.display(), "no such directory")
+        };
+        return Err(failure.cure("name the directory to publish"));
     }
     let (db, wait) = (args.db, args.wait);
     let options = Options {

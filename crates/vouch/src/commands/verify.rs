@@ -18,7 +18,8 @@ use crate::{output, progress, when};
 /// Verify that a published tree can be read in full, or that a database is sound.
 ///
 /// Reading verifies by itself; this reads everything. With --db it checks a database on this machine instead: every frame is hashed,
-/// and everything that a kept revision reaches must be there. Exits 1 if anything is wrong.
+/// and everything that a kept revision reaches must be there. Exits 1 if anything is wrong. Where no replica answers any more, it tells
+/// what it has found until then, and exits as other commands do.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch verify @pub.example.org,HOSTID\n  vouch verify --replica mirror.example --only-replicas --no-cache @pub.example.org,HOSTID   check one mirror\n  \
@@ -43,8 +44,8 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     let started = Instant::now();
-    let mut report = match (&args.db, &args.name) {
-        (Some(db), _) => of_database(db, global)?,
+    let (mut report, end) = match (&args.db, &args.name) {
+        (Some(db), _) => (of_database(db, global)?, Ok(())),
         (None, Some(name)) => {
             let path = TreePath::parse(name)?;
             client_options::block_on(of_tree(&args, &path, global))?
@@ -59,19 +60,33 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
         text.push_str(&report.summary());
         output::text(&text)?;
     }
+    end?;
     if report.problem_count == 0 { Ok(()) } else { Err(Failure::silent(Code::Differs)) }
 }
 
-async fn of_tree(args: &Args, path: &TreePath, global: &Global) -> Outcome<Report> {
+/// What was found, and why it ended if that was before all had been read.
+async fn of_tree(args: &Args, path: &TreePath, global: &Global) -> Outcome<(Report, Outcome)> {
     let client = args.client.client().await?;
     let open = OpenTree::open(&client, &path.name, &args.client, args.revision).await?;
     let bar = progress::spinner(global, "verifying");
     let mut report = Report { what: open.tree.name().to_string(), revision: Some(open.revision.number()), ..Report::default() };
     report.valid_until = u64::try_from(open.revision.expires()).ok().map(when::utc);
     let mut events = open.tree.verify_all(&open.revision);
+    let mut end = Ok(());
     while let Some(event) = events.next().await {
-        match event? {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                let failure = Failure::from(error);
+                report.ended_early = true;
+                report.add_problem(failure.to_string());
+                end = Err(failure);
+                break;
+            }
+        };
+        match event {
             VerifyEvent::Progress { frames, bytes, waiting } => {
+                (report.frames, report.bytes) = (frames, bytes);
                 bar.set_message(format!("{frames} frames, {}, {waiting} known to be left", output::bytes(bytes)));
             }
             VerifyEvent::Bad { path, error } => report.add_problem(format!("{}: {error}", printable(&path))),
@@ -82,7 +97,7 @@ async fn of_tree(args: &Args, path: &TreePath, global: &Global) -> Outcome<Repor
         }
     }
     bar.finish_and_clear();
-    Ok(report)
+    Ok((report, end))
 }
 
 fn of_database(db: &Path, global: &Global) -> Outcome<Report> {
@@ -123,6 +138,9 @@ struct Report {
     revisions: Option<u64>,
     frames: u64,
     bytes: u64,
+    /// Not all was read: what ended it is the last problem.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    ended_early: bool,
     problem_count: u64,
     /// The first of them.
     problems: Vec<String>,
@@ -132,7 +150,8 @@ struct Report {
 impl Report {
     fn add_problem(&mut self, problem: String) {
         self.problem_count += 1;
-        if self.problems.len() < PROBLEMS_MAX {
+        // Room for the last of all, which may tell why it ended.
+        if self.problems.len() < PROBLEMS_MAX || self.ended_early {
             self.problems.push(problem);
         }
     }
@@ -144,7 +163,11 @@ impl Report {
             _ => String::new(),
         };
         let (bytes, seconds) = (output::bytes(self.bytes), self.seconds);
-        let verdict = if self.problem_count == 0 { "sound".to_owned() } else { format!("{} PROBLEMS", self.problem_count) };
+        let verdict = match self.problem_count {
+            0 => "sound".to_owned(),
+            count if self.ended_early => format!("{count} PROBLEMS, and not all was read"),
+            count => format!("{count} PROBLEMS"),
+        };
         format!("{}: {of}{} frames, {bytes} in {seconds:.1} s: {verdict}\n", self.what, self.frames)
     }
 }

@@ -111,7 +111,7 @@ impl Replica {
             let place = match &tree {
                 Some(tree) => tree.locate(handle).map_err(|error| {
                     // Ours, not the client's: it must not take this for "there is no such frame".
-                    tracing::error!(path = %tree.path().display(), %handle, %error, "frame can't be served");
+                    tree.note_unlocatable(handle, &error);
                     self.counters.request(Request::DataFailed);
                     Refusal::Outcome(Accepted::SystemErr)
                 })?,

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 mod answer;
 mod connection;
 mod counters;
+mod damage;
 #[cfg(test)]
 mod golden;
 mod limits;

@@ -7,15 +7,20 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::net::SendFlags;
 
 use super::limits::{SEND_BUFFER_LEN, SENDFILE_LEN_MIN};
-use super::output::{Output, Piece};
+use super::output::{Output, Piece, Span};
 
 /// Why output could not be sent.
 #[derive(Debug)]
-pub(super) enum SendError {
+pub(super) enum SendError<F> {
     /// The peer's connection failed.
     Peer,
     /// A file ended before what its index promised, or can't be read: the database is damaged.
-    File(io::Error),
+    File {
+        /// Where it was to be read.
+        place: Span<F>,
+        /// The system's reason.
+        error: io::Error,
+    },
 }
 
 /// What one step of sending came to.
@@ -51,11 +56,12 @@ impl SendBuffer {
     }
 
     /// Appends as much of a run of a file as there is room for.
-    fn append_file(&mut self, file: BorrowedFd<'_>, offset: u64, len: u64) -> io::Result<()> {
-        let mut at = offset;
-        while at < offset + len && self.len < SEND_BUFFER_LEN {
+    fn append_file<F: AsFd>(&mut self, span: &Span<F>) -> io::Result<()> {
+        let (file, end) = (span.file.as_fd(), span.offset + span.len);
+        let mut at = span.offset;
+        while at < end && self.len < SEND_BUFFER_LEN {
             let room = self.room();
-            let want = room.len().min((offset + len - at) as usize);
+            let want = room.len().min((end - at) as usize);
             match rustix::io::retry_on_intr(|| rustix::io::pread(file, &mut room[..want], at))? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 n => {
@@ -73,13 +79,13 @@ pub(super) fn step<F: AsFd + Clone + PartialEq>(
     socket: BorrowedFd<'_>,
     output: &Output<F>,
     buffer: &mut SendBuffer,
-) -> Result<Step, SendError> {
+) -> Result<Step, SendError<F>> {
     if let Some(Piece::File(span)) = output.pieces().next()
         && span.len >= SENDFILE_LEN_MIN
     {
-        return send_span(socket, span.file.as_fd(), span.offset, span.len);
+        return send_span(socket, span);
     }
-    let more = gather(output, buffer).map_err(SendError::File)?;
+    let more = gather(output, buffer)?;
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | if more { SendFlags::MORE } else { SendFlags::empty() };
     let bytes = &buffer.bytes[..buffer.len];
     match rustix::io::retry_on_intr(|| rustix::net::send(socket, bytes, flags)) {
@@ -90,27 +96,28 @@ pub(super) fn step<F: AsFd + Clone + PartialEq>(
     }
 }
 
-fn send_span(socket: BorrowedFd<'_>, file: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Step, SendError> {
-    let mut at = offset;
-    let len = usize::try_from(len).unwrap_or(usize::MAX);
-    match rustix::io::retry_on_intr(|| rustix::fs::sendfile(socket, file, Some(&mut at), len)) {
-        Ok(0) => Err(SendError::File(io::ErrorKind::UnexpectedEof.into())),
+fn send_span<F: AsFd + Clone>(socket: BorrowedFd<'_>, span: &Span<F>) -> Result<Step, SendError<F>> {
+    let mut at = span.offset;
+    let len = usize::try_from(span.len).unwrap_or(usize::MAX);
+    let failed = |error| SendError::File { place: span.clone(), error };
+    match rustix::io::retry_on_intr(|| rustix::fs::sendfile(socket, span.file.as_fd(), Some(&mut at), len)) {
+        Ok(0) => Err(failed(io::ErrorKind::UnexpectedEof.into())),
         Ok(n) => Ok(Step::Sent(n as u64)),
         Err(rustix::io::Errno::AGAIN) => Ok(Step::Full(0)),
-        Err(rustix::io::Errno::IO) => Err(SendError::File(rustix::io::Errno::IO.into())),
+        Err(rustix::io::Errno::IO) => Err(failed(rustix::io::Errno::IO.into())),
         Err(_) => Err(SendError::Peer),
     }
 }
 
 /// Fills the buffer from the front of the output, up to a run that is for sendfile. Whether more waits behind.
-fn gather<F: AsFd + Clone + PartialEq>(output: &Output<F>, buffer: &mut SendBuffer) -> io::Result<bool> {
+fn gather<F: AsFd + Clone + PartialEq>(output: &Output<F>, buffer: &mut SendBuffer) -> Result<bool, SendError<F>> {
     buffer.len = 0;
     for piece in output.pieces() {
         match piece {
             Piece::Own { bytes, sent } => buffer.append(&bytes[*sent..]),
             Piece::Shared { bytes, sent } => buffer.append(&bytes[*sent..]),
             Piece::File(span) if span.len >= SENDFILE_LEN_MIN => return Ok(true),
-            Piece::File(span) => buffer.append_file(span.file.as_fd(), span.offset, span.len)?,
+            Piece::File(span) => buffer.append_file(span).map_err(|error| SendError::File { place: span.clone(), error })?,
         }
         if buffer.len == SEND_BUFFER_LEN {
             break;
@@ -128,7 +135,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::Arc;
 
-    #[derive(Clone)]
+    #[derive(Debug, Clone)]
     struct Shared(Arc<File>);
 
     impl PartialEq for Shared {
@@ -191,7 +198,7 @@ mod tests {
         for len in [200, SENDFILE_LEN_MIN] {
             let mut output = Output::new();
             output.push_span(Span { file: file.clone(), offset: 100, len });
-            assert!(matches!(step(here.as_fd(), &output, &mut SendBuffer::new()), Err(SendError::File(_))), "{len}");
+            assert!(matches!(step(here.as_fd(), &output, &mut SendBuffer::new()), Err(SendError::File { .. })), "{len}");
         }
     }
 

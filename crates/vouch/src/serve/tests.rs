@@ -20,6 +20,8 @@ use vouch_xdr::{Writer as XdrWriter, Xdr as _};
 
 use super::*;
 
+mod damage;
+
 fn hostid(seed: u8) -> HostId {
     SecretKey::from_seed(&[seed; 32]).public().hostid()
 }
@@ -224,7 +226,7 @@ impl Client {
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -431,22 +433,6 @@ fn stop_lets_answers_leave_and_closes_the_rest() {
 }
 
 #[test]
-fn pack_cut_short_under_us_closes_the_connection_and_lies_to_no_one() {
-    let made = Made::new(1);
-    let server = serve(&made);
-    let mut client = server.connect();
-    let big = made.frames.iter().find(|(_, bytes)| bytes.len() > 100_000).unwrap().0;
-    assert!(client.data(hostid(1), vec![big])[0].is_some());
-    for entry in std::fs::read_dir(made.path().join("packs")).unwrap() {
-        std::fs::OpenOptions::new().write(true).open(entry.unwrap().path()).unwrap().set_len(4096).unwrap();
-    }
-    client.send(&record(&call_to(PROGRAM, VERSION, 2, &GetDataArgs { hostid: hostid(1), handles: vec![big] }.to_xdr())));
-    assert_eq!(client.receive(), None);
-    // Counted just after the end that the client has seen.
-    wait_until("the count", || server.metric("vouch_connections_closed_total{reason=\"database\"}") == 1);
-}
-
-#[test]
 fn health_tells_fresh_from_expired() {
     let made = Made::new(1);
     made.commit(1, u32::MAX);
@@ -461,17 +447,6 @@ fn health_tells_fresh_from_expired() {
     // The client decides: it is served all the same.
     assert!(server.connect().fsinfo(hostid(1), false).is_some());
     assert_eq!(server.http("/nothing").0, 404);
-}
-
-#[test]
-fn packs_cut_short_show_in_the_health() {
-    let made = Made::new(1);
-    made.commit(1, u32::MAX);
-    for pack in std::fs::read_dir(made.path().join("packs")).unwrap() {
-        std::fs::write(pack.unwrap().path(), "").unwrap();
-    }
-    let (status, body) = serve(&made).http("/health");
-    assert!(status == 503 && body.contains("bytes where"), "{body}");
 }
 
 #[test]

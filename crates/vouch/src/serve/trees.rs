@@ -2,6 +2,7 @@
 //! Understands of a tree only what the health page tells.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,11 +15,12 @@ use vouch_tree::{BlockHandle, HostId, SignedFsinfo};
 use vouch_tree_store::{Database, FrameSource as _, Location, PackFile, Snapshot, View};
 use vouch_xdr::{Writer, Xdr as _};
 
+use super::damage::Damage;
 use super::output::Span;
 
 /// A pack file that answers lie in.
 #[derive(Debug, Clone)]
-pub(super) struct Pack(Arc<PackFile>);
+pub(super) struct Pack(pub(super) Arc<PackFile>);
 
 impl PartialEq for Pack {
     fn eq(&self, other: &Self) -> bool {
@@ -60,6 +62,22 @@ impl Trees {
         by_hostid.insert(tree.hostid, Arc::new(tree));
         Ok(())
     }
+
+    /// Takes note that a place in a pack, which was to be sent, can't be read; its tree is told broken until it can.
+    pub(super) fn note_unreadable(&self, place: &Span<Pack>, error: &io::Error) {
+        let pack = place.file.0.path();
+        // A pack lies in its database's directory.
+        let tree = self.all().into_iter().find(|tree| pack.starts_with(&tree.path));
+        let Some(tree) = tree else {
+            tracing::error!(pack = %pack.display(), %error, "a pack ends early or can't be read; a connection is closed");
+            return;
+        };
+        if tree.note(Damage::of_pack(place, error)) {
+            let (path, pack) = (tree.path.display(), pack.display());
+            tracing::error!(%path, %pack, offset = place.offset, %error, "a pack ends early or can't be read; connections are closed");
+        }
+        tree.snapshot.reopen(&place.file.0);
+    }
 }
 
 /// One tree.
@@ -71,13 +89,15 @@ pub(super) struct Tree {
     state: RwLock<State>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct State {
     offer: Arc<Offer>,
     trouble: Option<String>,
     /// When the packs' lengths were looked at, and whether one is wrong.
     packs_checked: Instant,
     pack_trouble: Option<String>,
+    /// What could not be read when it was asked for, until it can.
+    damage: Option<Damage>,
 }
 
 /// What a replica answers to GETFSINFO while a revision is the newest.
@@ -109,7 +129,7 @@ impl Tree {
         // Served all the same: what is whole of it is of use, and readers verify.
         let pack_trouble = snapshot.check_packs().err().map(|error| error.to_string());
         let offer = Arc::new(Offer::new(&snapshot));
-        let state = State { offer, trouble: pack_trouble.clone(), packs_checked: Instant::now(), pack_trouble };
+        let state = State { offer, trouble: pack_trouble.clone(), packs_checked: Instant::now(), pack_trouble, damage: None };
         Ok(Self { hostid: snapshot.hostid(), path: path.to_owned(), snapshot, state: RwLock::new(state) })
     }
 
@@ -129,24 +149,51 @@ impl Tree {
         });
         match looked {
             Ok(new) => {
-                let mut next = self.state.read().clone();
-                if new {
-                    next.offer = Arc::new(Offer::new(&self.snapshot));
+                let offer = new.then(|| Arc::new(Offer::new(&self.snapshot)));
+                let (damage, last) = (self.damage(), self.state.read().packs_checked);
+                let due = new || damage.is_some() || last.elapsed() >= PACKS_CHECK_INTERVAL;
+                let checked = due.then(|| self.snapshot.check_packs().err().map(|error| error.to_string()));
+                let is_mended = checked == Some(None) && damage.as_ref().is_some_and(|damage| damage.is_mended(&self.snapshot));
+                // Threads that serve may have noted something meanwhile.
+                let mut state = self.state.write();
+                if let Some(offer) = offer {
+                    state.offer = offer;
                 }
-                if new || next.packs_checked.elapsed() >= PACKS_CHECK_INTERVAL {
-                    next.pack_trouble = self.snapshot.check_packs().err().map(|error| error.to_string());
-                    next.packs_checked = Instant::now();
+                if let Some(pack_trouble) = checked {
+                    (state.pack_trouble, state.packs_checked) = (pack_trouble, Instant::now());
                 }
-                next.trouble = next.pack_trouble.clone();
-                let trouble = next.trouble.clone();
-                *self.state.write() = next;
-                trouble.map_or(Ok(new), Err)
+                if is_mended && state.damage == damage {
+                    state.damage = None;
+                }
+                state.trouble = state.damage.as_ref().map(ToString::to_string).or_else(|| state.pack_trouble.clone());
+                state.trouble.clone().map_or(Ok(new), Err)
             }
             Err(trouble) => {
                 self.state.write().trouble = Some(trouble.clone());
                 Err(trouble)
             }
         }
+    }
+
+    /// Takes note of a frame that the database should have and can't find.
+    pub(super) fn note_unlocatable(&self, handle: &BlockHandle, error: &vouch_tree_store::Error) {
+        tracing::error!(path = %self.path.display(), %handle, %error, "frame can't be served");
+        self.note(Damage::of_frame(handle, error));
+    }
+
+    /// Takes note of damage; true if none was known.
+    fn note(&self, damage: Damage) -> bool {
+        let mut state = self.state.write();
+        if state.damage.is_some() {
+            return false;
+        }
+        state.trouble = Some(damage.to_string());
+        state.damage = Some(damage);
+        true
+    }
+
+    fn damage(&self) -> Option<Damage> {
+        self.state.read().damage.clone()
     }
 
     /// What is wrong with the database since the last look at it.

@@ -334,9 +334,9 @@ impl Peer {
                         n
                     }
                     Err(SendError::Peer) => return Ok(TurnEnd::Close(Closed::Failed)),
-                    Err(SendError::File(error)) => {
+                    Err(SendError::File { place, error }) => {
                         // The length of the answer is out already: only a close tells the client that it won't come.
-                        tracing::error!(%error, "a pack ends early or can't be read; a connection is closed");
+                        tools.replica.trees.note_unreadable(&place, &error);
                         return Ok(TurnEnd::Close(Closed::Database));
                     }
                 };

@@ -24,6 +24,7 @@ fn bad_values_give_one_line_and_their_code() {
         (2, &["forward", "keys"]),
         (3, &["forward", "keys", "--to", "junk"]),
         (4, &["publish", "no-such", "--db", "db", "--keys", "keys", "--location", "h"]),
+        (3, &["publish", "junk", "--db", "db", "--keys", "keys", "--location", "h"]),
         (4, &["publish", "src", "--db", "db", "--keys", "no-such", "--location", "h"]),
         (3, &["publish", "src", "--db", "db", "--keys", "keys", "--location", "a b"]),
         (3, &["publish", "src", "--db", "new", "--keys", "keys", "--location", "h", "--tag", ""]),

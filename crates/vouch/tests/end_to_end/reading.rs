@@ -40,6 +40,48 @@ fn ls_cat_log_diff_and_verify_show_what_was_published() {
 }
 
 #[test]
+fn ls_shows_nothing_of_an_opaque_directory_but_what_is_named() {
+    let world = World::new();
+    world.small_tree();
+    world.write("src/o/secret", "x");
+    world.write("src/o/below/deep", "y");
+    world.publish_with(&["--opaque", "o"]);
+    let _replica = world.serve();
+    let note = format!("{} is opaque: its names are not listed; name them\n", world.name("/o"));
+    for args in [&["ls"][..], &["ls", "-l"], &["ls", "--json"], &["ls", "-R", "--json"]] {
+        let output = world.run([args, &[&world.name("/o")]].concat());
+        assert_eq!(
+            (output.status.code(), &*output.stdout, &*String::from_utf8_lossy(&output.stderr)),
+            (Some(0), &b""[..], &*note),
+            "{args:?}"
+        );
+    }
+    let output = world.run(["ls", "-R", &world.name("")]);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), note);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "dir\nhello\nlink\no\n\ndir:\nempty\nnumbers\n\no:\n");
+    assert_eq!(world.ok(["ls", &world.name("/o/below")]), "deep\n");
+    assert!(world.ok(["ls", "-l", &world.name("/o/secret")]).contains("o/secret"));
+    assert!(world.ok(["ls", "-d", &world.name("/o")]).ends_with("o\n"));
+}
+
+#[test]
+fn verify_tells_what_it_found_where_the_replica_closes_when_it_is_asked() {
+    let world = World::published();
+    let replica = world.serve();
+    for pack in std::fs::read_dir(world.path("db/packs")).expect("packs").filter_map(Result::ok) {
+        // Beyond the header: the replica opens it, and finds its end when it sends.
+        std::fs::File::options().write(true).open(pack.path()).and_then(|file| file.set_len(40)).expect("cut");
+    }
+    let output = world.run(["verify", "--json", "--timeout", "20s", &world.name("")]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(6), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&report["problem_count"], &report["ended_early"], &report["frames"]), (&1.into(), &true.into(), &0.into()));
+    let problem = report["problems"][0].as_str().expect("text");
+    assert!(problem.contains(&replica.address) && said.contains(problem), "{problem}: {said}");
+}
+
+#[test]
 fn get_keeps_all_of_a_tree_of_odd_cases() {
     if !have_python() {
         return;

@@ -42,7 +42,8 @@ fn an_older_revision_than_one_seen_is_refused() {
     // What was seen before is still valid, so it goes on being read, from the cache; without a cache there is nothing to read.
     assert_eq!(world.ok(args), "second\n");
     let output = world.run([&args[..], &["--no-cache"]].concat());
-    assert!(!output.status.success() && output.stdout.is_empty(), "{}", String::from_utf8_lossy(&output.stdout));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(5) && output.stdout.is_empty() && said.contains("offers the old revision 1"), "{said}");
     // A client that has never seen the newer one has no way to know.
     assert_eq!(String::from_utf8_lossy(&as_a_new_client(&world, &args).stdout), "hello world\n");
 }

@@ -1,0 +1,63 @@
+//! Packs that are cut short, before a replica starts and under it.
+
+use super::*;
+
+#[test]
+fn pack_cut_short_under_us_closes_the_connection_and_lies_to_no_one() {
+    let made = Made::new(1);
+    let server = serve(&made);
+    let mut client = server.connect();
+    let big = made.frames.iter().find(|(_, bytes)| bytes.len() > 100_000).unwrap().0;
+    assert!(client.data(hostid(1), vec![big])[0].is_some());
+    for entry in std::fs::read_dir(made.path().join("packs")).unwrap() {
+        std::fs::OpenOptions::new().write(true).open(entry.unwrap().path()).unwrap().set_len(4096).unwrap();
+    }
+    client.send(&record(&call_to(PROGRAM, VERSION, 2, &GetDataArgs { hostid: hostid(1), handles: vec![big] }.to_xdr())));
+    assert_eq!(client.receive(), None);
+    // Counted just after the end that the client has seen.
+    wait_until("the count", || server.metric("vouch_connections_closed_total{reason=\"database\"}") == 1);
+}
+
+#[test]
+fn packs_cut_short_show_in_the_health() {
+    let made = Made::new(1);
+    made.commit(1, u32::MAX);
+    for pack in std::fs::read_dir(made.path().join("packs")).unwrap() {
+        std::fs::write(pack.unwrap().path(), "").unwrap();
+    }
+    let (status, body) = serve(&made).http("/health");
+    assert!(status == 503 && body.contains("bytes where"), "{body}");
+}
+
+#[test]
+fn a_pack_found_cut_short_breaks_its_tree_until_it_is_whole_again() {
+    let (one, two) = (Made::new(1), Made::new(2));
+    one.commit(1, u32::MAX);
+    two.commit(1, u32::MAX);
+    let server = start(config(vec![one.path(), two.path()]));
+    let big = |made: &Made| made.frames.iter().find(|(_, bytes)| bytes.len() > 100_000).unwrap().0;
+    let has = |made: &Made| server.connect().data(hostid(made.seed), vec![big(made)])[0].is_some();
+    let broken = |made: &Made| server.metric(&format!("vouch_tree_broken{{tree=\"{}\"}}", hostid(made.seed)));
+    assert!(has(&one) && server.http("/health").0 == 200);
+    let packs: Vec<_> = listing(&one.path().join("packs"));
+    for (path, _) in &packs {
+        // Beyond the header, so that it is opened again as what it is.
+        std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(100).unwrap();
+    }
+    let mut client = server.connect();
+    client.send(&record(&call_to(PROGRAM, VERSION, 2, &GetDataArgs { hostid: hostid(1), handles: vec![big(&one)] }.to_xdr())));
+    assert_eq!(client.receive(), None);
+    // Noted before the connection was closed.
+    let (status, body) = server.http("/health");
+    assert!(status == 503 && body.contains("broken") && packs.iter().any(|(path, _)| body.contains(path.to_str().unwrap())), "{body}");
+    assert_eq!((broken(&one), broken(&two)), (1, 0));
+    assert!(has(&two));
+    // As a copy would bring them back: under the same names, in other files.
+    for (path, bytes) in &packs {
+        let copy = one.path().join("copy");
+        std::fs::write(&copy, bytes).unwrap();
+        std::fs::rename(&copy, path).unwrap();
+    }
+    wait_until("the mended packs are taken up", || server.http("/health").0 == 200);
+    assert!(has(&one) && broken(&one) == 0);
+}
