@@ -163,7 +163,7 @@ proptest! {
                     let lie = matches!(event, Event::Lied(_));
                     if lie { scores.lied(ReplicaId(id), now) } else { scores.failed(ReplicaId(id), now, Failure::Other) }
                     if model[id].paused_until <= now {
-                        let pause = BACK_OFF_MIN * 2u32.pow(model[id].failures.min(12), Failure::Other);
+                        let pause = BACK_OFF_MIN * 2u32.pow(model[id].failures.min(12));
                         model[id].failures += 1;
                         model[id].paused_until = now + pause.min(BACK_OFF_MAX);
                     }
