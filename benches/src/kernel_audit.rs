@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use vouch_bench::plan::audit::AuditGuard;
+use vouch_bench::subject::AuditGuard;
 
 use crate::OrStop as _;
 
