@@ -1,33 +1,57 @@
 //! A bounded cache whose entries expire: soon where the answer was no, so that a new account is not refused for long.
 
 use std::hash::Hash;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use quick_cache::sync;
 use vouch_nfs4_server::WouldWait;
 use vouch_vfs::Patience;
 
+use super::would_wait;
 use crate::export::clock;
 
-pub(super) struct Cache<K, V>(sync::Cache<K, (V, u64)>);
+pub(super) struct Cache<K, V> {
+    entries: sync::Cache<K, Entry<V>>,
+    /// How often all was forgotten.
+    age: AtomicU64,
+}
+
+#[derive(Clone)]
+struct Entry<V> {
+    value: V,
+    until_ms: u64,
+    age: Age,
+}
+
+/// What an answer was asked in: what was asked for before all was forgotten is not remembered after it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Age(u64);
 
 impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     pub(super) fn new(entries_max: usize) -> Self {
-        Cache(sync::Cache::new(entries_max))
+        Cache { entries: sync::Cache::new(entries_max), age: AtomicU64::new(0) }
     }
 
     /// What is known and has not expired.
     pub(super) fn get(&self, key: &K) -> Option<V> {
-        let (value, until_ms) = self.0.get(key)?;
-        (clock::mono_ms() < until_ms).then_some(value)
+        let entry = self.entries.get(key)?;
+        (entry.age == self.age() && clock::mono_ms() < entry.until_ms).then_some(entry.value)
     }
 
-    pub(super) fn put(&self, key: K, value: V, positive: bool) {
+    /// To be asked before anything that an answer depends on is looked at.
+    pub(super) fn age(&self) -> Age {
+        Age(self.age.load(Ordering::SeqCst))
+    }
+
+    /// Remembers an answer that was asked for in this age.
+    pub(super) fn put(&self, key: K, value: V, positive: bool, age: Age) {
         let life_ms = if positive { LIFE_MS } else { LIFE_OF_NO_MS };
-        self.0.insert(key, (value, clock::mono_ms() + life_ms));
+        self.entries.insert(key, Entry { value, until_ms: clock::mono_ms() + life_ms, age });
     }
 
     pub(super) fn clear(&self) {
-        self.0.clear();
+        self.age.fetch_add(1, Ordering::SeqCst);
+        self.entries.clear();
     }
 }
 
@@ -38,10 +62,11 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, Option<T>> {
             return Ok(known);
         }
         if patience == Patience::None {
-            return Err(WouldWait);
+            return Err(would_wait());
         }
+        let age = self.age();
         let answer = ask();
-        self.put(key.clone(), answer.clone(), answer.is_some());
+        self.put(key.clone(), answer.clone(), answer.is_some(), age);
         Ok(answer)
     }
 }

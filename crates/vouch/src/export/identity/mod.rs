@@ -7,6 +7,7 @@ mod kerberos;
 mod principal_map;
 mod service;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -90,7 +91,7 @@ impl<S: NameService> Names<S> {
         let mut groups = if self.groups == Groups::Server { Vec::new() } else { gids.to_vec() };
         if ask {
             if patience == Patience::None {
-                return Err(WouldWait);
+                return Err(would_wait());
             }
             if let Some(user) = self.service.user(uid) {
                 groups.extend(self.service.groups(&user.name, user.gid));
@@ -114,14 +115,15 @@ impl<S: NameService> Identity for Names<S> {
         if let Some(known) = self.callers.get(&key) {
             return Ok(known);
         }
+        let age = self.callers.age();
         let caller = match principal {
             Principal::None => Some(Caller::new(squash.anonymous_uid, squash.anonymous_gid, [])),
             Principal::Sys { uid, gid, gids } => Some(self.sys(*uid, *gid, gids, squash, patience)?),
-            Principal::Gss { .. } if patience == Patience::None => return Err(WouldWait),
+            Principal::Gss { .. } if patience == Patience::None => return Err(would_wait()),
             Principal::Gss { name } => self.gss(name, squash),
         };
         let caller = caller.map(Arc::new);
-        self.callers.put(key, caller.clone(), caller.is_some());
+        self.callers.put(key, caller.clone(), caller.is_some(), age);
         Ok(caller)
     }
 
@@ -140,6 +142,21 @@ impl<S: NameService> Identity for Names<S> {
     fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, WouldWait> {
         self.gids.get_or(&Box::from(name), patience, || self.service.group_by_name(name))
     }
+}
+
+thread_local! {
+    static WOULD_WAIT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The name service has to be asked, and this thread must not.
+fn would_wait() -> WouldWait {
+    WOULD_WAIT.set(true);
+    WouldWait
+}
+
+/// Whether a call that this thread has just stopped waits for the name service, and for no disk.
+pub(super) fn take_would_wait() -> bool {
+    WOULD_WAIT.take()
 }
 
 /// Callers that are remembered: each below 400 bytes.

@@ -157,3 +157,53 @@ fn names_and_numbers() {
         (Ok(Some(100)), Some("users"))
     );
 }
+
+#[test]
+fn what_was_asked_for_before_a_reload_is_not_remembered_after_it() {
+    /// The map changes while the name service thinks.
+    struct Slow(std::sync::OnceLock<std::sync::Weak<Names<Slow>>>);
+    impl Slow {
+        fn reload(&self) {
+            if let Some(names) = self.0.get().and_then(std::sync::Weak::upgrade) {
+                names.replace_map(PrincipalMap::parse(b"").unwrap());
+            }
+        }
+    }
+    impl NameService for Slow {
+        fn user(&self, uid: u32) -> Option<UserRecord> {
+            self.reload();
+            Small.user(uid)
+        }
+        fn user_by_name(&self, name: &str) -> Option<UserRecord> {
+            self.reload();
+            Small.user_by_name(name)
+        }
+        fn group(&self, gid: u32) -> Option<String> {
+            Small.group(gid)
+        }
+        fn group_by_name(&self, name: &str) -> Option<u32> {
+            Small.group_by_name(name)
+        }
+        fn groups(&self, user: &str, gid: u32) -> Vec<u32> {
+            Small.groups(user, gid)
+        }
+        fn local_name(&self, principal: &str) -> Local {
+            Small.local_name(principal)
+        }
+    }
+    let idmap = Idmap::parse("[General]\nDomain = example.org\n[Static]\nnfs/h@EXAMPLE.ORG = alice\n");
+    let map = PrincipalMap::parse(b"").unwrap();
+    let names = Arc::new(Names::new(Slow(std::sync::OnceLock::new()), idmap, Groups::Auto, map, Unknown::Refuse));
+    assert!(names.service.0.set(Arc::downgrade(&names)).is_ok());
+    let principal = Principal::Gss { name: "nfs/h@EXAMPLE.ORG".into() };
+    let squash = squash(SquashWho::Nobody);
+    assert!(names.caller(&principal, &squash, Patience::Any).unwrap().is_some());
+    assert!(names.caller(&principal, &squash, Patience::None).is_err(), "it has to be asked again");
+    assert!(take_would_wait() && !take_would_wait());
+    assert!(names.user_name(1000, Patience::Any).unwrap().is_some());
+    assert!(names.user_name(1000, Patience::None).is_err());
+    // Without a change it is remembered.
+    assert!(names.uid("nobody-knows", Patience::Any).unwrap().is_none());
+    names.gid("users", Patience::Any).unwrap().unwrap();
+    assert!(names.gid("users", Patience::None).unwrap().is_some());
+}
