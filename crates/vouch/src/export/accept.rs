@@ -102,7 +102,7 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     // Where exports name hosts by pattern or netgroup, who this is must be known before a call of its is looked at; a name service that is slow holds nobody else up.
     if driver.hosts.must_ask(peer.ip()) {
         let shared = driver.clone();
-        driver.pool.submit(move || {
+        driver.names.submit(move || {
             shared.hosts.meet(peer.ip());
             deal(socket, peer, &shared);
         });

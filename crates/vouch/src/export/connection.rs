@@ -193,10 +193,15 @@ impl Connection {
         self.waiting.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A call came back from the pool.
+    /// A call came back from the pool. See [`AtWork`] for one that may panic.
     pub(super) fn end_waiting(&self) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.unpause();
+    }
+
+    /// Whether calls of it wait for a disk or a network.
+    pub(super) fn has_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Whether nothing of it is under way: no call in the pool, no reply to send.
@@ -262,5 +267,17 @@ impl Connection {
         let ids = callbacks.iter().filter(|callback| late(callback)).map(|callback| callback.id).collect();
         callbacks.retain(|callback| !late(callback));
         ids
+    }
+}
+
+/// A call of this connection that a thread of the pool works on. If that panics there is no reply, and the connection is closed, so that the client asks again.
+pub(super) struct AtWork<'a>(pub(super) &'a Connection);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.shut();
+        }
+        self.0.end_waiting();
     }
 }

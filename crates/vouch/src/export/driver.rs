@@ -13,11 +13,12 @@ use vouch_vfs::Patience;
 
 use super::audit::{Audit, Refused};
 use super::clock;
-use super::connection::Connection;
+use super::connection::{AtWork, Connection};
 use super::dial::Diallers;
 use super::gathered::{Gathered, Waiting};
 use super::gss::{Answered, Gss};
 use super::hosts::Hosts;
+use super::identity;
 use super::inbox::{Inbox, QueuedCallback};
 use super::limits::{Limits, WAITING_COPY_LEN_MAX};
 use super::output::Outgoing;
@@ -33,6 +34,8 @@ pub(super) struct Driver {
     pub(super) inboxes: Vec<Arc<Inbox>>,
     /// Where calls go on that have to wait.
     pub(super) pool: Pool,
+    /// Where they do for the name service: one that does not answer keeps nobody from the disks.
+    pub(super) names: Pool,
     /// Calls that wait for commits.
     pub(super) gathered: Gathered,
     pub(super) diallers: Diallers,
@@ -57,6 +60,7 @@ pub(super) struct Driver {
 impl Driver {
     /// Runs a call that would have to wait where it may, and sends its reply from there.
     pub(super) fn run_waiting(self: &Arc<Self>, connection: Arc<Connection>, mut compound: Compound, envelope: Option<Envelope>) {
+        let for_names = identity::take_would_wait();
         let records = self.carry_now(compound.take_effects());
         connection.begin_waiting();
         self.traffic.blocked.add(1);
@@ -70,12 +74,13 @@ impl Driver {
         }
         waiting.compound.copy_body(WAITING_COPY_LEN_MAX);
         let driver = self.clone();
-        self.pool.submit(move || {
+        let pool = if for_names { &self.names } else { &self.pool };
+        pool.submit(move || {
             let connection = waiting.connection.clone();
+            let _at_work = AtWork(&connection);
             if let Some(outgoing) = driver.finish(waiting) {
                 connection.send_reply(outgoing);
             }
-            connection.end_waiting();
         });
     }
 

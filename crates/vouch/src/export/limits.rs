@@ -85,7 +85,11 @@ pub(super) const WAITING_PER_CONNECTION_MAX: usize = 256;
 /// Arguments of a call that has to wait are copied up to this length: in place they would keep a receive buffer of a megabyte from being used again.
 pub(super) const WAITING_COPY_LEN_MAX: usize = 128 * 1024;
 
-/// Calls of all connections that may wait before no more are taken up. Each holds its request: a megabyte at worst.
+/// Threads that may wait for the name service, for hosts or for users: each costs little, and a server that does not answer keeps one for some seconds.
+pub(super) const NAMES_THREADS_MAX: usize = 32;
+
+/// Calls that may wait, for disks or for names, before no more are taken up of those connections that have some among them; with four times as many, of none. Each holds
+/// its request: a megabyte at worst.
 pub(super) const WAITING_MAX: usize = 1024;
 
 /// A waiting thread without work ends after this.

@@ -232,11 +232,13 @@ impl Server {
 
         let to_wake = inboxes.clone();
         let relief = move || to_wake.iter().for_each(|inbox| inbox.post(inbox::Message::LookBehind));
+        let names_pool = Pool::new("names", limits::NAMES_THREADS_MAX, WAITING_MAX, relief.clone());
         let driver = Arc::new(Driver {
             engine,
             gss,
             audit,
             pool: Pool::new("waiting", config.limits.waiting_threads_max, WAITING_MAX, relief),
+            names: names_pool,
             gathered: gathered::Gathered::default(),
             diallers: dial::Diallers::new(),
             recovery,
@@ -373,7 +375,7 @@ impl Server {
             if now.mono_ms >= resolve_due_ms && !resolving.swap(true, Ordering::AcqRel) {
                 resolve_due_ms = now.mono_ms.saturating_add(resolve_ms);
                 let (hosts, done) = (driver.hosts.clone(), resolving.clone());
-                driver.pool.submit(move || {
+                driver.names.submit(move || {
                     hosts.refresh();
                     done.store(false, Ordering::Release);
                 });
@@ -389,6 +391,7 @@ impl Server {
         }
         driver.diallers.stop();
         driver.pool.stop();
+        driver.names.stop();
         driver.gss.iter().for_each(|gss| gss.stop());
         driver.recovery.stop();
         audit.iter().for_each(|audit| audit.stop());

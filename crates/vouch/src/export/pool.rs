@@ -2,6 +2,7 @@
 //! Whoever hands work in asks [`Pool::is_crowded`] first whether more should be begun.
 
 use std::collections::VecDeque;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -22,8 +23,10 @@ struct Shared {
     threads_max: usize,
     waiting_max: usize,
     state: Mutex<State>,
-    /// Whether so much waits that no more should be begun: asked for each batch of calls, so not behind the lock.
+    /// Whether so much waits that those who have something here should begin no more: asked for each call, so not behind the lock.
     crowded: AtomicBool,
+    /// Whether nobody should.
+    full: AtomicBool,
     news: Condvar,
     /// Called when there is room again after somebody was told that there was none.
     relief: Box<dyn Fn() + Send + Sync>,
@@ -48,6 +51,7 @@ impl Pool {
                 waiting_max,
                 state,
                 crowded: AtomicBool::new(false),
+                full: AtomicBool::new(false),
                 news: Condvar::new(),
                 relief,
             }),
@@ -64,6 +68,9 @@ impl Pool {
         if state.tasks.len() >= self.shared.waiting_max {
             self.shared.crowded.store(true, Ordering::Release);
         }
+        if state.tasks.len() >= self.shared.waiting_max.saturating_mul(FULL) {
+            self.shared.full.store(true, Ordering::Release);
+        }
         if state.idle >= state.tasks.len() {
             drop(state);
             self.shared.news.notify_one();
@@ -79,9 +86,14 @@ impl Pool {
         }
     }
 
-    /// Whether so much waits that no more should be begun.
+    /// Whether so much waits that those who have something here should begin no more.
     pub(super) fn is_crowded(&self) -> bool {
         self.shared.crowded.load(Ordering::Acquire)
+    }
+
+    /// Whether so much waits that nobody should begin more.
+    pub(super) fn is_full(&self) -> bool {
+        self.shared.full.load(Ordering::Acquire)
     }
 
     /// Tasks that wait, and threads.
@@ -107,12 +119,14 @@ impl Shared {
         let mut state = self.state.lock();
         loop {
             if let Some(task) = state.tasks.pop_front() {
-                let relieved = state.tasks.len() <= self.waiting_max / 2 && self.crowded.swap(false, Ordering::AcqRel);
+                let waiting = state.tasks.len();
+                let relieved = waiting <= self.waiting_max / 2 && self.crowded.swap(false, Ordering::AcqRel);
+                let relieved = waiting <= self.waiting_max && self.full.swap(false, Ordering::AcqRel) || relieved;
                 drop(state);
                 if relieved {
-                    (self.relief)();
+                    survive(&*self.relief);
                 }
-                task();
+                survive(task);
                 state = self.state.lock();
                 continue;
             }
@@ -129,6 +143,17 @@ impl Shared {
         state.threads -= 1;
     }
 }
+
+/// A task that panics has told so, and takes no thread with it.
+fn survive(task: impl FnOnce()) {
+    // What it leaves behind is what any thread that panics would have left.
+    if panic::catch_unwind(AssertUnwindSafe(task)).is_err() {
+        tracing::error!("work that had to wait ended in a panic; this is an error in this program");
+    }
+}
+
+/// So many times what is crowded is full.
+const FULL: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -154,6 +179,43 @@ mod tests {
         assert!(pool.load().1 <= 3);
         receive.recv_timeout(Duration::from_secs(20)).unwrap();
         assert!(!pool.is_crowded());
+    }
+
+    #[test]
+    fn a_panic_costs_no_thread() {
+        let pool = Pool::new("test", 1, 10, || ());
+        let (send, receive) = mpsc::channel();
+        for _ in 0..3 {
+            pool.submit(|| panic!("as the test wants it"));
+            let send = send.clone();
+            pool.submit(move || send.send(()).unwrap());
+            receive.recv_timeout(Duration::from_secs(60)).unwrap();
+        }
+        assert!(pool.load().1 <= 1);
+    }
+
+    #[test]
+    fn crowded_comes_before_full() {
+        let (relieved, relief) = mpsc::channel();
+        let pool = Pool::new("test", 1, 2, move || relieved.send(()).unwrap());
+        let (go, wait) = mpsc::channel::<()>();
+        let (began, begun) = mpsc::channel();
+        pool.submit(move || {
+            began.send(()).unwrap();
+            wait.recv().unwrap();
+        });
+        begun.recv_timeout(Duration::from_secs(60)).unwrap();
+        let states: Vec<_> = (0..8)
+            .map(|_| {
+                pool.submit(|| ());
+                (pool.is_crowded(), pool.is_full())
+            })
+            .collect();
+        assert_eq!((states[0], states[1], states[6], states[7]), ((false, false), (true, false), (true, false), (true, true)));
+        go.send(()).unwrap();
+        // Once for each.
+        (0..2).for_each(|_| relief.recv_timeout(Duration::from_secs(60)).unwrap());
+        assert!(!pool.is_full() && !pool.is_crowded());
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl Report {
     /// The status now.
     pub(super) fn status(&self) -> Status {
         let report = self.driver.engine.status(clock::now());
-        let (waiting_calls, waiting_threads) = self.driver.pool.load();
+        let (waiting_calls, waiting_threads) = waiting(&self.driver);
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             grace_left_ms: report.grace_left_ms,
@@ -128,7 +128,7 @@ impl PageSource for Report {
     fn metrics(&self) -> String {
         let mut out = String::with_capacity(16 * 1024);
         let (totals, grace_left_ms) = self.driver.engine.totals(clock::now());
-        let (waiting, threads) = self.driver.pool.load();
+        let (waiting, threads) = waiting(&self.driver);
         let gauges: [(&str, &str, usize); 10] = [
             ("vouch_export_connections", "Connections open now.", self.open()),
             ("vouch_export_clients", "Clients with state.", totals.clients),
@@ -186,4 +186,10 @@ impl PageSource for Report {
         let healthy = !self.driver.stop.load(Ordering::Relaxed);
         (healthy, format!("{{\"status\":\"{}\",\"connections\":{}}}\n", if healthy { "ok" } else { "stopping" }, self.open()))
     }
+}
+
+/// Calls that wait for a disk or a network, and threads that are at it.
+fn waiting(driver: &Driver) -> (usize, usize) {
+    let (disks, names) = (driver.pool.load(), driver.names.load());
+    (disks.0 + names.0, disks.1 + names.1)
 }

@@ -24,6 +24,7 @@ use super::gss::{self, Recent};
 use super::inbox::{Inbox, Message};
 use super::limits::{FLUSH_LEN, TICK, TURN_READS_MAX};
 use super::output::Outgoing;
+use super::pool::Pool;
 use super::receive::{Batch, Input, Look, Read, Record};
 use super::together::Looked;
 use super::tools::Tools;
@@ -58,6 +59,8 @@ pub(super) struct Peer {
     read_closed: bool,
     /// Input is waiting here that could not be taken up yet.
     behind: bool,
+    /// It asked for a context when many waited for theirs.
+    asks_contexts: bool,
     /// In the queue for another turn.
     queued: bool,
     /// Since when a record is incomplete.
@@ -224,6 +227,7 @@ impl Worker {
             readable: true,
             read_closed: false,
             behind: false,
+            asks_contexts: false,
             queued: false,
             began_ms: None,
         });
@@ -312,7 +316,7 @@ impl Peer {
             if self.connection.has_failed() {
                 return TurnEnd::Close(Why::Peer);
             }
-            if (self.behind || self.readable) && (self.connection.pause() || driver.pool.is_crowded()) {
+            if (self.behind || self.readable) && (self.connection.pause() || self.is_crowded_out(driver)) {
                 self.behind |= self.readable;
                 return TurnEnd::Wait;
             }
@@ -349,6 +353,13 @@ impl Peer {
         }
     }
 
+    /// Whether so much waits, of this connection too, that no more of its calls should be taken up. Others go on: their leases would end otherwise.
+    fn is_crowded_out(&mut self, driver: &Driver) -> bool {
+        self.asks_contexts = self.asks_contexts && driver.gss.as_ref().is_some_and(|gss| gss.is_crowded());
+        let over = |pool: &Pool| pool.is_crowded() && (pool.is_full() || self.connection.has_waiting());
+        self.asks_contexts || over(&driver.pool) || over(&driver.names)
+    }
+
     /// Has the calls of a batch run, as many as may be.
     pub(super) fn take_up(&mut self, mut batch: Batch, tools: &mut Tools, driver: &Arc<Driver>) -> Result<(), Why> {
         let now = clock::now();
@@ -376,8 +387,8 @@ impl Peer {
                 tools.flush(&self.connection);
             }
             if !batch.is_empty()
-                && (calls % LOOK_ROUND == 0 || (tools.ready.is_empty() && tools.unsealed.is_empty()))
-                && (self.connection.pause() || driver.pool.is_crowded())
+                && (self.is_crowded_out(driver)
+                    || (calls % LOOK_ROUND == 0 || (tools.ready.is_empty() && tools.unsealed.is_empty())) && self.connection.pause())
             {
                 self.behind = true;
                 break Ok(());
@@ -442,6 +453,7 @@ impl Peer {
             Incoming::Init(init) => {
                 let gss = driver.gss.as_ref().ok_or(Why::Broken)?;
                 gss.init(init, connection, driver.audit.as_ref());
+                self.asks_contexts = gss.is_crowded();
             }
             Incoming::Denied(bytes, flavour, detail) => {
                 let refused = Refused { flavour, detail, ..Refused::of(Refusal::Authentication, connection.engine()) };

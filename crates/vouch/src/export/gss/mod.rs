@@ -14,7 +14,7 @@ use vouch_xdr::Writer;
 
 use super::audit::{Audit, Refused};
 use super::clock;
-use super::connection::Connection;
+use super::connection::{AtWork, Connection};
 use super::identity::as_ourselves;
 use super::output::Outgoing;
 use super::pool::Pool;
@@ -101,13 +101,18 @@ impl Gss {
         self.contexts.lock().remove(context.handle());
     }
 
+    /// Whether so many contexts wait to be made that those who ask for some should ask for no more.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.pool.is_crowded()
+    }
+
     /// Has a context made by a thread that may sleep, and the reply sent from there.
     pub(super) fn init(self: &Arc<Self>, call: InitCall, connection: &Arc<Connection>, audit: Option<&Arc<Audit>>) {
         let (gss, connection, audit) = (self.clone(), connection.clone(), audit.cloned());
         connection.begin_waiting();
         self.pool.submit(move || {
+            let _at_work = AtWork(&connection);
             connection.send([Outgoing::unmarked(gss.answer(&call, &connection, audit.as_deref()), None)], |_| {});
-            connection.end_waiting();
         });
     }
 
