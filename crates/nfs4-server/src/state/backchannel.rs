@@ -208,7 +208,7 @@ impl<F: Clone> State<F> {
             return false;
         };
         let Some(session) = self.sessions.get_mut(session) else { return true };
-        let place = &mut session.back_slots[slot.0 as usize];
+        let Some(place) = session.back_slots.get_mut(slot.0 as usize) else { return true };
         place.busy = false;
         match *answer {
             CallbackAnswer::Unreachable => {
@@ -313,18 +313,13 @@ impl super::session::Session {
 
     /// Takes the lowest free slot for a new callback: slot, number, highest slot in use.
     fn take_back_slot(&mut self) -> Option<(SlotId, SlotSeq, SlotId)> {
-        let at = match self.back_slots.iter().position(|slot| !slot.busy) {
-            Some(at) => at,
-            None => {
-                self.back_slots.push(BackSlot::default());
-                self.back_slots.len() - 1
-            }
-        };
+        let at = self.back_slots.iter().position(|slot| !slot.busy).unwrap_or(self.back_slots.len());
+        // Slots beyond what the client takes now stay: callbacks may be under way on them, and their numbers go on when it takes more again.
         if at >= self.back_slots_max as usize {
-            if self.back_slots.len() > self.back_slots_max as usize && !self.back_slots[at].busy && self.back_slots[at].seq == SlotSeq(0) {
-                self.back_slots.pop();
-            }
             return None;
+        }
+        if at == self.back_slots.len() {
+            self.back_slots.push(BackSlot::default());
         }
         let slot = &mut self.back_slots[at];
         slot.busy = true;

@@ -32,6 +32,37 @@ fn callbacks_take_slots_in_order_and_give_them_back() {
 }
 
 #[test]
+fn a_client_that_takes_fewer_callbacks_at_once_still_answers_those_under_way() {
+    let mut world = World::new();
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    let recall = |world: &mut World, number| {
+        world.open_as(&a, "o", number, share(1, 0), Claim::New, Want::Read).unwrap();
+        assert_eq!(world.open(&b, number, 2, 0), Err(Status::DELAY));
+        world.callbacks()
+    };
+    let first: Vec<OutgoingCallback> = (1..=3).flat_map(|number| recall(&mut world, number)).collect();
+    let slot = |callback: &OutgoingCallback| callback.sequence.unwrap().slot.0;
+    assert_eq!(first.iter().map(slot).collect::<Vec<_>>(), [0, 1, 2]);
+    let answer = |sequence, highest_slot| CallbackAnswer::Answered { sequence, highest_slot, status: Status::OK, attributes: None };
+    world.state.callback_done(first[0].id, answer(Status::OK, Some(SlotId(0))), 0);
+    let fourth = recall(&mut world, 4).remove(0);
+    assert_eq!(slot(&fourth), 0);
+    // The first use of slot 1 counts as none; it may not be used again, and the one on slot 2 is still under way.
+    world.state.callback_done(first[1].id, answer(Status::DELAY, None), 0);
+    assert!(world.callbacks().is_empty());
+    assert!(recall(&mut world, 5).is_empty());
+    world.answer(&first[2], Status::OK);
+    assert!(world.callbacks().is_empty());
+    let mut last = fourth;
+    for number in [2, 5] {
+        world.answer(&last, Status::OK);
+        last = world.callbacks().remove(0);
+        assert_eq!(slot(&last), 0);
+        assert!(matches!(last.op, CallbackOp::Recall { file: recalled, .. } if recalled == file(number)), "{:?}", last.op);
+    }
+}
+
+#[test]
 fn a_lost_callback_is_sent_again_over_the_next_connection() {
     let mut world = World::new();
     let (mut a, callback) = recalled(&mut world);
