@@ -2,6 +2,7 @@
 
 use vouch_nfs4::op::{self, Args, Results};
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, SetTime, Stateid, Status, Time};
+use vouch_vfs::{Caller, FileSystem as _, Patience, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag};
 
 use crate::world::{Client, Packed, World, attributes, getattr};
 
@@ -113,4 +114,23 @@ fn an_acl_that_was_set_is_read_and_shows_in_the_mode() {
     let packed = Packed::new(&[12], &Attributes { acl: Some(Acl(bad.into())), ..Attributes::default() });
     let (status, results) = client.at(&["export", "f"], &[setattr(&packed)]);
     assert!(matches!(&results[0], Results::Setattr(Err(_))) && status == Status::ATTRNOTSUPP, "{results:?}");
+}
+
+// A list that is longer than a client can send is not the same as any that it sends.
+#[test]
+fn an_acl_longer_than_a_call_is_compared() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    client.create("f");
+    let entry = |tag| PosixAclEntry { tag, permissions: 4 };
+    let users = (0..30_000).map(|number| PosixAclTag::User(100_000 + number));
+    let tags = [PosixAclTag::UserObject].into_iter().chain(users);
+    let tags = tags.chain([PosixAclTag::GroupObject, PosixAclTag::Mask, PosixAclTag::Other]);
+    let (caller, root) = (Caller::root(), world.files.root());
+    let (file, _) = world.files.lookup(&caller, &root, vouch_vfs::Name::new(b"f").unwrap(), Patience::Any).unwrap();
+    world.files.set_acl(&caller, &file, PosixAclKind::Access, &PosixAcl { entries: tags.map(entry).collect() }).unwrap();
+    let packed = Packed::new(&[12], &Attributes { acl: Some(Acl(vec![].into())), ..Attributes::default() });
+    let (verify, nverify) = (op::VerifyArgs { attrs: packed.fattr() }, op::VerifyArgs { attrs: packed.fattr() });
+    assert_eq!(client.status(&["export", "f"], &[Args::Verify(verify)]), Status::NOT_SAME);
+    assert_eq!(client.status(&["export", "f"], &[Args::Nverify(nverify)]), Status::OK);
 }
