@@ -114,7 +114,7 @@ impl Driver {
             return self.audited(connection, outgoing);
         }
         let changes = self.carry_but_changes(effects);
-        if waits || changes.iter().any(|change| matches!(change, Change::Put { .. })) {
+        if waits || changes.iter().any(Change::is_waited_for) {
             let (driver, connection) = (self.clone(), connection.clone());
             let after = outgoing.map(|outgoing| {
                 Box::new(move || {
@@ -152,7 +152,7 @@ impl Driver {
     /// replies of others wait for them, too, and not only once a disk has let this call go on.
     fn carry_now(self: &Arc<Self>, effects: Vec<Effect>) -> bool {
         let changes = self.carry_but_changes(effects);
-        let records = changes.iter().any(|change| matches!(change, Change::Put { .. }));
+        let records = changes.iter().any(Change::is_waited_for);
         if !changes.is_empty() {
             self.recovery.change(changes, None);
         }

@@ -26,6 +26,13 @@ pub(super) enum Change {
     RemoveOld,
 }
 
+impl Change {
+    /// Whether replies wait until it is durable. Without [`Change::RemoveOld`], what grace kept out and is let in now could be reclaimed after a crash.
+    pub(super) fn is_waited_for(&self) -> bool {
+        !matches!(self, Change::Remove { .. })
+    }
+}
+
 /// What to do when the changes that were handed in with it are durable.
 pub(super) type After = Box<dyn FnOnce() + Send>;
 
@@ -41,7 +48,7 @@ struct Shared {
     boot: u64,
     queue: Mutex<Queue>,
     news: Condvar,
-    /// Records that were handed in and are not durable yet. Asked for every call, so not behind the lock.
+    /// Changes that replies wait for, handed in and not durable yet. Asked for every call, so not behind the lock.
     behind: AtomicUsize,
 }
 
@@ -103,8 +110,7 @@ impl Recovery {
     pub(super) fn change(&self, mut changes: Vec<Change>, after: Option<After>) {
         let mut queue = self.shared.queue.lock();
         changes.retain(|change| queue.is_newest(change));
-        let puts = puts(&changes);
-        self.shared.behind.fetch_add(puts, Ordering::SeqCst);
+        self.shared.behind.fetch_add(waited_for(&changes), Ordering::SeqCst);
         queue.changes.extend(changes);
         queue.after.extend(after);
         drop(queue);
@@ -150,7 +156,7 @@ impl Shared {
             queue = self.queue.lock();
             match written {
                 Ok(()) => {
-                    self.behind.fetch_sub(puts(&changes), Ordering::SeqCst);
+                    self.behind.fetch_sub(waited_for(&changes), Ordering::SeqCst);
                     drop(queue);
                     after.into_iter().for_each(|then| then());
                     queue = self.queue.lock();
@@ -194,8 +200,8 @@ impl Shared {
     }
 }
 
-fn puts(changes: &[Change]) -> usize {
-    changes.iter().filter(|change| matches!(change, Change::Put { .. })).count()
+fn waited_for(changes: &[Change]) -> usize {
+    changes.iter().filter(|change| change.is_waited_for()).count()
 }
 
 type Records = Vec<(Vec<u8>, Vec<u8>)>;
@@ -298,6 +304,21 @@ mod tests {
         store.change(Vec::new(), Some(Box::new(move || second.send(2).unwrap())));
         store.start().unwrap();
         assert_eq!([1, 2].map(|_| wait.recv_timeout(Duration::from_secs(30)).unwrap()), [1, 2]);
+        assert!(!store.is_behind());
+        store.stop();
+    }
+
+    // RFC 8881, section 8.4.3.
+    #[test]
+    fn the_end_of_grace_is_waited_for_as_a_record_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let (store, _, _) = Recovery::open(&directory.path().join("r"), 5).unwrap();
+        store.change(vec![remove(b"a", 1)], None);
+        assert!(!store.is_behind(), "that a client is gone need not be known at once");
+        store.change(vec![Change::RemoveOld], None);
+        assert!(store.is_behind());
+        store.start().unwrap();
+        durable(&store, Vec::new());
         assert!(!store.is_behind());
         store.stop();
     }
