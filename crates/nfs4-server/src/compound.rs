@@ -20,7 +20,7 @@ use crate::{Effect, ExportId, Now, Reply, Request, Server};
 
 /// How far a compound is.
 pub enum Progress {
-    /// Finished: effects first, in order, then the reply, if there is one (a duplicate of a call that is still being worked on gets none).
+    /// Finished: effects first, in order, then the reply, if there is one (a duplicate of a call that is still being worked on gets none, and its connection ends).
     Done(Option<Reply>),
     /// The next operation has to wait for a disk or a network: run it on with [`Patience::Any`] where that does no harm.
     Blocked,
@@ -247,7 +247,11 @@ impl Compound {
         if head.minor == 0 {
             match session::duplicate(server, &mut self.core, body) {
                 session::Duplicate::No => {}
-                session::Duplicate::UnderWay => return Err(Ended::Unanswered),
+                session::Duplicate::UnderWay => {
+                    // RFC 7530, section 3.1.1: a client calls again only over a new connection, and waits for ever for an answer over one that stays.
+                    self.core.effects.push(Effect::Disconnect(self.core.connection.id()));
+                    return Err(Ended::Unanswered);
+                }
                 session::Duplicate::Answered(reply) => {
                     out.raw(&reply);
                     self.core.tells = true;

@@ -79,7 +79,7 @@ pub enum Effect {
     },
     /// Forget all recovery records that were there at the start and have not been persisted again since: the grace period is over.
     GraceEnded,
-    /// Close a connection: its peer broke the protocol in a way that no status can tell.
+    /// Close a connection: its peer broke the protocol in a way that no status can tell, or will have no answer over it and has to call again over another.
     Disconnect(ConnectionId),
     /// Work to go on with in a thread that may sleep: [`Job::step`] until it is done.
     Background(Job),

@@ -7,11 +7,11 @@ use vouch_nfs4::Name;
 use vouch_nfs4::Status;
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{Args, CreateArgs, CreateType, RenameArgs};
-use vouch_nfs4_server::{Compound, Export, ExportId, Flavour, Progress};
+use vouch_nfs4_server::{Compound, Effect, Export, ExportId, Flavour, Progress};
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Error, Patience};
 
-use crate::world::{Client, MemoryFs, World, access, compound, export, mode, open_args, results};
+use crate::world::{Client, MemoryFs, World, access, compound, export, lookup, mode, open_args, results, user};
 
 /// A call that makes a file, as far as it gets without waiting.
 fn making(client: &mut Client<'_>, name: &str) -> Compound {
@@ -109,4 +109,39 @@ fn an_async_export_waits_for_no_names() {
     let ops = [client.sequence(false), Args::Putrootfh, crate::world::lookup("export"), open_args("a", Some(&mode))];
     let mut call = world.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
     assert_eq!(status(&world, &mut call, Patience::None), Status::OK);
+}
+
+// RFC 7530, section 3.1.1: a client that calls again has no other connection, and waits for the answer or for the connection's end.
+#[test]
+fn a_call_that_comes_again_while_it_is_done_ends_its_connection() {
+    let world = World::new();
+    let connection = world.connect();
+    let mode = mode(0o755);
+    let kind = CreateType::Plain(FileType::Directory);
+    let make = Args::Create(CreateArgs { kind, name: Name(b"d"), attrs: mode.fattr() });
+    let ops = [Args::Putrootfh, lookup("export"), make];
+    let call = || world.begin(Flavour::Sys, &connection, &user(0), compound(0, &ops));
+    world.files.set_slow_sync(true);
+    let mut first = call();
+    assert!(matches!(first.run(&world.server, Patience::None), Progress::Blocked));
+    let mut again = call();
+    assert!(matches!(again.run(&world.server, Patience::None), Progress::Done(None)));
+    assert!(matches!(again.take_effects()[..], [Effect::Disconnect(id)] if id == connection.id()));
+    assert_eq!(status(&world, &mut first, Patience::Any), Status::OK);
+    // Once more, and it has its answer: without, it would be told that the directory is there.
+    assert_eq!(status(&world, &mut call(), Patience::None), Status::OK);
+}
+
+#[test]
+fn what_waited_is_done_when_it_goes_on() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    world.files.set_slow_sync(true);
+    let mut call = making(&mut client, "a");
+    world.now_ms.store(9_000, Ordering::Relaxed);
+    call.resume_at(world.now());
+    // A clock that was read before changes nothing.
+    call.resume_at(vouch_nfs4_server::testing::at(2_000));
+    assert_eq!(status(&world, &mut call, Patience::Any), Status::OK);
+    assert_eq!(world.server.status(world.now()).clients[0].silent_ms, 0);
 }

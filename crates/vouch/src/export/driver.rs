@@ -185,7 +185,7 @@ impl Driver {
                 }
                 Effect::Disconnect(id) => {
                     if let Some(connection) = self.connection(id) {
-                        tracing::info!(peer = %connection.peer(), "a peer broke the protocol; its connection is closed");
+                        tracing::info!(peer = %connection.peer(), "a peer is told by the end of its connection to call again over another");
                         connection.shut();
                     }
                 }
