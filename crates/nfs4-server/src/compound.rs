@@ -142,6 +142,13 @@ impl Compound {
         }
     }
 
+    /// Time has passed since it began, or was stopped: what it does from here on is done now.
+    pub fn resume_at(&mut self, now: Now) {
+        if now.mono_ms > self.core.now.mono_ms {
+            self.core.now = now;
+        }
+    }
+
     /// Whether the reply must not leave before all records are durable that were to be persisted until now, by whatever call: it tells of something granted that
     /// another would reclaim after a crash, or tells again what was told with a record (RFC 8881, section 8.4.3).
     pub fn waits_for_records(&self) -> bool {

@@ -213,7 +213,7 @@ impl Client {
     /// It was heard of.
     #[inline]
     pub(super) fn renew(&mut self, now: u64) {
-        self.renewed_ms = now;
+        self.renewed_ms = self.renewed_ms.max(now);
         self.lease = Lease::Active;
     }
 }

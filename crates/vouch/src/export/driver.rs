@@ -87,6 +87,7 @@ impl Driver {
     /// Runs a call to its end, waiting as it must.
     pub(super) fn finish(self: &Arc<Self>, waiting: Waiting) -> Option<Outgoing> {
         let Waiting { connection, mut compound, mut records, envelope } = waiting;
+        compound.resume_at(clock::now());
         let reply = loop {
             if let Progress::Done(reply) = compound.run(&self.engine, Patience::Any) {
                 break reply;

@@ -81,6 +81,17 @@ fn a_client_is_confirmed_by_the_verifier_it_was_given() {
 }
 
 #[test]
+fn a_call_that_had_to_wait_shortens_no_lease() {
+    let mut world = World::new();
+    let peer = client(&mut world, "a");
+    world.pass(50_000);
+    world.state.renew(peer.id, 50_000).unwrap();
+    // One that came before, and is done now.
+    world.state.renew(peer.id, 10_000).unwrap();
+    assert_eq!(world.state.status(50_000).clients[0].silent_ms, 0);
+}
+
+#[test]
 fn a_restart_takes_the_state_of_the_life_before() {
     let mut world = World::new();
     let peer = client(&mut world, "a");
