@@ -104,6 +104,10 @@ impl<F: Clone> State<F> {
     /// which is known in 4.1 (RFC 8881, sections 10.4.2 and 10.4.4).
     #[inline]
     pub fn touch(&mut self, file: &FileKey, by: Option<ClientKey>, touch: Touch, now: u64) -> Result<(), Status> {
+        // What is done is done after this: until then nobody may get a delegation who would not be asked for it.
+        if touch != Touch::Read && self.config.delegations != DelegationPolicy::Never {
+            self.files.note_change(file, by, now);
+        }
         if self.delegation_count == 0 {
             return Ok(());
         }
@@ -281,7 +285,7 @@ impl<F: Clone> State<F> {
             false => state.shares.writers() == 0 && !state.delegations.iter().any(|&key| self.delegation_of(key).write),
             true => state.delegations.is_empty() && state.opens.iter().all(|&key| self.states[key].client == call.client),
         };
-        if !free || self.files.contended(&call.file, now) {
+        if !free || self.files.contended(&call.file, now) || self.files.changed_by_others(&call.file, call.client, now) {
             return refused(NoDelegation::Contention(false));
         }
         let granted = self.grant(call, file, open, write);

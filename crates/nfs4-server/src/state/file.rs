@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::State;
 use super::hash::{Map, Set};
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
-use super::limits::{CONFLICT_MEMORY_MS, RECENT_FILES_MAX, REUSE_MEMORY_MS};
+use super::limits::{CHANGE_MEMORY_MS, CONFLICT_MEMORY_MS, RECENT_FILES_MAX, REUSE_MEMORY_MS};
 use super::share::ShareCounts;
 use super::slab::{Ended, Slab};
 use super::wait::Waiter;
@@ -36,6 +36,8 @@ pub(super) struct Files {
     names: Map<FileKey, FileRef>,
     hasher: super::hash::Seed,
     recent: Recent,
+    /// Apart from those that are opened: many that are removed push none of them out.
+    changes: Recent,
 }
 
 impl std::ops::Index<FileRef> for Files {
@@ -61,6 +63,7 @@ impl Files {
             names: Map::with_hasher(hasher),
             hasher,
             recent: Recent { files: Map::with_hasher(hasher), order: VecDeque::new() },
+            changes: Recent { files: Map::with_hasher(hasher), order: VecDeque::new() },
         }
     }
 
@@ -97,6 +100,20 @@ impl Files {
         self.recent.files.get(key).and_then(|recent| recent.conflict_ms).is_some_and(|at| now < at + CONFLICT_MEMORY_MS)
     }
 
+    /// The file is about to be changed by other means than an open: by this client, or in 4.0 by one that isn't known.
+    pub(super) fn note_change(&mut self, key: &FileKey, by: Option<ClientKey>, now: u64) {
+        self.changes.note(key, |recent| {
+            let others = recent.changed.is_some_and(|(other, at)| other != by && now < at + CHANGE_MEMORY_MS);
+            recent.changed = Some((by.filter(|_| !others), now));
+        });
+    }
+
+    /// Whether another than this client may be about to change it.
+    pub(super) fn changed_by_others(&self, key: &FileKey, client: ClientKey, now: u64) -> bool {
+        let changed = self.changes.files.get(key).and_then(|recent| recent.changed);
+        changed.is_some_and(|(by, at)| by != Some(client) && now < at + CHANGE_MEMORY_MS)
+    }
+
     /// A client opens the file. Whether it did so before a short while ago, and nobody else since.
     pub(super) fn note_open(&mut self, key: &FileKey, client: ClientKey, now: u64) -> bool {
         let mut again = false;
@@ -113,9 +130,11 @@ impl Files {
 struct RecentFile {
     conflict_ms: Option<u64>,
     opened: Option<(ClientKey, u64)>,
+    /// By whom, if that is one client and known.
+    changed: Option<(Option<ClientKey>, u64)>,
 }
 
-/// The last files that were opened or contended for, by first mention.
+/// The last files that were opened, contended for or changed, by first mention.
 struct Recent {
     files: Map<FileKey, RecentFile>,
     order: VecDeque<FileKey>,

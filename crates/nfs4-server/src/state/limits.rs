@@ -44,6 +44,8 @@ pub(super) const CALLBACK_LEN_MIN: u32 = 512;
 pub(super) const RECENT_FILES_MAX: usize = 8192;
 /// How long a conflict keeps delegations of a file from being given, milliseconds.
 pub(super) const CONFLICT_MEMORY_MS: u64 = 30_000;
+/// How long a change without an open keeps others from getting a delegation of the file, milliseconds: longer than such a change is under way.
+pub(super) const CHANGE_MEMORY_MS: u64 = 2_000;
 /// How long an open makes the next one by the same client a reuse, which a delegation pays for, milliseconds.
 pub(super) const REUSE_MEMORY_MS: u64 = 60_000;
 /// How long a file's first waiter may take to come for a lock that was freed before the others may have it, milliseconds.

@@ -91,6 +91,28 @@ fn changes_without_an_open_recall_what_others_hold() {
 }
 
 #[test]
+fn none_is_given_while_another_may_be_changing_the_file() {
+    // The change is made after the look for delegations, without the lock.
+    let mut world = World::new();
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    for (number, by) in [(1, Some(b.client)), (2, None)] {
+        assert_eq!(world.state.touch(&file(number), by, Touch::Attributes, 0), Ok(()));
+        // What the client does itself meanwhile hides nobody else's change.
+        assert_eq!(world.state.touch(&file(number), Some(a.client), Touch::Attributes, 0), Ok(()));
+        let refused = world.open_as(&a, "o", number, share(1, 0), Claim::New, Want::Read).unwrap();
+        assert!(matches!(refused.delegation, Granted::Refused(NoDelegation::Contention(_))), "{:?}", refused.delegation);
+    }
+    world.pass(2_000);
+    for number in [1, 2] {
+        read_delegation(&mut world, &a, number);
+    }
+    // Its own changes, and what others only read, are not in its way.
+    assert_eq!(world.state.touch(&file(3), Some(a.client), Touch::Name, world.now), Ok(()));
+    assert_eq!(world.state.touch(&file(3), Some(b.client), Touch::Read, world.now), Ok(()));
+    read_delegation(&mut world, &a, 3);
+}
+
+#[test]
 fn before_there_is_no_room_those_who_hold_many_are_asked_for_some() {
     // RFC 8881, section 20.6.
     let limits = Limits { delegations_max: 16, ..Limits::default() };
