@@ -2,14 +2,17 @@
 
 mod create;
 
+use std::sync::Arc;
+
 use vouch_nfs4::op::{
-    Delegation, OpenArgs, OpenClaim, OpenHow, OpenOk, OpenResultFlags, ReadDelegation, Results, ShareAccess, SpaceLimit, WriteDelegation,
+    Delegation, DelegationType, OpenArgs, OpenClaim, OpenHow, OpenOk, OpenResultFlags, ReadDelegation, Results, ShareAccess, SpaceLimit,
+    WriteDelegation,
 };
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Bitmap, Bytes, ChangeInfo, Name, Status};
-use vouch_vfs::{Access, FileType, Leniency, OpenAccess, OpenFile, Patience};
+use vouch_vfs::{Access, Error, FileType, Leniency, OpenAccess, OpenFile, Patience};
 
 use super::owner_call::in_turn;
-use crate::io::{Held, wrong_type};
+use crate::io::{Held, OpenHandle, wrong_type};
 use crate::state::{Claim, ClientKey, Extra, Granted, OpenCall, Opened, OwnerKind, Share, Want};
 use crate::stop::{Outcome, Stop};
 use crate::walk::{FileRef, Object, Walk};
@@ -63,7 +66,7 @@ fn execute(walk: &mut Walk<'_>, args: &OpenArgs<'_>, client: ClientKey) -> Outco
                 Some(name) => by_name(walk, name)?,
                 None => walk.current_file(Status::ISDIR)?,
             };
-            let opened = existing(walk, &wish, &file, false)?;
+            let opened = existing(walk, &wish, &file, false, None)?;
             (file, Found { change: ChangeInfo::default(), attrs_set: Bitmap::EMPTY }, opened)
         }
     };
@@ -106,8 +109,9 @@ fn by_name(walk: &Walk<'_>, name: Name<'_>) -> Result<FileRef, Stop> {
     }
 }
 
-/// Opens a file that is there. `truncate`: it is cut to nothing, as UNCHECKED4 asks.
-fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool) -> Result<Opened, Stop> {
+/// Opens a file that is there. `truncate`: it is cut to nothing, as UNCHECKED4 asks. `made`: an earlier call of the same exclusive create has made it, and this is it,
+/// open.
+fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool, made: Option<Arc<dyn OpenFile>>) -> Result<Opened, Stop> {
     let attributes = file.files().attributes(&file.id, walk.patience)?;
     match attributes.file_type {
         FileType::Regular => {}
@@ -120,7 +124,7 @@ fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool
     if wish.share.writes() || truncate {
         file.writable()?;
     }
-    let call = wish.call(file, attributes.uid);
+    let mut call = wish.call(file, attributes.uid);
     let now = walk.now.mono_ms;
     let patience = walk.patience;
     let plan = walk.state(|state| state.check_open(&call, now)).map_err(|status| {
@@ -129,27 +133,71 @@ fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool
         rights.err().unwrap_or(status.into())
     })?;
     let wanted = OpenAccess { read: plan.union.reads(), write: plan.union.writes() };
-    let open = match plan.existing {
-        Some(open) if covers(open.file().access(), wanted) => {
-            // The owner's name is the client's word; whoever calls now must have the right himself.
-            check_rights(file, wish.share, walk.patience)?;
-            open
+    // RFC 8881, section 8.4.2.1: what was open before the restart was let in then. So was who has made the file: its mode is for those who come after.
+    let owner = attributes.uid == file.grant.caller.uid;
+    let made = made.filter(|_| owner);
+    let let_in = made.is_some() || owner && matches!(wish.claim, Claim::Previous(_));
+    let used = used_by_delegation(wish.claim);
+    let more = OpenAccess { read: wanted.read || used.read, write: wanted.write || used.write };
+    let open = match open_file(walk, wish, file, plan.existing.clone(), more, made, let_in) {
+        // The open is reclaimed without its delegation, which could not be used for what it allows.
+        Err(Stop::Status(_)) if more != wanted => {
+            call.claim = Claim::Previous(DelegationType::None);
+            open_file(walk, wish, file, plan.existing, wanted, None, let_in)?
         }
-        before => {
-            // RFC 8881, section 8.4.2.1: what was open before the restart was let in then.
-            let leniency = if matches!(wish.claim, Claim::Previous(_)) { Leniency::Owner } else { Leniency::Execute };
-            let opened = file.files().open(&file.grant.caller, &file.id, wanted, leniency, walk.patience);
-            let opened = opened.map_err(|error| wrong_type(walk.minor, error))?;
-            match before {
-                Some(before) => Held::widened(opened, &file.grant.caller, &before),
-                None => Held::new(opened, walk, file),
-            }
-        }
+        open => open?,
     };
     if truncate {
         cut(walk, file, open.file())?;
     }
     Ok(walk.state(|state| state.open(&call, open, plan.union, now))?)
+}
+
+/// What the file has to be open for, that a delegation which is reclaimed with the open can be used.
+fn used_by_delegation(claim: Claim) -> OpenAccess {
+    let writes = matches!(claim, Claim::Previous(DelegationType::Write | DelegationType::WriteAttrs));
+    let reads = matches!(claim, Claim::Previous(DelegationType::Read | DelegationType::ReadAttrs));
+    OpenAccess { read: reads || writes, write: writes }
+}
+
+/// The owner's open file, if it serves, or one that does. `let_in`: the caller need not prove that he may have what is his own.
+fn open_file(
+    walk: &Walk<'_>,
+    wish: &Wish<'_>,
+    file: &FileRef,
+    before: Option<OpenHandle>,
+    wanted: OpenAccess,
+    made: Option<Arc<dyn OpenFile>>,
+    let_in: bool,
+) -> Result<OpenHandle, Stop> {
+    if wanted.write {
+        file.writable()?;
+    }
+    if let Some(open) = before.as_ref().filter(|open| covers(open.file().access(), wanted)) {
+        // The owner's name is the client's word; whoever calls now must have the right himself.
+        if !let_in {
+            check_rights(file, wish.share, walk.patience)?;
+        }
+        return Ok(open.clone());
+    }
+    let open = |leniency| file.files().open(&file.grant.caller, &file.id, wanted, leniency, walk.patience);
+    let opened = match made.filter(|made| covers(made.access(), wanted)) {
+        Some(made) => Ok(made),
+        None if let_in => open(Leniency::Owner),
+        None => match open(Leniency::Execute) {
+            // What it has open was let in then, as when the file was made with a mode that would not; only what is asked for now has to be proven.
+            Err(Error::Access) if before.is_some() => {
+                check_rights(file, wish.share, walk.patience)?;
+                open(Leniency::Owner)
+            }
+            opened => opened,
+        },
+    };
+    let opened = opened.map_err(|error| wrong_type(walk.minor, error))?;
+    Ok(match before {
+        Some(before) => Held::widened(opened, &file.grant.caller, &before),
+        None => Held::new(opened, walk, file),
+    })
 }
 
 /// RFC 8881, section 18.16.3: UNCHECKED4 with a size of zero truncates.

@@ -10,5 +10,6 @@ mod hostile;
 mod machine;
 mod namespace;
 mod observed;
+mod opens;
 mod patience;
 mod world;

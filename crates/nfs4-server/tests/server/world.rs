@@ -1,8 +1,9 @@
 //! A server over a file system in memory, and a client that speaks to it in structures.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes as Buffer;
 use vouch_nfs4::op::{self, Args, Op, Results};
@@ -61,6 +62,7 @@ pub(crate) struct World {
     pub(crate) now_ms: AtomicU64,
     /// Whether the last reply has to wait for recovery records.
     pub(crate) waits: AtomicBool,
+    records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
     ports: AtomicU32,
 }
 
@@ -77,16 +79,33 @@ impl World {
 
     /// With one who sees every operation.
     pub(crate) fn observed(files: Arc<MemoryFs>, exports: Vec<Export>, observer: Arc<dyn Observer>) -> Self {
+        Self::start(files, exports, observer, 77, BTreeMap::new())
+    }
+
+    fn start(
+        files: Arc<MemoryFs>,
+        exports: Vec<Export>,
+        observer: Arc<dyn Observer>,
+        boot: u64,
+        records: BTreeMap<Vec<u8>, Vec<u8>>,
+    ) -> Self {
         let server = Server::new(
-            testing::config(77, Limits::default()),
+            testing::config(boot, Limits::default()),
             Exports::new(exports).expect("the exports fit together"),
             Arc::new(Names),
             observer,
-            Recovered::default(),
+            Recovered { records: records.clone().into_iter().collect() },
             [9; 32],
             at(1_000),
         );
-        World { server, files, now_ms: AtomicU64::new(1_000), waits: AtomicBool::new(false), ports: AtomicU32::new(700) }
+        let (now_ms, waits) = (AtomicU64::new(1_000), AtomicBool::new(false));
+        World { server, files, now_ms, waits, records: Mutex::new(records), ports: AtomicU32::new(700) }
+    }
+
+    /// One like that of [`World::new`] after a crash: its files and its records are there.
+    pub(crate) fn restarted(self) -> Self {
+        let exports = vec![export(7, &["export"], &self.files, access())];
+        Self::start(self.files, exports, Arc::new(NoObserver), 78, self.records.into_inner().unwrap())
     }
 
     pub(crate) fn connect(&self) -> Arc<Connection> {
@@ -145,6 +164,13 @@ impl World {
             let progress = compound.run(&self.server, patience);
             let new = compound.take_effects();
             act(&new);
+            for effect in &new {
+                match effect {
+                    Effect::Persist { key, value, .. } => drop(self.records.lock().unwrap().insert(key.clone(), value.clone())),
+                    Effect::Forget { key, .. } => drop(self.records.lock().unwrap().remove(key)),
+                    _ => {}
+                }
+            }
             let asked = new.iter().any(|effect| matches!(effect, Effect::Callback { .. }));
             effects.extend(new);
             match progress {
@@ -204,7 +230,9 @@ impl<'w> Client<'w> {
 
     /// The same machine after a restart.
     pub(crate) fn restarted(world: &'w World, name: &str, uid: u32) -> Self {
-        Self::living(world, name, 2, user(uid), Flavour::Sys, StateProtect::None).0
+        let mut client = Self::living(world, name, 2, user(uid), Flavour::Sys, StateProtect::None).0;
+        client.reclaim_complete();
+        client
     }
 
     /// With the state protection that is granted.
@@ -215,7 +243,20 @@ impl<'w> Client<'w> {
         flavour: Flavour,
         protect: StateProtect<'_>,
     ) -> (Self, StateProtectReply<'static>) {
-        Self::living(world, name, 1, principal, flavour, protect)
+        let (mut client, protection) = Self::living(world, name, 1, principal, flavour, protect);
+        client.reclaim_complete();
+        (client, protection)
+    }
+
+    /// After a restart of the server: it may have something to reclaim.
+    pub(crate) fn returning(world: &'w World, name: &str, uid: u32) -> Self {
+        Self::living(world, name, 1, user(uid), Flavour::Sys, StateProtect::None).0
+    }
+
+    /// It has nothing more to reclaim.
+    pub(crate) fn reclaim_complete(&mut self) {
+        let (status, _) = self.run(&[Args::ReclaimComplete(op::ReclaimCompleteArgs { one_fs: false })]);
+        assert_eq!(status, Status::OK);
     }
 
     fn living(
@@ -267,8 +308,6 @@ impl<'w> Client<'w> {
         let (_, list) = client.bare(&[Args::CreateSession(args)]);
         let [Results::CreateSession(Ok(ok))] = &list[..] else { panic!("{list:?}") };
         client.session = ok.session;
-        let (status, _) = client.run(&[Args::ReclaimComplete(op::ReclaimCompleteArgs { one_fs: false })]);
-        assert_eq!(status, Status::OK);
         (client, protection)
     }
 

@@ -54,8 +54,14 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
     let file = directory.with(created.id);
     if !created.new {
         // Made by another between the look and the making, or by this call when it came before.
-        let opened = existing(walk, wish, &file, false)?;
-        let attrs_set = if make == Make::Unchecked { Bitmap::EMPTY } else { told(how, &settings) };
+        if make == Make::Unchecked {
+            let opened = existing(walk, wish, &file, false, None)?;
+            return Ok((file, Found { change: change_info(created.directory), attrs_set: Bitmap::EMPTY }, opened));
+        }
+        let opened = existing(walk, wish, &file, false, Some(created.open))?;
+        // The call that made it may have ended before that was on the disk.
+        walk.must_sync(&directory.grant, &[file.id, directory.id]);
+        let attrs_set = told(how, &settings);
         return Ok((file, Found { change: change_info(created.directory), attrs_set }, opened));
     }
     super::super::setattr::set_acls(&file, &settings)?;
@@ -98,7 +104,7 @@ fn found(
         Err(Error::WouldBlock) => return Err(Stop::Blocked),
         attributes => ChangeId(attributes.map_or(0, |attributes| attributes.change)),
     };
-    let opened = existing(walk, wish, &file, truncate)?;
+    let opened = existing(walk, wish, &file, truncate, None)?;
     let attrs_set = if truncate { Bitmap::of(&[Attr::SIZE.0]) } else { Bitmap::EMPTY };
     Ok((file, Found { change: ChangeInfo { atomic: true, before: change, after: change }, attrs_set }, opened))
 }
