@@ -19,7 +19,7 @@ fn open<'a>(access: ShareAccess, how: OpenHow<'a>, claim: OpenClaim<'a>) -> Args
 
 fn opened(client: &mut Client<'_>, path: &[&str], args: Args<'_>) -> Result<(Stateid, Delegation<'static>), Status> {
     match &client.at(path, &[args]).1[..] {
-        [Results::Open(Ok(ok))] => Ok((ok.stateid, ok.delegation.clone())),
+        [Results::Open(Ok(ok))] => Ok((ok.stateid, ok.delegation)),
         list => Err(list.last().map_or(Status::SERVERFAULT, Results::status)),
     }
 }
