@@ -442,7 +442,13 @@ impl Peer {
                             tools.push_for(connection, outgoing);
                         }
                     }
-                    Progress::Blocked => driver.run_waiting(connection.clone(), compound, envelope),
+                    Progress::Blocked => {
+                        // What is answered already goes first: a reply that is overtaken by later ones looks as old as it is to a client that compares.
+                        if tools.ready_len > 0 {
+                            tools.flush(connection);
+                        }
+                        driver.run_waiting(connection.clone(), compound, envelope);
+                    }
                 }
             }
             Incoming::Sealed(bytes, envelope) => tools.push_for(connection, Outgoing::unmarked(bytes, Some(envelope))),
