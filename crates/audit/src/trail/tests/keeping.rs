@@ -3,32 +3,48 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A disk that can be full.
+/// A disk that can be full; and that can fail to sync once, and have lost what was written since it last did: what Linux does with pages that it could not write.
 #[derive(Clone, Default)]
-struct FullDisk(Arc<AtomicBool>);
-
-struct FullFile(Box<dyn DiskFile>, Arc<AtomicBool>);
-
-fn room(full: &AtomicBool) -> io::Result<()> {
-    if full.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+struct FaultyDisk {
+    full: Arc<AtomicBool>,
+    loses: Arc<AtomicBool>,
 }
 
-impl Disk for FullDisk {
+struct FaultyFile {
+    path: std::path::PathBuf,
+    file: Box<dyn DiskFile>,
+    disk: FaultyDisk,
+    /// How long it was when it was last synced.
+    synced_len: AtomicU64,
+}
+
+impl FaultyDisk {
+    fn room(&self) -> io::Result<()> {
+        if self.full.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn file(&self, path: &Path, file: Box<dyn DiskFile>) -> io::Result<Box<dyn DiskFile>> {
+        let synced_len = std::fs::metadata(path)?.len().into();
+        Ok(Box::new(FaultyFile { path: path.to_owned(), file, disk: self.clone(), synced_len }))
+    }
+}
+
+impl Disk for FaultyDisk {
     fn create(&self, path: &Path, secret: bool) -> io::Result<Box<dyn DiskFile>> {
-        room(&self.0)?;
-        Ok(Box::new(FullFile(SystemDisk.create(path, secret)?, self.0.clone())))
+        self.room()?;
+        self.file(path, SystemDisk.create(path, secret)?)
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(FullFile(SystemDisk.open(path)?, self.0.clone())))
+        self.file(path, SystemDisk.open(path)?)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -48,22 +64,29 @@ impl Disk for FullDisk {
     }
 }
 
-impl DiskFile for FullFile {
+impl DiskFile for FaultyFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        room(&self.1)?;
-        self.0.write_at(bytes, offset)
+        self.disk.room()?;
+        self.file.write_at(bytes, offset)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync()
+        let (len, kept) = (std::fs::metadata(&self.path)?.len(), self.synced_len.load(Ordering::SeqCst));
+        let is_segment = self.path.extension().is_some_and(|extension| extension == "trail");
+        if is_segment && self.disk.loses.swap(false, Ordering::SeqCst) {
+            self.file.write_at(&vec![0; len.saturating_sub(kept) as usize], kept)?;
+            return Err(io::Error::other("a page could not be written"));
+        }
+        self.synced_len.store(len, Ordering::SeqCst);
+        self.file.sync()
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
 }
 
-fn start(directory: &Path, disk: &FullDisk, keeping: Keeping, halt: impl Fn() + Send + 'static) -> Trail {
+fn start(directory: &Path, disk: &FaultyDisk, keeping: Keeping, halt: impl Fn() + Send + 'static) -> Trail {
     begin(directory);
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let rotation = Rotation { len_max: 200_000, age_ns_max: 1000 * SECOND, seal_ns_max: SECOND };
@@ -105,7 +128,7 @@ fn read(directory: &Path) -> (Vec<Vec<u8>>, u64) {
 #[test]
 fn records_of_many_threads_are_all_there_across_rotations() {
     let directory = tempfile::tempdir().unwrap();
-    let trail = start(directory.path(), &FullDisk::default(), Keeping { policy: Policy::Block, ..Keeping::default() }, || ());
+    let trail = start(directory.path(), &FaultyDisk::default(), Keeping { policy: Policy::Block, ..Keeping::default() }, || ());
     let (threads, each) = (6, 2000);
     std::thread::scope(|scope| {
         for thread in 0..threads {
@@ -135,7 +158,7 @@ fn what_is_done_after_a_record_finds_it_on_disk() {
     let directory = tempfile::tempdir().unwrap();
     let trail = start(
         directory.path(),
-        &FullDisk::default(),
+        &FaultyDisk::default(),
         Keeping { policy: Policy::Block, durable: Durable::Each, ..Keeping::default() },
         || (),
     );
@@ -152,9 +175,9 @@ fn what_is_done_after_a_record_finds_it_on_disk() {
 #[test]
 fn block_waits_for_a_full_disk_and_loses_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let disk = FullDisk::default();
+    let disk = FaultyDisk::default();
     let trail = start(directory.path(), &disk, Keeping { policy: Policy::Block, ring_len: 10_000, ..Keeping::default() }, || ());
-    disk.0.store(true, Ordering::SeqCst);
+    disk.full.store(true, Ordering::SeqCst);
     let done = Arc::new(AtomicUsize::new(0));
     let count = done.clone();
     trail.record(&record(b"/srv/first", SECOND));
@@ -164,7 +187,7 @@ fn block_waits_for_a_full_disk_and_loses_nothing() {
     until("the disk refuses", || trail.counts().failures > 1);
     assert_eq!(done.load(Ordering::SeqCst), 0);
     assert!(!trail.is_healthy());
-    disk.0.store(false, Ordering::SeqCst);
+    disk.full.store(false, Ordering::SeqCst);
     until("what waited is done", || done.load(Ordering::SeqCst) == 1);
     trail.stop();
     assert_eq!(read(directory.path()), (vec![b"/srv/first".to_vec()], 0));
@@ -174,16 +197,16 @@ fn block_waits_for_a_full_disk_and_loses_nothing() {
 #[test]
 fn count_goes_on_and_the_gap_is_a_record() {
     let directory = tempfile::tempdir().unwrap();
-    let disk = FullDisk::default();
+    let disk = FaultyDisk::default();
     // A ring of one record: the second is lost while the writer waits between its tries.
     let trail = start(directory.path(), &disk, Keeping { policy: Policy::Count, ring_len: 1, ..Keeping::default() }, || ());
-    disk.0.store(true, Ordering::SeqCst);
+    disk.full.store(true, Ordering::SeqCst);
     let mut kept = 0u64;
     until("a record is lost", || {
         trail.record(&record(b"/srv/x", SECOND));
         trail.counts().failures > 0 && !trail.record(&record(b"/srv/y", SECOND))
     });
-    disk.0.store(false, Ordering::SeqCst);
+    disk.full.store(false, Ordering::SeqCst);
     until("the disk takes them again", || trail.counts().lost > 0 && trail.is_healthy());
     let counts = trail.counts();
     trail.stop();
@@ -196,14 +219,14 @@ fn count_goes_on_and_the_gap_is_a_record() {
 #[test]
 fn halt_is_called_once_when_records_can_not_be_written() {
     let directory = tempfile::tempdir().unwrap();
-    let disk = FullDisk::default();
+    let disk = FaultyDisk::default();
     let (halted, told) = mpsc::channel();
     let trail = start(directory.path(), &disk, Keeping { policy: Policy::Halt, ..Keeping::default() }, move || halted.send(()).unwrap());
-    disk.0.store(true, Ordering::SeqCst);
+    disk.full.store(true, Ordering::SeqCst);
     trail.record(&record(b"/srv/x", SECOND));
     told.recv_timeout(PATIENCE).unwrap();
     until("it is tried again", || trail.counts().failures > 1);
-    disk.0.store(false, Ordering::SeqCst);
+    disk.full.store(false, Ordering::SeqCst);
     trail.stop();
     assert!(told.try_recv().is_err());
 }
@@ -248,7 +271,7 @@ fn retention_removes_the_oldest_and_what_is_left_verifies_from_the_first_key() {
 #[test]
 fn who_searches_finds_indexes_that_the_writer_has_built() {
     let directory = tempfile::tempdir().unwrap();
-    let trail = start(directory.path(), &FullDisk::default(), Keeping { policy: Policy::Block, ..Keeping::default() }, || ());
+    let trail = start(directory.path(), &FaultyDisk::default(), Keeping { policy: Policy::Block, ..Keeping::default() }, || ());
     for number in 0..8000u64 {
         let path = format!("/srv/{}", number % 100);
         assert!(trail.record(&record(path.as_bytes(), SECOND + number)));
@@ -334,75 +357,24 @@ fn a_clock_that_is_set_back_puts_off_no_seal() {
     log.close(900 * SECOND).unwrap();
 }
 
-/// A disk that fails to sync, and has lost what was written before: what Linux does with pages that it could not write.
-#[derive(Clone, Default)]
-struct ForgetfulDisk(Arc<AtomicBool>);
-
-struct ForgetfulFile(std::path::PathBuf, Box<dyn DiskFile>, Arc<AtomicBool>, std::sync::atomic::AtomicU64);
-
-impl Disk for ForgetfulDisk {
-    fn create(&self, path: &Path, secret: bool) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(ForgetfulFile(path.to_owned(), SystemDisk.create(path, secret)?, self.0.clone(), 0.into())))
-    }
-
-    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        SystemDisk.open(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        SystemDisk.rename(from, to)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        SystemDisk.remove(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        SystemDisk.sync_dir(path)
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Lock> {
-        SystemDisk.lock(path)
-    }
-}
-
-impl DiskFile for ForgetfulFile {
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.1.write_at(bytes, offset)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        if self.0.extension().is_some_and(|extension| extension == "trail") && self.2.swap(false, Ordering::SeqCst) {
-            let len = std::fs::metadata(&self.0)?.len();
-            let kept = self.3.load(Ordering::SeqCst);
-            self.1.write_at(&vec![0; (len - kept) as usize], kept)?;
-            return Err(io::Error::other("a page could not be written"));
-        }
-        self.3.store(std::fs::metadata(&self.0)?.len(), Ordering::SeqCst);
-        self.1.sync()
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.1.set_len(len)
-    }
-}
-
 #[test]
 fn what_a_failed_sync_has_lost_is_written_again() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());
-    let disk = ForgetfulDisk::default();
+    let disk = FaultyDisk::default();
     let (log, _) =
         Log::open(Arc::new(disk.clone()), directory.path(), Options { rotation: Rotation::default(), ..options() }, SECOND).unwrap();
     let keeping = Keeping { durable: Durable::Records(1000), ..Keeping::default() };
     let trail = Trail::start(log, Arc::new(disk.clone()), keeping, || ()).unwrap();
+    // Records of now: one whose seal is due is durable at once.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
     for number in 0..100u64 {
-        assert!(trail.record(&record(format!("/srv/{number}").as_bytes(), SECOND + number)));
+        assert!(trail.record(&record(format!("/srv/{number}").as_bytes(), now + number)));
         if number % 10 == 0 {
             until("it is written", || trail.counts().written > number);
         }
     }
-    disk.0.store(true, Ordering::SeqCst);
+    disk.loses.store(true, Ordering::SeqCst);
     let (told, kept) = mpsc::channel();
     trail.after(Box::new(move || told.send(()).unwrap()));
     kept.recv_timeout(PATIENCE).unwrap();
