@@ -363,7 +363,7 @@ impl Compound {
     fn sync(&mut self, server: &Server, patience: Patience, out: &mut Writer, place: &mut Place) -> Option<Result<Status, ()>> {
         let mut worse = None;
         while let Some(one) = self.core.unsynced.last() {
-            match one.files.site.export.file_system.sync_metadata(&one.ids, patience) {
+            match server.watched(one.files.site.export.file_system.sync_metadata(&one.ids, patience)) {
                 Ok(()) => {}
                 Err(vouch_vfs::Error::WouldBlock) if patience == Patience::None => return Some(Err(())),
                 Err(error) => {
