@@ -43,6 +43,7 @@ mod hash;
 mod id;
 mod limits;
 mod lock;
+mod maker;
 mod open;
 mod owner;
 mod protection;
@@ -73,6 +74,7 @@ pub use entry::{OwnerKind, OwnerReply};
 pub use exchange_id::Introduced;
 pub use id::{ClientKey, FileKey, OwnerKey, SessionKey, StateKey};
 pub use lock::{Denied, LockBy, LockCall, LockError};
+pub use maker::Maker;
 pub use open::{Claim, Extra, OpenCall, OpenPlan, Opened};
 pub use owner::{OwnerToken, OwnerTurn};
 pub use range::{Mode, Range};
@@ -121,8 +123,7 @@ pub struct State<F> {
     client_ids: hash::Map<ClientId, ClientKey>,
     names_40: hash::Map<Arc<[u8]>, client::Named>,
     names_41: hash::Map<Arc<[u8]>, client::Named>,
-    /// Client ids given so far.
-    client_count: u32,
+    numbers: id::ClientNumbers,
     sessions: slab::Slab<SessionKey, session::Session>,
     connections: hash::Map<ConnectionId, Vec<SessionKey>>,
     /// Bytes of slots and of replies kept for retries.
@@ -155,6 +156,7 @@ impl<F: Clone> State<F> {
     pub fn new(config: StateConfig, recovered: &[RecoveryRecord], seed: [u8; 32], now: u64) -> Self {
         let mut random = id::Random::new(seed);
         let hasher = hash::Seed(random.number());
+        let numbers = id::ClientNumbers::new(&seed, config.boot);
         let grace = grace::Grace::new(recovered, config.grace_ms, now, hasher);
         let mut state = State {
             boot: id::Boot::new(config.boot),
@@ -165,7 +167,7 @@ impl<F: Clone> State<F> {
             client_ids: hash::Map::with_hasher(hasher),
             names_40: hash::Map::with_hasher(hasher),
             names_41: hash::Map::with_hasher(hasher),
-            client_count: 0,
+            numbers,
             sessions: slab::Slab::new(),
             connections: hash::Map::with_hasher(hasher),
             reply_cache_len: 0,

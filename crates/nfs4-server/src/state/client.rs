@@ -12,6 +12,7 @@ use super::effect::{CallbackCredential, StateEffect};
 use super::hash::{Map, Set};
 use super::id::{CallbackKey, ClientKey, OwnerKey, SessionKey, StateKey};
 use super::limits::{UNCONFIRMED_MIN, UNCONFIRMED_SHARE};
+use super::maker::Maker;
 use super::{OwnerKind, State};
 use crate::{ConnectionId, Flavour, Principal};
 
@@ -117,6 +118,13 @@ pub struct Callback40 {
     pub ident: u32,
 }
 
+impl Callback40 {
+    /// Of a client that has not come back yet.
+    pub(super) fn unknown() -> Self {
+        Callback40 { address: None, netid: Box::default(), universal_address: Box::default(), program: 0, ident: 0 }
+    }
+}
+
 /// Whether callbacks of 4.0 get through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Path40 {
@@ -173,6 +181,11 @@ impl Client {
     /// Whether anything would be lost with it.
     pub(super) fn has_state(&self) -> bool {
         self.opens > 0 || self.locks > 0 || !self.delegations.is_empty() || !self.copies.is_empty()
+    }
+
+    /// Who may speak for it, as far as its record is concerned.
+    pub(super) fn maker(&self) -> Maker {
+        Maker::of(&self.principal, self.v41().is_some_and(|v41| v41.protection != Protection::None))
     }
 
     pub(super) fn family(&self) -> Family {
@@ -235,7 +248,7 @@ impl<F: Clone> State<F> {
         &mut self,
         owner: &[u8],
         verifier: Verifier,
-        principal: &Principal,
+        credential: Credential<'_>,
         dialect: Dialect,
         now: u64,
     ) -> Result<ClientKey, Status> {
@@ -244,15 +257,14 @@ impl<F: Clone> State<F> {
             Dialect::V40(_) => Family::V40,
             Dialect::V41(_) => Family::V41,
         };
-        self.client_count = self.client_count.wrapping_add(1);
-        let id = self.boot.client_id(self.client_count);
+        let id = self.numbers.give();
         let owner: Arc<[u8]> = owner.into();
         let hasher = self.hasher;
         let client = Client {
             id,
             owner: owner.clone(),
             verifier,
-            principal: principal.clone(),
+            principal: credential.principal.clone(),
             confirmed: false,
             lease: Lease::Active,
             renewed_ms: now,
@@ -344,8 +356,14 @@ impl<F: Clone> State<F> {
     pub(super) fn record(&mut self, key: ClientKey, revoked: bool) {
         let client = &mut self.clients[key];
         client.recorded = true;
-        let (record_key, value) =
-            super::RecoveryRecord { family: client.family(), owner: client.owner.to_vec(), verifier: client.verifier, revoked }.to_bytes();
+        let record = super::RecoveryRecord {
+            family: client.family(),
+            owner: client.owner.to_vec(),
+            verifier: client.verifier,
+            revoked,
+            maker: client.maker(),
+        };
+        let (record_key, value) = record.to_bytes();
         self.effects.push_back(StateEffect::Persist { key: record_key, value });
     }
 }

@@ -32,6 +32,15 @@ impl<F: Clone> State<F> {
         let key = self.client_by_id(args.client).ok_or(Status::STALE_CLIENTID)?;
         let client = &self.clients[key];
         let v41 = client.v41().ok_or(Status::STALE_CLIENTID)?;
+        // Who asks comes before the number: an answer that is told again names a session, and who knows that can use it. Phase 3: an unconfirmed client is confirmed by
+        // the principal that introduced it. A confirmed one is its maker's.
+        if !client.confirmed && !client.principal.same_user(credential.principal) {
+            return Err(Status::CLID_INUSE);
+        }
+        self.enforce(key, Op::CREATE_SESSION, credential)?;
+        if !client.maker().admits(credential) {
+            return Err(Status::CLID_INUSE);
+        }
         // Phase 2: the number. The last one again is a retry; before the first there is nothing to retry.
         if args.seq.next() == v41.next {
             return v41.last.ok_or(Status::SEQ_MISORDERED);
@@ -39,11 +48,6 @@ impl<F: Clone> State<F> {
         if args.seq != v41.next {
             return Err(Status::SEQ_MISORDERED);
         }
-        // Phase 3: confirmation, by the principal that introduced the client.
-        if !client.confirmed && !client.principal.same_user(credential.principal) {
-            return Err(Status::CLID_INUSE);
-        }
-        self.enforce(key, Op::CREATE_SESSION, credential)?;
         // What fails makes nothing, so it takes no number: the client may correct itself and send the same one again.
         let made = self.make_session(key, args, connection)?;
         let client = &mut self.clients[key];

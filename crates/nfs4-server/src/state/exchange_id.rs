@@ -47,7 +47,9 @@ impl<F: Clone> State<F> {
         };
         let client = &self.clients[key];
         let same_verifier = client.verifier == args.owner.verifier;
-        let same_principal = client.principal.same_user(credential.principal);
+        let same_user = client.principal.same_user(credential.principal);
+        // Section 2.10.8.3: a call that could have been altered on its way is not the machine's.
+        let same_principal = same_user && (update || client.maker().admits(credential));
         match (update, same_verifier, same_principal) {
             // Case 6: an update.
             (true, true, true) => {
@@ -70,6 +72,7 @@ impl<F: Clone> State<F> {
                 if client.lease == super::client::Lease::Active && (client.has_state() || has_sessions(client)) {
                     return Err(Status::CLID_INUSE);
                 }
+                self.admit_introduction(Family::V41, &args.owner.id, credential)?;
                 self.expire(key);
                 self.introduce(args, credential, wanted, now)
             }
@@ -84,13 +87,14 @@ impl<F: Clone> State<F> {
         protection: Protection,
         now: u64,
     ) -> Result<Introduced, Status> {
+        self.admit_introduction(Family::V41, &args.owner.id, credential)?;
         if let Named { unconfirmed: Some(old), .. } = self.named(Family::V41, &args.owner.id) {
             self.expire(old);
         }
         // Section 18.36.4: the first CREATE_SESSION sends the number given here.
         let next = CreateSeq(1);
         let v41 = V41 { sessions: Vec::new(), next, last: None, protection, reclaim_complete: false, implementation: None };
-        let key = self.add_client(&args.owner.id, args.owner.verifier, credential.principal, Dialect::V41(Box::new(v41)), now)?;
+        let key = self.add_client(&args.owner.id, args.owner.verifier, credential, Dialect::V41(Box::new(v41)), now)?;
         self.name_implementation(key, args);
         Ok(self.introduced(key))
     }

@@ -3,10 +3,11 @@
 use vouch_nfs4::{Status, Verifier};
 
 use super::State;
-use super::client::Family;
+use super::client::{Credential, Family};
 use super::effect::StateEffect;
 use super::hash::Map;
 use super::id::ClientKey;
+use super::maker::Maker;
 use super::recovery::RecoveryRecord;
 
 /// The grace period and those for whom it is.
@@ -14,7 +15,13 @@ pub(super) struct Grace {
     /// When it ends; none if it has.
     until_ms: Option<u64>,
     /// Those who may reclaim, by the key of their record, and have not said that they are done.
-    waiting: Map<Vec<u8>, Verifier>,
+    waiting: Map<Vec<u8>, Awaited>,
+}
+
+/// One who may reclaim.
+struct Awaited {
+    verifier: Verifier,
+    maker: Maker,
 }
 
 impl Grace {
@@ -23,7 +30,8 @@ impl Grace {
         let mut waiting = Map::with_hasher(hasher);
         // Section 8.4.3: those whose state was taken away in the life before must not have it back.
         for record in records.iter().filter(|record| !record.revoked) {
-            waiting.insert(RecoveryRecord::key(record.family, &record.owner), record.verifier);
+            let awaited = Awaited { verifier: record.verifier, maker: record.maker };
+            waiting.insert(RecoveryRecord::key(record.family, &record.owner), awaited);
         }
         Grace { until_ms: (!waiting.is_empty() && grace_ms > 0).then_some(now + grace_ms), waiting }
     }
@@ -40,12 +48,19 @@ impl Grace {
         self.until_ms.is_some_and(|until| until <= now)
     }
 
-    /// Whether this life of this client has something to reclaim.
-    pub(super) fn may_reclaim(&self, family: Family, owner: &[u8], verifier: Verifier) -> bool {
-        self.is_active() && self.waiting.get(&RecoveryRecord::key(family, owner)) == Some(&verifier)
+    /// Whether this caller may introduce himself by this name: while what was held under it waits to be reclaimed, only who held it. RFC 8881, section 2.4.3: the name
+    /// is in use, and the lease counts as begun anew.
+    pub(super) fn admits(&self, family: Family, owner: &[u8], credential: Credential<'_>) -> bool {
+        !self.is_active() || self.waiting.get(&RecoveryRecord::key(family, owner)).is_none_or(|awaited| awaited.maker.admits(credential))
     }
 
-    /// A client has nothing more to reclaim. Whether grace can end, since nobody has. Clients of 4.0 never say so.
+    /// Whether this life of this client, whose introduction was admitted, has something to reclaim.
+    pub(super) fn may_reclaim(&self, family: Family, owner: &[u8], verifier: Verifier) -> bool {
+        self.is_active() && self.waiting.get(&RecoveryRecord::key(family, owner)).is_some_and(|awaited| awaited.verifier == verifier)
+    }
+
+    /// A client has nothing more to reclaim: it says so, or has begun another life. As only the maker of a record is admitted by its name, nobody says it for him.
+    /// Whether grace can end, since nobody has. Clients of 4.0 never say so.
     pub(super) fn completed(&mut self, family: Family, owner: &[u8]) -> bool {
         self.waiting.remove(&RecoveryRecord::key(family, owner));
         self.is_active() && self.waiting.is_empty()
@@ -61,6 +76,11 @@ impl<F: Clone> State<F> {
     /// Whether the server is in grace.
     pub fn in_grace(&self) -> bool {
         self.grace.is_active()
+    }
+
+    /// A client introduces itself. CLID_INUSE by a name under which another may still reclaim.
+    pub(super) fn admit_introduction(&self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
+        if self.grace.admits(family, owner, credential) { Ok(()) } else { Err(Status::CLID_INUSE) }
     }
 
     /// Something new is asked for. Section 8.4.2.1: GRACE while others may still reclaim what it conflicts with; section 18.51.3: also for a client of 4.1 that has

@@ -1,4 +1,4 @@
-//! Names that clients see: client ids, session ids, the `other` of stateids. Each carries the server's life, so that one of an earlier life is told.
+//! Names that clients see: client ids, session ids, the `other` of stateids. Of each it can be told whether it was given in this life of the server.
 
 use vouch_nfs4::{ClientId, SessionId, Stateid, Verifier};
 use vouch_vfs::FileId;
@@ -40,16 +40,6 @@ impl Boot {
         Boot(((number ^ (number >> 32)) as u32).clamp(1, u32::MAX - 1))
     }
 
-    /// The client id with this number.
-    pub(super) fn client_id(self, number: u32) -> ClientId {
-        ClientId(u64::from(self.0) << 32 | u64::from(number))
-    }
-
-    /// Whether a client id was given in this life.
-    pub(super) fn gave(self, id: ClientId) -> bool {
-        (id.0 >> 32) as u32 == self.0
-    }
-
     /// The `other` of a stateid.
     #[inline]
     pub(super) fn other(self, key: StateKey) -> [u8; 12] {
@@ -66,6 +56,52 @@ impl Boot {
         let word = |at: usize| u32::from_be_bytes([stateid.other[at], stateid.other[at + 1], stateid.other[at + 2], stateid.other[at + 3]]);
         (word(0) == self.0).then(|| StateKey::new(word(4), word(8)))
     }
+}
+
+/// Client ids: the numbers from 1 on, each sent through a permutation of the 64-bit numbers under a key of this life. So none comes twice in a life; one of an earlier life is
+/// told, but for a chance of as many in 2^64 as were given; and nobody can guess another's.
+pub(super) struct ClientNumbers {
+    key: [u8; 32],
+    count: u64,
+}
+
+impl ClientNumbers {
+    /// Of one life. `seed`: of nobody's knowledge; `boot`: another in each life, so that a seed that came twice would do no harm.
+    pub(super) fn new(seed: &[u8; 32], boot: u64) -> Self {
+        let mut what = *b"client ids\0\0\0\0\0\0\0\0";
+        what[10..].copy_from_slice(&boot.to_be_bytes());
+        ClientNumbers { key: *blake3::keyed_hash(seed, &what).as_bytes(), count: 0 }
+    }
+
+    /// The next one.
+    pub(super) fn give(&mut self) -> ClientId {
+        self.count += 1;
+        let (left, right) = (0..ROUNDS).fold(halves(self.count), |(left, right), round| (right, left ^ self.mix(round, right)));
+        ClientId(joined(left, right))
+    }
+
+    /// Whether a client id was given in this life. O(1), and not for every call: it costs some hashes.
+    pub(super) fn gave(&self, id: ClientId) -> bool {
+        let (left, right) = (0..ROUNDS).rev().fold(halves(id.0), |(left, right), round| (right ^ self.mix(round, left), left));
+        (1..=self.count).contains(&joined(left, right))
+    }
+
+    fn mix(&self, round: u8, half: u32) -> u32 {
+        let [a, b, c, d] = half.to_be_bytes();
+        let hash = blake3::keyed_hash(&self.key, &[round, a, b, c, d]);
+        u32::from_be_bytes(std::array::from_fn(|at| hash.as_bytes()[at]))
+    }
+}
+
+/// Of the Feistel network: four make it look random also to one who sees both ways (Luby and Rackoff, 1988).
+const ROUNDS: u8 = 4;
+
+fn halves(number: u64) -> (u32, u32) {
+    ((number >> 32) as u32, number as u32)
+}
+
+fn joined(left: u32, right: u32) -> u64 {
+    u64::from(left) << 32 | u64::from(right)
 }
 
 /// Where a session is, by its id; whether it is there and has this id is for the caller to see.
@@ -113,6 +149,22 @@ impl Random {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn client_ids_are_none_twice_are_told_from_those_of_another_life_and_follow_no_order() {
+        let (mut now, mut before) = (ClientNumbers::new(&[7; 32], 2), ClientNumbers::new(&[7; 32], 1));
+        let ids: Vec<ClientId> = (0..1000).map(|_| now.give()).collect();
+        let others: Vec<ClientId> = (0..1000).map(|_| before.give()).collect();
+        assert_eq!(ids.iter().collect::<std::collections::HashSet<_>>().len(), ids.len());
+        assert!(ids.iter().all(|&id| now.gave(id) && !before.gave(id)) && others.iter().all(|&id| before.gave(id) && !now.gave(id)));
+        let next = before.give();
+        assert!(before.gave(next) && !ClientNumbers::new(&[7; 32], 1).gave(next));
+        // Neither half tells the next one's: of neighbours about half of the bits differ.
+        for pair in ids.windows(2) {
+            let differ = pair[0].0 ^ pair[1].0;
+            assert!(halves(differ).0 != 0 && halves(differ).1 != 0 && (8..=56).contains(&differ.count_ones()), "{differ:x}");
+        }
+    }
 
     #[test]
     fn stateids_of_another_life_are_told() {

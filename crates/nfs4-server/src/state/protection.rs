@@ -4,6 +4,7 @@ use vouch_nfs4::{Bitmap, StateProtectOps, Status};
 
 use super::client::{Client, Credential, Protection};
 use super::id::ClientKey;
+use super::maker::Maker;
 use vouch_nfs4::op::Op;
 
 use super::State;
@@ -47,6 +48,19 @@ impl<F: Clone> State<F> {
             return Err(Status::WRONG_CRED);
         }
         Ok(())
+    }
+
+    /// Whether this credential may manage a client's record, its sessions and their connections by operation `op`; WRONG_CRED if not. Under state protection as that says.
+    /// Without it RFC 8881 leaves to the server whom it believes (section 2.10.8): where a client was introduced by a proven principal, that one, so that a session's id that
+    /// was read on the wire ends nothing; else whoever knows the names.
+    pub(super) fn manage(&self, client: ClientKey, op: Op, credential: Credential<'_>) -> Result<(), Status> {
+        self.enforce(client, op, credential)?;
+        let client = self.clients.get(client).ok_or(Status::DEADSESSION)?;
+        let unprotected = client.v41().is_some_and(|v41| v41.protection == Protection::None);
+        match unprotected && matches!(client.maker(), Maker::Proven { .. }) && !client.maker().admits(credential) {
+            true => Err(Status::WRONG_CRED),
+            false => Ok(()),
+        }
     }
 
     /// Operations that this credential may do on state that others made, being the machine's; empty for everybody else.

@@ -215,7 +215,7 @@ impl<F: Clone> State<F> {
     ) -> Result<BindConnOk, Status> {
         let key = self.session_by_id(&args.session).ok_or(Status::BADSESSION)?;
         let client = self.sessions[key].client;
-        self.enforce(client, Op::BIND_CONN_TO_SESSION, credential)?;
+        self.manage(client, Op::BIND_CONN_TO_SESSION, credential)?;
         if self.connections.get(&connection).is_some_and(|bound| bound.len() >= SESSIONS_PER_CONNECTION_MAX && !bound.contains(&key)) {
             return Err(Status::DELAY);
         }
@@ -262,7 +262,7 @@ impl<F: Clone> State<F> {
 
     /// BACKCHANNEL_CTL for the session of the compound (RFC 8881, section 18.33).
     pub fn backchannel_ctl(&mut self, turn: &Turn, args: &BackchannelCtlArgs<'_>, credential: Credential<'_>) -> Result<(), Status> {
-        self.enforce(turn.client, Op::BACKCHANNEL_CTL, credential)?;
+        self.manage(turn.client, Op::BACKCHANNEL_CTL, credential)?;
         let session = self.sessions.get_mut(turn.session).ok_or(Status::DEADSESSION)?;
         // Section 18.33.3: NOENT for a context of RPCSEC_GSS that can't be used. What was agreed before stays.
         let credential = super::create_session::callback_credential(&args.sec_parms).ok_or(Status::NOENT)?;
@@ -289,11 +289,11 @@ impl<F: Clone> State<F> {
         let key = self.session_by_id(id).ok_or(Status::BADSESSION)?;
         let session = &self.sessions[key];
         let client = session.client;
-        // Section 18.37.3: the connection must be one of the session's; and under SP4_MACH_CRED, the machine must ask.
+        // Section 18.37.3: the connection must be one of the session's; and who manages the client must ask.
         if !session.connections.iter().any(|bound| bound.connection == connection) {
             return Err(Status::CONN_NOT_BOUND_TO_SESSION);
         }
-        self.enforce(client, Op::DESTROY_SESSION, credential)?;
+        self.manage(client, Op::DESTROY_SESSION, credential)?;
         self.remove_session(key);
         self.refresh_paths(client);
         self.pump(client);

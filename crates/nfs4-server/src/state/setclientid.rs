@@ -26,6 +26,7 @@ impl<F: Clone> State<F> {
     ) -> Result<(ClientId, Verifier), SetClientError> {
         let confirm = self.random.verifier();
         let named = self.named(Family::V40, &owner.id);
+        let admitted = self.admit_introduction(Family::V40, &owner.id, credential).is_ok();
         if let Some(key) = named.confirmed {
             let client = &mut self.clients[key];
             let same_principal = client.principal.same_user(credential.principal);
@@ -35,7 +36,7 @@ impl<F: Clone> State<F> {
             let v40 = client.v40().expect("names of this family have records of it");
             if !same_principal {
                 // Another principal, while state is held: CLID_INUSE. Otherwise its record makes way.
-                if active {
+                if active || !admitted {
                     return Err(SetClientError::InUse(v40.callback.clone()));
                 }
                 self.expire(key);
@@ -48,13 +49,15 @@ impl<F: Clone> State<F> {
                 return Ok((id, confirm));
             }
         }
+        if !admitted {
+            return Err(SetClientError::InUse(Callback40::unknown()));
+        }
         // {u, x, c, l, s} confirmed with another verifier: a restart, to be confirmed. Or nothing confirmed. An unconfirmed record is replaced in both cases.
         if let Named { unconfirmed: Some(old), .. } = self.named(Family::V40, &owner.id) {
             self.expire(old);
         }
         let v40 = V40 { confirm, callback, pending: None, path: Path40::Unknown };
-        let key =
-            self.add_client(&owner.id, owner.verifier, credential.principal, Dialect::V40(v40), now).map_err(SetClientError::Status)?;
+        let key = self.add_client(&owner.id, owner.verifier, credential, Dialect::V40(v40), now).map_err(SetClientError::Status)?;
         Ok((self.clients[key].id, confirm))
     }
 
@@ -108,13 +111,10 @@ impl<F: Clone> State<F> {
     /// The client of 4.0 that an operation names, whose lease is renewed by it (RFC 7530, section 9.5). STALE_CLIENTID for one of another life of the server and for
     /// one that is not confirmed, EXPIRED for one whose lease has ended.
     pub fn client_of_40(&mut self, id: ClientId, now: u64) -> Result<ClientKey, Status> {
-        if !self.boot.gave(id) {
-            return Err(Status::STALE_CLIENTID);
-        }
         let key = match self.client_by_id(id) {
             Some(key) => key,
-            // Ids are given in order: one that was given and is gone has expired.
-            None if (id.0 as u32) <= self.client_count => return Err(Status::EXPIRED),
+            // One that was given and is gone has expired.
+            None if self.numbers.gave(id) => return Err(Status::EXPIRED),
             None => return Err(Status::STALE_CLIENTID),
         };
         let client = &mut self.clients[key];

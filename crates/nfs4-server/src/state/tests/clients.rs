@@ -1,6 +1,6 @@
 //! EXCHANGE_ID, CREATE_SESSION, DESTROY_CLIENTID (RFC 8881, sections 18.35, 18.36, 18.50), leases and courtesy.
 
-use vouch_nfs4::op::ExchangeIdFlags;
+use vouch_nfs4::op::{BindConnArgs, ChannelDirClient, ExchangeIdFlags};
 use vouch_nfs4::{Bitmap, CreateSeq, StateProtect, StateProtectOps};
 
 use super::*;
@@ -125,6 +125,78 @@ fn a_retried_create_session_makes_one_session() {
     assert_eq!(create(introduced.seq.next().next()), Err(Status::SEQ_MISORDERED));
     assert_ne!(create(introduced.seq.next()).unwrap().session, first.session);
     assert_eq!(world.state.totals().sessions, 2);
+}
+
+// Section 2.10.8: what a client is told by a retry is a session's name, and who knows it can use the session.
+#[test]
+fn nobody_else_is_told_of_a_session_by_a_retry() {
+    let name = |name: &str| Principal::Gss { name: name.into() };
+    let (host, other, root, nobody) = (name("host/a@R"), name("host/b@R"), user(0), Principal::None);
+    let strangers = [(&nobody, Flavour::None), (&root, Flavour::Sys), (&other, Flavour::Krb5p)];
+    let ops = StateProtectOps { must_enforce: Bitmap::EMPTY, must_allow: Bitmap::EMPTY };
+    for (state_protect, refused) in [(StateProtect::None, Status::CLID_INUSE), (StateProtect::MachineCred(ops), Status::WRONG_CRED)] {
+        let mut world = World::new();
+        let maker = Credential { principal: &host, flavour: Flavour::Krb5i };
+        let introduced = world.state.exchange_id(&ExchangeIdArgs { state_protect, ..introduction("a", 1) }, maker, 0).unwrap();
+        let connection = world.connection();
+        let create = |world: &mut World, seq, by| world.state.create_session(&session_args(introduced.client, seq), connection, by, 0);
+        let first = create(&mut world, introduced.seq, maker).unwrap();
+        for (principal, flavour) in strangers {
+            for seq in [introduced.seq, introduced.seq.next(), CreateSeq(77)] {
+                assert_eq!(create(&mut world, seq, Credential { principal, flavour }), Err(refused), "{principal:?}");
+            }
+        }
+        assert_eq!(create(&mut world, introduced.seq, maker), Ok(first));
+    }
+    // Under AUTH_SYS nothing is proven; but who does not even say who he is gets nothing.
+    let mut world = World::new();
+    let peer = world.peer("a");
+    let by = Credential { principal: &nobody, flavour: Flavour::None };
+    assert_eq!(world.state.create_session(&session_args(peer.id, CreateSeq(1)), peer.connection, by, 0), Err(Status::CLID_INUSE));
+}
+
+// A session's id can be read on the wire unless calls are sealed. Under krb5 and krb5i that must not be enough to end it.
+#[test]
+fn a_client_that_was_proven_is_managed_by_nobody_else() {
+    let name = |name: &str| Principal::Gss { name: name.into() };
+    let (host, other, root) = (name("host/a@R"), name("host/b@R"), user(0));
+    let maker = Credential { principal: &host, flavour: Flavour::Krb5 };
+    let mut world = World::new();
+    let introduced = world.state.exchange_id(&introduction("a", 1), maker, 0).unwrap();
+    let connection = world.connection();
+    let ok = world.state.create_session(&session_args(introduced.client, introduced.seq), connection, maker, 0).unwrap();
+    let client = world.state.client_by_id(introduced.client).unwrap();
+    let bind = BindConnArgs { session: ok.session, dir: ChannelDirClient::ForeOrBoth, rdma: false };
+    // Its users come under whatever flavour, also over connections of their own.
+    let mut peer = Peer { client, id: introduced.client, session: ok.session, connection: world.connection(), seq: SlotSeq(0) };
+    assert!(world.beat(&mut peer).is_ok());
+    for (principal, flavour) in [(&root, Flavour::Sys), (&other, Flavour::Krb5p)] {
+        let by = Credential { principal, flavour };
+        assert_eq!(world.state.bind_connection(&bind, peer.connection, by), Err(Status::WRONG_CRED));
+        assert_eq!(world.state.destroy_session(&ok.session, peer.connection, by), Err(Status::WRONG_CRED));
+    }
+    assert!(world.state.bind_connection(&bind, peer.connection, maker).is_ok());
+    assert_eq!(world.state.destroy_session(&ok.session, connection, maker), Ok(()));
+    assert_eq!(world.state.destroy_client(introduced.client, sys(&root)), Err(Status::WRONG_CRED));
+    assert_eq!(world.state.destroy_client(introduced.client, maker), Ok(()));
+}
+
+// Section 2.10.8.3: EXCHANGE_ID is the machine's alone, by calls that can't be altered on their way.
+#[test]
+fn what_could_have_been_altered_replaces_no_client_under_state_protection() {
+    let host = Principal::Gss { name: "host/a@R".into() };
+    let by = |flavour| Credential { principal: &host, flavour };
+    let ops = StateProtectOps { must_enforce: Bitmap::EMPTY, must_allow: Bitmap::EMPTY };
+    let protected = |life| ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..introduction("a", life) };
+    let mut world = World::new();
+    let introduced = world.state.exchange_id(&protected(1), by(Flavour::Krb5i), 0).unwrap();
+    let connection = world.connection();
+    world.state.create_session(&session_args(introduced.client, introduced.seq), connection, by(Flavour::Krb5i), 0).unwrap();
+    for life in [1, 2] {
+        assert_eq!(world.state.exchange_id(&introduction("a", life), by(Flavour::Krb5), 0), Err(Status::CLID_INUSE));
+    }
+    assert_eq!(world.state.exchange_id(&protected(1), by(Flavour::Krb5p), 0).unwrap().client, introduced.client);
+    assert_ne!(world.state.exchange_id(&protected(2), by(Flavour::Krb5p), 0).unwrap().client, introduced.client);
 }
 
 #[test]

@@ -182,3 +182,117 @@ fn delegations_are_reclaimed_with_their_opens() {
     let opened = world.open_as(&a, "o", 1, share(1, 0), Claim::Previous(DelegationType::Read), Want::Unstated).unwrap();
     assert!(matches!(opened.delegation, Granted::Read(_)));
 }
+
+fn proven(name: &str) -> Principal {
+    Principal::Gss { name: name.into() }
+}
+
+/// Introduces a client and gives it a session.
+fn enter(world: &mut World, name: &'static str, life: u8, by: Credential<'_>) -> Result<Peer, Status> {
+    let introduced = world.state.exchange_id(&introduction(name, life), by, world.now)?;
+    let connection = world.connection();
+    let ok = world.state.create_session(&session_args(introduced.client, introduced.seq), connection, by, world.now)?;
+    let client = world.state.client_by_id(introduced.client).unwrap();
+    Ok(Peer { client, id: introduced.client, session: ok.session, connection, seq: SlotSeq(0) })
+}
+
+#[test]
+fn what_a_proven_client_held_waits_for_it_alone() {
+    // Sections 2.4.3 and 8.4.2.1.
+    let host = proven("host/a@R");
+    let machine = Credential { principal: &host, flavour: Flavour::Krb5i };
+    for protected in [false, true] {
+        let (mut store, mut world) = (Store::default(), World::new());
+        let protect = vouch_nfs4::StateProtectOps { must_enforce: vouch_nfs4::Bitmap::EMPTY, must_allow: vouch_nfs4::Bitmap::EMPTY };
+        let state_protect = if protected { StateProtect::MachineCred(protect) } else { StateProtect::None };
+        let introduced = world.state.exchange_id(&ExchangeIdArgs { state_protect, ..introduction("a", 1) }, machine, 0).unwrap();
+        let connection = world.connection();
+        world.state.create_session(&session_args(introduced.client, introduced.seq), connection, machine, 0).unwrap();
+        let client = world.state.client_by_id(introduced.client).unwrap();
+        world.state.reclaim_complete(client, false).unwrap();
+        store.carry_out(&mut world);
+        let mut world = store.restart(2);
+        let (nobody, root, other) = (Principal::None, user(0), proven("host/b@R"));
+        for (principal, flavour) in [(&nobody, Flavour::None), (&root, Flavour::Sys), (&other, Flavour::Krb5p)] {
+            let by = Credential { principal, flavour };
+            for life in [1, 2] {
+                assert_eq!(enter(&mut world, "a", life, by).err(), Some(Status::CLID_INUSE), "{principal:?}");
+            }
+            // Another name is anybody's.
+            let another = enter(&mut world, "b", 1, by).unwrap();
+            world.state.reclaim_complete(another.client, false).unwrap();
+            world.state.destroy_session(&another.session, another.connection, by).unwrap();
+            world.state.destroy_client(another.id, by).unwrap();
+        }
+        assert!(world.state.in_grace(), "it has not come yet");
+        let weaker = Credential { flavour: Flavour::Krb5, ..machine };
+        if protected {
+            assert_eq!(enter(&mut world, "a", 2, weaker).err(), Some(Status::CLID_INUSE));
+        }
+        let back = enter(&mut world, "a", 1, if protected { machine } else { weaker }).unwrap();
+        reclaim(&mut world, &back).unwrap();
+        world.state.reclaim_complete(back.client, false).unwrap();
+        assert!(!world.state.in_grace());
+    }
+}
+
+#[test]
+fn a_name_that_nobody_came_back_to_is_free_after_grace() {
+    let host = proven("host/a@R");
+    let (mut store, mut world) = (Store::default(), World::new());
+    let peer = enter(&mut world, "a", 1, Credential { principal: &host, flavour: Flavour::Krb5 }).unwrap();
+    world.state.reclaim_complete(peer.client, false).unwrap();
+    store.carry_out(&mut world);
+    let mut world = store.restart(2);
+    assert_eq!(world.introduce("a", 1, 0).err(), Some(Status::CLID_INUSE));
+    world.pass(LEASE_MS);
+    assert!(world.introduce("a", 1, 0).is_ok());
+}
+
+#[test]
+fn what_was_held_by_who_proved_nothing_is_reclaimed_by_who_says_who_he_is() {
+    let (mut store, mut world) = (Store::default(), World::new());
+    world.peer("a");
+    store.carry_out(&mut world);
+    let host = proven("host/a@R");
+    let (other, nobody) = (user(7), Principal::None);
+    for by in [Credential { principal: &other, flavour: Flavour::Sys }, Credential { principal: &host, flavour: Flavour::Krb5 }] {
+        let mut world = store.clone().restart(2);
+        assert_eq!(enter(&mut world, "a", 1, Credential { principal: &nobody, flavour: Flavour::None }).err(), Some(Status::CLID_INUSE));
+        let a = enter(&mut world, "a", 1, by).unwrap();
+        assert!(reclaim(&mut world, &a).is_ok());
+    }
+    // Of a server that did not keep who it was.
+    let records: Vec<_> = store.records.iter().map(|(key, value)| RecoveryRecord::from_bytes(key, value).unwrap()).collect();
+    let records: Vec<_> = records.into_iter().map(|record| RecoveryRecord { maker: Maker::Unknown, ..record }).collect();
+    let mut world = World::with(StateConfig { boot: 2, ..config() }, &records);
+    let a = enter(&mut world, "a", 1, Credential { principal: &host, flavour: Flavour::Krb5 }).unwrap();
+    assert!(reclaim(&mut world, &a).is_ok());
+}
+
+#[test]
+fn a_client_of_4_0_that_was_proven_is_waited_for_likewise() {
+    // RFC 7530, sections 9.6.2 and 16.33.5.
+    let (host, root) = (proven("host/a@R"), user(0));
+    let record = RecoveryRecord {
+        family: Family::V40,
+        owner: b"a".to_vec(),
+        verifier: Verifier([1; 8]),
+        revoked: false,
+        maker: Maker::of(&host, false),
+    };
+    let mut world = World::with(StateConfig { boot: 2, ..config() }, &[record]);
+    let owner = |life: u8| ClientOwner { verifier: Verifier([life; 8]), id: Bytes(b"a") };
+    for life in [1, 2] {
+        let refused = world.state.set_client(&owner(life), Callback40::unknown(), sys(&root), 0);
+        assert_eq!(refused, Err(SetClientError::InUse(Callback40::unknown())));
+    }
+    let machine = Credential { principal: &host, flavour: Flavour::Krb5 };
+    let (id, confirm) = world.state.set_client(&owner(1), Callback40::unknown(), machine, 0).unwrap();
+    world.state.confirm_client(id, confirm, machine, 0).unwrap();
+    let client = world.state.client_of_40(id, 0).unwrap();
+    assert!(world.state.in_grace() && world.state.admit_reclaim(client).is_ok());
+    // It holds nothing yet, so that another could have its name if it did not wait.
+    assert!(world.state.set_client(&owner(2), Callback40::unknown(), sys(&root), 0).is_err());
+    assert!(world.state.client_of_40(id, 0).is_ok());
+}
