@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use vouch_nfs4::op::{Args, Op, Results};
-use vouch_nfs4::{Bitmap, CompoundHead, ReplyWriter, Status};
+use vouch_nfs4::{CompoundHead, ReplyWriter, Status};
 use vouch_vfs::{FileId, FileSystem, Patience};
 use vouch_xdr::{Reader, Writer};
 
@@ -98,7 +98,8 @@ impl Compound {
             spans_len: 0,
             effects: Vec::new(),
             unsynced: Vec::new(),
-            machine_operations: Bitmap::EMPTY,
+            machine_admitted: false,
+            machine_does: false,
             op: 0,
             index: 0,
             result_at: start,
@@ -320,6 +321,7 @@ impl Compound {
                 if crate::op::changes(args.op()) {
                     session::begin_change(server, walk.core);
                 }
+                walk.core.machine_does = walk.machine_admitted && walk.is_admitted(&args);
                 dispatch(&mut walk, &args)
             }
             (Ok(()), Err(_)) => unreachable!("arguments that can't be read were judged"),

@@ -1,6 +1,5 @@
 //! What follows an operation in its COMPOUND: security negotiation depends on it (RFC 8881, section 2.6.3.1.1), and so does what a client's machine may do for its users.
 
-use vouch_nfs4::Bitmap;
 use vouch_nfs4::op::{Args, Op, OpenClaim};
 use vouch_xdr::Reader;
 
@@ -37,9 +36,15 @@ impl<'a> Rest<'a> {
         }
     }
 
-    /// Whether one of these follows. O(what follows).
-    pub(crate) fn has_one_of(&self, ops: Bitmap) -> bool {
-        !ops.is_empty() && self.operations().any(|args| ops.has(args.op().0))
+    /// What follows and is done to the filehandle that is being put: up to the operation that goes on to another.
+    pub(crate) fn of_this_filehandle(&self) -> impl Iterator<Item = Args<'a>> + use<'a> {
+        let moves = |op| {
+            matches!(
+                op,
+                Op::PUTFH | Op::PUTROOTFH | Op::PUTPUBFH | Op::RESTOREFH | Op::LOOKUP | Op::LOOKUPP | Op::OPEN | Op::OPENATTR | Op::CREATE
+            )
+        };
+        self.operations().take_while(move |args| !moves(args.op()))
     }
 
     /// What follows, as far as it can be read.

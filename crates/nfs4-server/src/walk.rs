@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use vouch_nfs4::op::Op;
-use vouch_nfs4::{Bitmap, ChangeId, ChangeInfo, Stateid, Status};
+use vouch_nfs4::{ChangeId, ChangeInfo, Stateid, Status};
 use vouch_vfs::{Attributes, DirectoryChange, FileId, FileSpan, FileSystem, FileType, Patience};
 use vouch_xdr::Writer;
 
@@ -78,8 +77,10 @@ pub(crate) struct Core {
     pub(crate) spans_len: usize,
     pub(crate) effects: Vec<Effect>,
     pub(crate) unsynced: Vec<Unsynced>,
-    /// What the client's machine may do with a filehandle under whatever flavour: set by the operation that put it.
-    pub(crate) machine_operations: Bitmap,
+    /// The current filehandle was put under a flavour that its export doesn't take, for what the client's machine does for its users.
+    pub(crate) machine_admitted: bool,
+    /// The operation at hand is such.
+    pub(crate) machine_does: bool,
     /// Operation that is being done, its place among the results, and where its result starts.
     pub(crate) op: u32,
     pub(crate) index: u32,
@@ -190,15 +191,9 @@ impl<'s> Walk<'s> {
     /// The object, if its export takes the call's flavour, or the client's machine does for a user what it may do under any.
     fn checked(&self, object: &Object) -> Result<Object, Stop> {
         match object {
-            Object::File(file) if !file.grant.flavour_fits && !self.machine_does() => Err(Status::WRONGSEC.into()),
+            Object::File(file) if !file.grant.flavour_fits && !self.machine_does => Err(Status::WRONGSEC.into()),
             object => Ok(object.clone()),
         }
-    }
-
-    /// Linux sends a GETATTR along with what it closes or gives back.
-    fn machine_does(&self) -> bool {
-        let allowed = self.machine_operations;
-        !allowed.is_empty() && (allowed.has(self.op) || self.op == Op::GETATTR.0)
     }
 
     /// The current file of an export; `otherwise` is what a directory of the pseudo file system answers.

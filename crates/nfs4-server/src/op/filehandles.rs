@@ -1,7 +1,7 @@
 //! PUTFH, PUTROOTFH, PUTPUBFH, GETFH, SAVEFH and RESTOREFH (RFC 8881, sections 18.19 to 18.21, 18.8, 18.27, 18.28).
 
+use vouch_nfs4::Status;
 use vouch_nfs4::op::{GetfhOk, PutfhArgs, Results};
-use vouch_nfs4::{Bitmap, Status};
 
 use crate::stop::{Outcome, Stop};
 use crate::walk::{Object, Walk};
@@ -60,15 +60,14 @@ pub(crate) fn restorefh(walk: &mut Walk<'_>) -> Outcome {
 /// RFC 8881, section 2.6.3.1.1: whether a filehandle may be put under a flavour that its export does not take depends on what follows. Where that decides, it is left to it;
 /// otherwise it is refused here, so that the client knows which one to ask about.
 fn put(walk: &mut Walk<'_>, object: Object) -> Result<(), Stop> {
-    walk.core.machine_operations = Bitmap::EMPTY;
-    let wrong = matches!(&object, Object::File(file) if !file.grant.flavour_fits);
-    if wrong && !walk.rest.judges_flavour() {
+    walk.core.machine_admitted = false;
+    if let Object::File(file) = &object
+        && !file.grant.flavour_fits
+        && !walk.rest.judges_flavour()
+    {
         // Section 2.10.8.3: what the machine gives back for its users goes under the machine's own flavour, whatever the export takes.
-        let allowed = walk.machine_operations();
-        if !walk.rest.has_one_of(allowed) {
-            return Err(Status::WRONGSEC.into());
-        }
-        walk.core.machine_operations = allowed;
+        walk.admit_machine(file)?;
+        walk.core.machine_admitted = true;
     }
     walk.set_current(object);
     Ok(())

@@ -1,6 +1,6 @@
 //! Questions that change nothing but leases and silent clients.
 
-use vouch_nfs4::Status;
+use vouch_nfs4::{Stateid, Status};
 
 use super::State;
 use super::entry::Kind;
@@ -11,6 +11,23 @@ impl<F: Clone> State<F> {
     pub fn admits(&mut self, client: ClientKey, _now: u64) -> Result<(), Status> {
         self.client(client)?;
         self.admit_new(client)
+    }
+
+    /// Whether a stateid names something that this client has of this file, whether it still serves or not.
+    pub fn holds(&self, client: ClientKey, stateid: &Stateid, file: &FileKey) -> bool {
+        let entry = self.boot.key(stateid).filter(|_| !stateid.is_special()).and_then(|key| self.states.get(key));
+        entry.is_some_and(|entry| entry.client == client && self.files.find(file) == Some(entry.file))
+    }
+
+    /// Whether this client has the file open for writing, or may write to it by a delegation. O(opens of the file).
+    pub fn writes_to(&self, client: ClientKey, file: &FileKey) -> bool {
+        let Some(state) = self.files.find(file).map(|state| &self.files[state]) else { return false };
+        let mut held = state.opens.iter().chain(&state.delegations).map(|&key| &self.states[key]).filter(|entry| entry.client == client);
+        held.any(|entry| match &entry.kind {
+            Kind::Open(open) => open.share().writes(),
+            Kind::Delegation(delegation) => delegation.write,
+            _ => false,
+        })
     }
 
     /// An open file of this file, if there is one; one that may be written to, if there is.

@@ -105,6 +105,11 @@ impl World {
     /// One like that of [`World::new`] after a crash: its files and its records are there.
     pub(crate) fn restarted(self) -> Self {
         let exports = vec![export(7, &["export"], &self.files, access())];
+        self.restarted_with(exports)
+    }
+
+    /// Likewise, with these exports.
+    pub(crate) fn restarted_with(self, exports: Vec<Export>) -> Self {
         Self::start(self.files, exports, Arc::new(NoObserver), 78, self.records.into_inner().unwrap())
     }
 
@@ -253,6 +258,11 @@ impl<'w> Client<'w> {
         Self::living(world, name, 1, user(uid), Flavour::Sys, StateProtect::None).0
     }
 
+    /// Likewise, under a flavour and with a protection of its own.
+    pub(crate) fn returning_as(world: &'w World, name: &str, principal: Principal, flavour: Flavour, protect: StateProtect<'_>) -> Self {
+        Self::living(world, name, 1, principal, flavour, protect).0
+    }
+
     /// It has nothing more to reclaim.
     pub(crate) fn reclaim_complete(&mut self) {
         let (status, _) = self.run(&[Args::ReclaimComplete(op::ReclaimCompleteArgs { one_fs: false })]);
@@ -287,24 +297,7 @@ impl<'w> Client<'w> {
         let [Results::ExchangeId(Ok(ok))] = &list[..] else { panic!("{list:?}") };
         client.id = ok.client;
         let protection = ok.state_protect.clone();
-        let attrs = op::ChannelAttrs {
-            header_pad_size: 0,
-            request_len_max: 1 << 20,
-            response_len_max: 1 << 20,
-            response_cached_len_max: 4096,
-            operations_max: 64,
-            requests_max: 16,
-            rdma_ird: None,
-        };
-        let args = op::CreateSessionArgs {
-            client: ok.client,
-            seq: CreateSeq(ok.seq.0),
-            flags: op::CreateSessionFlags(0),
-            fore: attrs,
-            back: attrs,
-            callback_program: 0x4000_0000,
-            sec_parms: List(vec![CallbackSec::None]),
-        };
+        let args = session_args(ok.client, CreateSeq(ok.seq.0));
         let (_, list) = client.bare(&[Args::CreateSession(args)]);
         let [Results::CreateSession(Ok(ok))] = &list[..] else { panic!("{list:?}") };
         client.session = ok.session;
@@ -361,6 +354,28 @@ impl<'w> Client<'w> {
 
 pub(crate) fn lookup(name: &str) -> Args<'_> {
     Args::Lookup(op::LookupArgs { name: Name(name.as_bytes()) })
+}
+
+/// CREATE_SESSION of what is usual.
+pub(crate) fn session_args(client: ClientId, seq: CreateSeq) -> op::CreateSessionArgs<'static> {
+    let attrs = op::ChannelAttrs {
+        header_pad_size: 0,
+        request_len_max: 1 << 20,
+        response_len_max: 1 << 20,
+        response_cached_len_max: 4096,
+        operations_max: 64,
+        requests_max: 16,
+        rdma_ird: None,
+    };
+    op::CreateSessionArgs {
+        client,
+        seq,
+        flags: op::CreateSessionFlags(0),
+        fore: attrs,
+        back: attrs,
+        callback_program: 0x4000_0000,
+        sec_parms: List(vec![CallbackSec::None]),
+    }
 }
 
 /// OPEN for reading and writing; makes the file with these attributes if they are given.
