@@ -92,6 +92,8 @@ pub struct Core {
     operations_max: u32,
     slots: Slots,
     flights: Vec<Option<Flight>>,
+    /// How many of them there are.
+    in_flight: usize,
     loose_next: usize,
 }
 
@@ -107,6 +109,7 @@ impl Core {
             operations_max: 0,
             slots: Slots::new(1),
             flights: vec![None; PLACES],
+            in_flight: 0,
             loose_next: 0,
         }
     }
@@ -135,20 +138,32 @@ impl Core {
     pub fn clear_session(&mut self) -> Vec<u64> {
         self.session = None;
         self.slots = Slots::new(1);
-        self.flights[..SLOTS_MAX].iter_mut().filter_map(|flight| flight.take().map(|flight| flight.token)).collect()
+        let lost: Vec<u64> = self.flights[..SLOTS_MAX].iter_mut().filter_map(|flight| flight.take().map(|flight| flight.token)).collect();
+        self.in_flight -= lost.len();
+        lost
     }
 
-    /// Slots that can be taken now; with 4.0, places for calls.
+    /// Slots that can be taken now; with 4.0, places for calls. No more than the protection lets out at a time.
     pub fn idle(&self) -> usize {
-        match self.session {
+        let places = match self.session {
             Some(_) => self.slots.idle(),
             None => SLOTS_MAX,
-        }
+        };
+        places.min(self.outstanding_max().saturating_sub(self.in_flight))
     }
 
-    /// Begins a call that `token` names to the caller. None if no slot is free now; an error if a session is needed and there is none,
-    /// or if the protection is gone. Nothing is written then.
+    /// How many calls may be out. Those that make and end sessions go beside the others: one is kept for them.
+    fn outstanding_max(&self) -> usize {
+        let max = self.protection.outstanding_max();
+        max.saturating_sub(usize::from(self.minor > 0)).max(1)
+    }
+
+    /// Begins a call that `token` names to the caller. None if no slot is free now, or as many calls are out as the protection lets; an error if a session is needed and
+    /// there is none, or if the protection is gone. Nothing is written then.
     pub fn begin(&mut self, token: u64, kind: CallKind, w: &mut Writer) -> Result<Option<OpenCall>, Error> {
+        if (kind != CallKind::Loose || self.minor == 0) && self.in_flight >= self.outstanding_max() {
+            return Ok(None);
+        }
         let (at, sequence) = match kind {
             CallKind::Session { cache } => {
                 let session = self.session.ok_or(Error::Lost)?;
@@ -225,9 +240,15 @@ impl Core {
 
     fn take_back(&mut self, call: &OpenCall, w: &mut Writer) {
         w.truncate(call.record_start);
-        if let Some(Flight { kind: CallKind::Session { .. }, .. }) = self.flights[call.at].take() {
+        if let Some(Flight { kind: CallKind::Session { .. }, .. }) = self.forget(call.at) {
             self.slots.give(call.at, false);
         }
+    }
+
+    fn forget(&mut self, at: usize) -> Option<Flight> {
+        let flight = self.flights[at].take();
+        self.in_flight -= usize::from(flight.is_some());
+        flight
     }
 
     /// Takes a reply. None if no call awaits it, as after a retry. An error is the connection's end: the bytes are no reply at all.
@@ -238,7 +259,11 @@ impl Core {
             RpcBody::Accepted { verf, outcome: Accepted::Success(body) } => {
                 self.protection.open(flight.tag, verf, body, scratch).map_err(Error::from)
             }
-            other => Err(refusal(other)),
+            RpcBody::Accepted { verf, outcome } => match self.protection.verify(flight.tag, verf) {
+                Ok(()) => Err(Error::NotAccepted(not_accepted(&outcome))),
+                Err(error) => Err(error.into()),
+            },
+            RpcBody::Denied(denied) => Err(refusal(denied)),
         };
         self.complete(at, flight, opened).map(Some)
     }
@@ -255,7 +280,7 @@ impl Core {
         if let Err(error @ Error::Protection(_)) = opened {
             return Err(error);
         }
-        self.flights[at] = None;
+        self.forget(at);
         let outcome = opened.and_then(|body| read_head(body, &flight));
         let outcome = match flight.kind {
             CallKind::Loose => outcome,
@@ -313,7 +338,9 @@ impl Core {
         if let Some(args) = sequence {
             call.op(w, &Args::Sequence(args));
         }
-        self.flights[at] = Some(Flight { xid, tag, token, count: 0, kind });
+        if self.flights[at].replace(Flight { xid, tag, token, count: 0, kind }).is_none() {
+            self.in_flight += 1;
+        }
         Ok(call)
     }
 
@@ -353,16 +380,15 @@ fn read_head<'a>(body: &'a [u8], flight: &Flight) -> Result<ReplyBody<'a>, Error
     }
 }
 
-/// What a reply says that is no success.
-fn refusal(body: RpcBody<'_>) -> Error {
-    match body {
-        RpcBody::Accepted { outcome, .. } => Error::NotAccepted(not_accepted(outcome)),
-        RpcBody::Denied(Denied::AuthError(stat)) => Error::Denied(stat),
-        RpcBody::Denied(Denied::RpcMismatch { .. }) => Error::NotAccepted("RPC version"),
+/// What a reply says that denies the call. It has no verifier (RFC 5531, section 9): it can't be proven.
+fn refusal(denied: Denied) -> Error {
+    match denied {
+        Denied::AuthError(stat) => Error::Denied(stat),
+        Denied::RpcMismatch { .. } => Error::NotAccepted("RPC version"),
     }
 }
 
-fn not_accepted(outcome: Accepted<'_>) -> &'static str {
+fn not_accepted(outcome: &Accepted<'_>) -> &'static str {
     match outcome {
         Accepted::Success(_) => "accepted",
         Accepted::ProgUnavail => "no NFS there",
@@ -379,3 +405,6 @@ impl ReplyBody<'_> {
         self
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -174,6 +174,14 @@ impl Protection for GssProtection {
         }
     }
 
+    fn outstanding_max(&self) -> usize {
+        self.context.window() as usize
+    }
+
+    fn verify(&mut self, tag: CallTag, verifier: OpaqueAuth<'_>) -> Result<(), ProtectionError> {
+        Ok(self.context.verify(seq(tag), verifier)?)
+    }
+
     fn open_many(&mut self, replies: &mut [Received<'_>]) {
         let mut opens: Vec<ReplyOpen<'_>> = Vec::with_capacity(replies.len());
         let mut results = Vec::with_capacity(replies.len());

@@ -68,6 +68,14 @@ pub trait Protection: Send {
         0
     }
 
+    /// How many calls may be out at a time: beyond, the other end may drop some as older than its window (RFC 2203, section 5.3.3.1).
+    fn outstanding_max(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Checks the verifier of a reply that was accepted and has no results.
+    fn verify(&mut self, tag: CallTag, verifier: OpaqueAuth<'_>) -> Result<(), ProtectionError>;
+
     /// Checks the verifiers of replies that came together, and opens their results. One that does not hold says so and changes nothing for the others.
     fn open_many(&mut self, _replies: &mut [Received<'_>]) {}
 
@@ -105,6 +113,10 @@ impl Protection for Plain {
         OpaqueAuth { flavor: self.flavor, body: &self.body }.encode(w);
         OpaqueAuth::NONE.encode(w);
         Ok(CallTag::default())
+    }
+
+    fn verify(&mut self, _tag: CallTag, _verifier: OpaqueAuth<'_>) -> Result<(), ProtectionError> {
+        Ok(())
     }
 
     fn open<'a>(

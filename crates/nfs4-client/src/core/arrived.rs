@@ -2,7 +2,7 @@
 
 use vouch_oncrpc::{Accepted, Reply as RpcReply, ReplyBody as RpcBody};
 
-use super::{Completion, Core, refusal};
+use super::{Completion, Core, not_accepted, refusal};
 use crate::{Error, Received};
 
 /// A reply that was looked at.
@@ -34,8 +34,17 @@ impl Core {
                 Ok(RpcReply { xid, body: RpcBody::Accepted { verf, outcome: Accepted::Success(body) } }) => {
                     (xid, (verf.flavor, VERIFIER_AT..VERIFIER_AT + verf.body.len()), body.len())
                 }
-                Ok(RpcReply { xid, body }) => {
-                    arrived.push(Arrived::Reply { xid, results: Err(refusal(body)) });
+                Ok(RpcReply { xid, body: RpcBody::Accepted { verf, outcome } }) => {
+                    let proven = self.awaiting(xid).map(|(_, flight)| self.protection.verify(flight.tag, verf));
+                    arrived.push(match proven {
+                        None => Arrived::Unawaited,
+                        Some(Ok(())) => Arrived::Reply { xid, results: Err(Error::NotAccepted(not_accepted(&outcome))) },
+                        Some(Err(error)) => Arrived::Reply { xid, results: Err(error.into()) },
+                    });
+                    continue;
+                }
+                Ok(RpcReply { xid, body: RpcBody::Denied(denied) }) => {
+                    arrived.push(Arrived::Reply { xid, results: Err(refusal(denied)) });
                     continue;
                 }
             };

@@ -1,0 +1,114 @@
+use vouch_nfs4::CreateSeq;
+use vouch_nfs4::op::{ChannelAttrs, CreateSessionFlags};
+use vouch_oncrpc::{Flavor, OpaqueAuth};
+
+use super::arrived::Arrived;
+use super::*;
+use crate::ProtectionError;
+
+/// Lets four calls out, and believes verifiers that say so.
+struct Window;
+
+impl Protection for Window {
+    fn begin(&mut self, w: &mut Writer, _: usize) -> Result<CallTag, ProtectionError> {
+        OpaqueAuth::NONE.encode(w);
+        OpaqueAuth::NONE.encode(w);
+        Ok(CallTag::default())
+    }
+
+    fn outstanding_max(&self) -> usize {
+        4
+    }
+
+    fn verify(&mut self, _: CallTag, verifier: OpaqueAuth<'_>) -> Result<(), ProtectionError> {
+        if verifier.body == PROOF { Ok(()) } else { Err(ProtectionError::Verifier) }
+    }
+
+    fn open<'a>(
+        &mut self,
+        tag: CallTag,
+        verifier: OpaqueAuth<'_>,
+        body: &'a [u8],
+        _: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], ProtectionError> {
+        self.verify(tag, verifier).map(|()| body)
+    }
+}
+
+const PROOF: &[u8] = b"true";
+
+fn core() -> Core {
+    let channel = ChannelAttrs {
+        header_pad_size: 0,
+        request_len_max: 1 << 16,
+        response_len_max: 1 << 16,
+        response_cached_len_max: 1 << 12,
+        operations_max: 8,
+        requests_max: 64,
+        rdma_ird: None,
+    };
+    let mut core = Core::new(1, Box::new(Window), 7);
+    let session = CreateSessionOk {
+        session: SessionId([1; 16]),
+        seq: CreateSeq(1),
+        flags: CreateSessionFlags::default(),
+        fore: channel,
+        back: channel,
+    };
+    core.set_session(&session);
+    core
+}
+
+/// Sends a call, and says what its transaction is.
+fn send(core: &mut Core, token: u64, kind: CallKind) -> Option<u32> {
+    let mut w = Writer::new();
+    let call = core.begin(token, kind, &mut w).unwrap()?;
+    core.end(call, &mut w).unwrap();
+    Some(u32::from_be_bytes(w.as_bytes()[RECORD_MARK_LEN..][..4].try_into().unwrap()))
+}
+
+fn accepted(xid: u32, proof: &[u8], outcome: Accepted<'_>) -> Vec<u8> {
+    let verf = OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: proof };
+    let mut w = Writer::new();
+    RpcReply { xid, body: RpcBody::Accepted { verf, outcome } }.encode(&mut w);
+    w.into_bytes()
+}
+
+const IN_SESSION: CallKind = CallKind::Session { cache: false };
+
+#[test]
+fn no_more_calls_are_out_than_the_window_takes_and_one_is_kept_for_those_without_a_slot() {
+    let mut core = core();
+    assert_eq!(core.idle(), 3);
+    let first = send(&mut core, 1, IN_SESSION).unwrap();
+    assert!((2..4).all(|token| send(&mut core, token, IN_SESSION).is_some()));
+    assert_eq!((core.idle(), send(&mut core, 4, IN_SESSION)), (0, None));
+    assert!(send(&mut core, 5, CallKind::Loose).is_some());
+    // A retry is the same call.
+    let mut w = Writer::new();
+    let again = core.begin_again(1, &mut w).unwrap().unwrap();
+    core.end(again, &mut w).unwrap();
+    assert_eq!(core.idle(), 0);
+    let retried = u32::from_be_bytes(w.as_bytes()[RECORD_MARK_LEN..][..4].try_into().unwrap());
+    assert_ne!(first, retried);
+    let done = core.reply(&accepted(retried, PROOF, Accepted::SystemErr), &mut Vec::new()).unwrap().map(|done| done.token);
+    assert_eq!((done, core.idle()), (Some(1), 0), "the one without a slot is still out");
+    let lost = core.clear_session();
+    assert_eq!(lost.len(), 2);
+}
+
+#[test]
+fn a_failure_that_nothing_proves_ends_no_call() {
+    for outcome in [Accepted::GarbageArgs, Accepted::SystemErr, Accepted::ProcUnavail] {
+        let mut core = core();
+        let xid = send(&mut core, 1, IN_SESSION).unwrap();
+        let (forged, proven) = (accepted(xid, b"fals", outcome), accepted(xid, PROOF, outcome));
+        assert!(matches!(core.reply(&forged, &mut Vec::new()), Err(Error::Protection(_))));
+        let (mut one, mut other) = (forged.clone(), proven.clone());
+        let looked = core.look(vec![&mut one, &mut other]);
+        assert!(matches!(&looked[..], [Arrived::Reply { results: Err(Error::Protection(_)), .. }, Arrived::Reply { .. }]));
+        let mut outcomes = looked.into_iter().map(|arrived| core.take(arrived).map(|done| done.map(|done| done.outcome.map(drop))));
+        assert!(matches!(outcomes.next(), Some(Err(Error::Protection(_)))), "{outcome:?}");
+        assert!(matches!(outcomes.next(), Some(Ok(Some(Err(Error::NotAccepted(_)))))), "{outcome:?}");
+    }
+}
