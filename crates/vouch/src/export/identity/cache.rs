@@ -1,4 +1,4 @@
-//! A bounded cache whose entries expire: soon where the answer was no, so that a new account is not refused for long.
+//! A bounded cache whose entries expire: soon where the answer was no, so that a new account is not refused for long, and at once where nobody answered.
 
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,6 +7,7 @@ use quick_cache::sync;
 use vouch_nfs4_server::WouldWait;
 use vouch_vfs::Patience;
 
+use super::service::Silent;
 use super::would_wait;
 use crate::export::clock;
 
@@ -27,6 +28,17 @@ struct Entry<V> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Age(u64);
 
+/// What an answer is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Worth {
+    /// Something is known.
+    Yes,
+    /// There is no such thing.
+    No,
+    /// Nobody answered: what was made of that is not true for longer than it takes to ask again without a flood of questions.
+    Nothing,
+}
+
 impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     pub(super) fn new(entries_max: usize) -> Self {
         Cache { entries: sync::Cache::new(entries_max), age: AtomicU64::new(0) }
@@ -44,8 +56,12 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     }
 
     /// Remembers an answer that was asked for in this age.
-    pub(super) fn put(&self, key: K, value: V, positive: bool, age: Age) {
-        let life_ms = if positive { LIFE_MS } else { LIFE_OF_NO_MS };
+    pub(super) fn put(&self, key: K, value: V, worth: Worth, age: Age) {
+        let life_ms = match worth {
+            Worth::Yes => LIFE_MS,
+            Worth::No => LIFE_OF_NO_MS,
+            Worth::Nothing => LIFE_OF_NOTHING_MS,
+        };
         self.entries.insert(key, Entry { value, until_ms: clock::mono_ms() + life_ms, age });
     }
 
@@ -56,8 +72,13 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
 }
 
 impl<K: Hash + Eq + Clone, T: Clone> Cache<K, Option<T>> {
-    /// What is known, or what `ask` says if that may sleep.
-    pub(super) fn get_or(&self, key: &K, patience: Patience, ask: impl FnOnce() -> Option<T>) -> Result<Option<T>, WouldWait> {
+    /// What is known, or what `ask` says if that may sleep; nothing where nobody answers.
+    pub(super) fn get_or(
+        &self,
+        key: &K,
+        patience: Patience,
+        ask: impl FnOnce() -> Result<Option<T>, Silent>,
+    ) -> Result<Option<T>, WouldWait> {
         if let Some(known) = self.get(key) {
             return Ok(known);
         }
@@ -65,8 +86,12 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, Option<T>> {
             return Err(would_wait());
         }
         let age = self.age();
-        let answer = ask();
-        self.put(key.clone(), answer.clone(), answer.is_some(), age);
+        let (answer, worth) = match ask() {
+            Ok(Some(answer)) => (Some(answer), Worth::Yes),
+            Ok(None) => (None, Worth::No),
+            Err(Silent) => (None, Worth::Nothing),
+        };
+        self.put(key.clone(), answer.clone(), worth, age);
         Ok(answer)
     }
 }
@@ -74,3 +99,4 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, Option<T>> {
 /// As long as idmapd believes its answers.
 const LIFE_MS: u64 = 600_000;
 const LIFE_OF_NO_MS: u64 = 30_000;
+const LIFE_OF_NOTHING_MS: u64 = 1_000;

@@ -5,7 +5,7 @@ use vouch_vfs::Caller;
 
 use super::idmap::Idmap;
 use super::principal_map::{Account, PrincipalMap};
-use super::service::{Local, NameService};
+use super::service::{Local, NameService, Silent};
 
 /// What is done with a proven principal that has no account here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -35,34 +35,40 @@ pub(super) struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// The local rights of a principal after squashing; none if it is refused. The first of these that says anything decides: the map of `--principal-map`, `[Static]` of
+    /// The local rights of a principal after squashing; none if it is refused, and nothing is known while the name service is silent. The first of these that says anything decides: the map of `--principal-map`, `[Static]` of
     /// idmapd.conf, machines (the anonymous user), the Kerberos library's rules, realms that are local by idmapd.conf.
-    pub(super) fn caller(&self, service: &impl NameService, principal: &str, squash: &Squash) -> Option<Caller> {
+    pub(super) fn caller(&self, service: &impl NameService, principal: &str, squash: &Squash) -> Result<Option<Caller>, Silent> {
         let anonymous = || Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
         if squash.who == SquashWho::All {
-            return Some(anonymous());
+            return Ok(Some(anonymous()));
         }
         let name: String = match self.map.account(principal) {
-            Some(Account::Squash) => return Some(anonymous()),
-            Some(Account::Refuse) => return told(principal, NoAccount::Refused),
+            Some(Account::Squash) => return Ok(Some(anonymous())),
+            Some(Account::Refuse) => return Ok(told(principal, NoAccount::Refused)),
             Some(Account::User(name)) => name.to_string(),
             mapped => match self.idmap.local(principal) {
                 Some(name) => name.to_owned(),
-                None if is_machine(principal) && mapped.is_none() => return Some(anonymous()),
+                None if is_machine(principal) && mapped.is_none() => return Ok(Some(anonymous())),
                 None => match self.local_name(service, principal) {
                     Some(name) => name,
-                    None => return self.unknown(principal, NoAccount::NoName, anonymous),
+                    None => return Ok(self.unknown(principal, NoAccount::NoName, anonymous)),
                 },
             },
         };
-        let Some(user) = service.user_by_name(&name) else { return self.unknown(principal, NoAccount::NoUser(&name), anonymous) };
-        let groups = service.groups(&user.name, user.gid);
+        let silent = |Silent| {
+            tracing::warn!(principal, name, "refused for now: the name service fails; see getent passwd and its log");
+            Silent
+        };
+        let Some(user) = service.user_by_name(&name).map_err(silent)? else {
+            return Ok(self.unknown(principal, NoAccount::NoUser(&name), anonymous));
+        };
+        let groups = service.groups(&user.name, user.gid).map_err(silent)?;
         // As the kernel's server does: group 0 is squashed with user 0.
         let squashed = |gid: u32| if squash.who == SquashWho::Root && gid == 0 { squash.anonymous_gid } else { gid };
-        Some(match squash.who {
+        Ok(Some(match squash.who {
             SquashWho::Root if user.uid == 0 => anonymous(),
             _ => Caller::new(user.uid, squashed(user.gid), groups.into_iter().map(squashed)),
-        })
+        }))
     }
 
     fn local_name(&self, service: &impl NameService, principal: &str) -> Option<String> {

@@ -14,11 +14,12 @@ use parking_lot::RwLock;
 use vouch_nfs4_server::{Identity, Principal, Squash, SquashWho, WouldWait};
 use vouch_vfs::{Caller, Patience};
 
-use cache::Cache;
+use cache::{Cache, Worth};
 pub(crate) use idmap::Idmap;
 use kerberos::Rules;
 pub use kerberos::Unknown;
 pub(crate) use principal_map::PrincipalMap;
+use service::Silent;
 pub(crate) use service::System;
 pub(super) use service::{NameService, as_ourselves};
 
@@ -81,10 +82,10 @@ impl<S: NameService> Names<S> {
         self.gids.clear();
     }
 
-    fn sys(&self, uid: u32, gid: u32, gids: &[u32], squash: &Squash, patience: Patience) -> Result<Caller, WouldWait> {
+    fn sys(&self, uid: u32, gid: u32, gids: &[u32], squash: &Squash, patience: Patience) -> Result<Result<Caller, Silent>, WouldWait> {
         let anonymous = Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
         if squash.who == SquashWho::All || (squash.who == SquashWho::Root && uid == 0) {
-            return Ok(anonymous);
+            return Ok(Ok(anonymous));
         }
         // RFC 5531, appendix A: no more than 16 fit.
         let ask = self.groups == Groups::Server || (self.groups == Groups::Auto && gids.len() >= 16);
@@ -93,16 +94,18 @@ impl<S: NameService> Names<S> {
             if patience == Patience::None {
                 return Err(would_wait());
             }
-            if let Some(user) = self.service.user(uid) {
-                groups.extend(self.service.groups(&user.name, user.gid));
+            // A group may also take rights away: without an answer there is no caller.
+            match self.service.user(uid).and_then(|user| user.map(|user| self.service.groups(&user.name, user.gid)).transpose()) {
+                Ok(found) => groups.extend(found.unwrap_or_default()),
+                Err(silent) => return Ok(Err(silent)),
             }
         }
         // As the kernel's server does: group 0 is squashed with user 0.
         let squashed = |gid: u32| if squash.who == SquashWho::Root && gid == 0 { squash.anonymous_gid } else { gid };
-        Ok(Caller::new(uid, squashed(gid), groups.into_iter().map(squashed)))
+        Ok(Ok(Caller::new(uid, squashed(gid), groups.into_iter().map(squashed))))
     }
 
-    fn gss(&self, principal: &str, squash: &Squash) -> Option<Caller> {
+    fn gss(&self, principal: &str, squash: &Squash) -> Result<Option<Caller>, Silent> {
         let map = self.map.read().clone();
         Rules { map: &map, idmap: &self.idmap, unknown: self.unknown }.caller(&self.service, principal, squash)
     }
@@ -117,26 +120,30 @@ impl<S: NameService> Identity for Names<S> {
         }
         let age = self.callers.age();
         let caller = match principal {
-            Principal::None => Some(Caller::new(squash.anonymous_uid, squash.anonymous_gid, [])),
-            Principal::Sys { uid, gid, gids } => Some(self.sys(*uid, *gid, gids, squash, patience)?),
+            Principal::None => Ok(Some(Caller::new(squash.anonymous_uid, squash.anonymous_gid, []))),
+            Principal::Sys { uid, gid, gids } => self.sys(*uid, *gid, gids, squash, patience)?.map(Some),
             Principal::Gss { .. } if patience == Patience::None => return Err(would_wait()),
             Principal::Gss { name } => self.gss(name, squash),
         };
-        let caller = caller.map(Arc::new);
-        self.callers.put(key, caller.clone(), caller.is_some(), age);
+        let (caller, worth) = match caller {
+            Ok(Some(caller)) => (Some(Arc::new(caller)), Worth::Yes),
+            Ok(None) => (None, Worth::No),
+            Err(Silent) => (None, Worth::Nothing),
+        };
+        self.callers.put(key, caller.clone(), worth, age);
         Ok(caller)
     }
 
     fn user_name(&self, uid: u32, patience: Patience) -> Result<Option<Arc<str>>, WouldWait> {
-        self.user_names.get_or(&uid, patience, || self.service.user(uid).map(|user| user.name.into()))
+        self.user_names.get_or(&uid, patience, || Ok(self.service.user(uid)?.map(|user| user.name.into())))
     }
 
     fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, WouldWait> {
-        self.group_names.get_or(&gid, patience, || self.service.group(gid).map(Arc::from))
+        self.group_names.get_or(&gid, patience, || Ok(self.service.group(gid)?.map(Arc::from)))
     }
 
     fn uid(&self, name: &str, patience: Patience) -> Result<Option<u32>, WouldWait> {
-        self.uids.get_or(&Box::from(name), patience, || self.service.user_by_name(name).map(|user| user.uid))
+        self.uids.get_or(&Box::from(name), patience, || Ok(self.service.user_by_name(name)?.map(|user| user.uid)))
     }
 
     fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, WouldWait> {

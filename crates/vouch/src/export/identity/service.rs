@@ -23,14 +23,18 @@ pub(in crate::export) enum Local {
     NoRules,
 }
 
-/// What is asked of a name service. One that fails knows nothing: the caller is refused or shown as a number, and asks again soon.
+/// The name service failed, which says nothing of what it was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::export) struct Silent;
+
+/// What is asked of a name service. While it fails a caller is refused, whoever has no account may be, and what is shown is numbers.
 pub(in crate::export) trait NameService: Send + Sync {
-    fn user(&self, uid: u32) -> Option<UserRecord>;
-    fn user_by_name(&self, name: &str) -> Option<UserRecord>;
-    fn group(&self, gid: u32) -> Option<String>;
-    fn group_by_name(&self, name: &str) -> Option<u32>;
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent>;
+    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent>;
+    fn group(&self, gid: u32) -> Result<Option<String>, Silent>;
+    fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent>;
     /// Groups of a user, the primary one among them.
-    fn groups(&self, user: &str, gid: u32) -> Vec<u32>;
+    fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent>;
     /// Name of a principal's user, by the rules of the Kerberos library (`auth_to_local` of krb5.conf).
     fn local_name(&self, principal: &str) -> Local;
 }
@@ -39,36 +43,35 @@ pub(in crate::export) trait NameService: Send + Sync {
 pub(crate) struct System;
 
 impl NameService for System {
-    fn user(&self, uid: u32) -> Option<UserRecord> {
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
         as_ourselves();
-        known("user", User::from_uid(Uid::from_raw(uid))).map(record)
+        Ok(known("user", User::from_uid(Uid::from_raw(uid)))?.map(record))
     }
 
-    fn user_by_name(&self, name: &str) -> Option<UserRecord> {
+    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
         as_ourselves();
-        known("user", User::from_name(name)).map(record)
+        Ok(known("user", User::from_name(name))?.map(record))
     }
 
-    fn group(&self, gid: u32) -> Option<String> {
+    fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
         as_ourselves();
-        known("group", Group::from_gid(Gid::from_raw(gid))).map(|group| group.name)
+        Ok(known("group", Group::from_gid(Gid::from_raw(gid)))?.map(|group| group.name))
     }
 
-    fn group_by_name(&self, name: &str) -> Option<u32> {
+    fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
         as_ourselves();
-        known("group", Group::from_name(name)).map(|group| group.gid.as_raw())
+        Ok(known("group", Group::from_name(name))?.map(|group| group.gid.as_raw()))
     }
 
-    fn groups(&self, user: &str, gid: u32) -> Vec<u32> {
+    fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent> {
         as_ourselves();
-        let Ok(user) = CString::new(user) else { return Vec::new() };
-        match getgrouplist(&user, Gid::from_raw(gid)) {
-            Ok(groups) => groups.into_iter().map(Gid::as_raw).collect(),
-            Err(error) => {
-                tracing::warn!(?user, %error, "the name service does not tell a user's groups");
-                Vec::new()
-            }
-        }
+        // No user has such a name.
+        let Ok(user) = CString::new(user) else { return Ok(Vec::new()) };
+        let groups = getgrouplist(&user, Gid::from_raw(gid)).map_err(|error| {
+            tracing::warn!(?user, %error, "the name service does not tell a user's groups");
+            Silent
+        })?;
+        Ok(groups.into_iter().map(Gid::as_raw).collect())
     }
 
     fn local_name(&self, principal: &str) -> Local {
@@ -88,10 +91,10 @@ pub(in crate::export) fn as_ourselves() {
     }
 }
 
-fn known<T>(what: &str, answer: nix::Result<Option<T>>) -> Option<T> {
-    answer.unwrap_or_else(|error| {
+fn known<T>(what: &str, answer: nix::Result<Option<T>>) -> Result<Option<T>, Silent> {
+    answer.map_err(|error| {
         tracing::warn!(%error, "the name service does not answer about a {what}");
-        None
+        Silent
     })
 }
 

@@ -1,25 +1,25 @@
 //! Mapping of principals, with a small name service.
 
-use super::service::{Local, UserRecord};
+use super::service::{Local, Silent, UserRecord};
 use super::*;
 
 struct Small;
 
 impl NameService for Small {
-    fn user(&self, uid: u32) -> Option<UserRecord> {
-        (uid == 1000).then(|| UserRecord { name: "alice".into(), uid, gid: 100 })
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
+        Ok((uid == 1000).then(|| UserRecord { name: "alice".into(), uid, gid: 100 }))
     }
-    fn user_by_name(&self, name: &str) -> Option<UserRecord> {
-        (name == "alice").then(|| UserRecord { name: name.into(), uid: 1000, gid: 100 })
+    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
+        Ok((name == "alice").then(|| UserRecord { name: name.into(), uid: 1000, gid: 100 }))
     }
-    fn group(&self, gid: u32) -> Option<String> {
-        (gid == 100).then(|| "users".into())
+    fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
+        Ok((gid == 100).then(|| "users".into()))
     }
-    fn group_by_name(&self, name: &str) -> Option<u32> {
-        (name == "users").then_some(100)
+    fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
+        Ok((name == "users").then_some(100))
     }
-    fn groups(&self, _: &str, gid: u32) -> Vec<u32> {
-        (0..40).map(|i| 500 + i).chain([gid, 0]).collect()
+    fn groups(&self, _: &str, gid: u32) -> Result<Vec<u32>, Silent> {
+        Ok((0..40).map(|i| 500 + i).chain([gid, 0]).collect())
     }
     fn local_name(&self, principal: &str) -> Local {
         match principal {
@@ -170,21 +170,21 @@ fn what_was_asked_for_before_a_reload_is_not_remembered_after_it() {
         }
     }
     impl NameService for Slow {
-        fn user(&self, uid: u32) -> Option<UserRecord> {
+        fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
             self.reload();
             Small.user(uid)
         }
-        fn user_by_name(&self, name: &str) -> Option<UserRecord> {
+        fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
             self.reload();
             Small.user_by_name(name)
         }
-        fn group(&self, gid: u32) -> Option<String> {
+        fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
             Small.group(gid)
         }
-        fn group_by_name(&self, name: &str) -> Option<u32> {
+        fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
             Small.group_by_name(name)
         }
-        fn groups(&self, user: &str, gid: u32) -> Vec<u32> {
+        fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent> {
             Small.groups(user, gid)
         }
         fn local_name(&self, principal: &str) -> Local {
@@ -206,4 +206,54 @@ fn what_was_asked_for_before_a_reload_is_not_remembered_after_it() {
     assert!(names.uid("nobody-knows", Patience::Any).unwrap().is_none());
     names.gid("users", Patience::Any).unwrap().unwrap();
     assert!(names.gid("users", Patience::None).unwrap().is_some());
+}
+
+#[test]
+fn a_name_service_that_fails_is_neither_believed_nor_remembered() {
+    /// Fails until it is mended.
+    struct Sick(std::sync::atomic::AtomicBool);
+    impl Sick {
+        fn well(&self) -> Result<(), Silent> {
+            if self.0.load(std::sync::atomic::Ordering::SeqCst) { Ok(()) } else { Err(Silent) }
+        }
+    }
+    impl NameService for Sick {
+        fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
+            self.well().and_then(|()| Small.user(uid))
+        }
+        fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
+            // Groups alone fail: the one that is easily overlooked.
+            Small.user_by_name(name)
+        }
+        fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
+            self.well().and_then(|()| Small.group(gid))
+        }
+        fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
+            self.well().and_then(|()| Small.group_by_name(name))
+        }
+        fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent> {
+            self.well().and_then(|()| Small.groups(user, gid))
+        }
+        fn local_name(&self, principal: &str) -> Local {
+            Small.local_name(principal)
+        }
+    }
+    let idmap = Idmap::parse("[General]\nDomain = example.org\n");
+    let map = PrincipalMap::parse(b"").unwrap();
+    let names = Names::new(Sick(false.into()), idmap, Groups::Server, map, Unknown::Squash);
+    let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
+    let squash = squash(SquashWho::Nobody);
+    let ask = |who: &Principal| names.caller(who, &squash, Patience::Any).unwrap();
+    // Not the anonymous user, who makes files that are nobody's; nor alice without her groups.
+    assert_eq!((ask(&alice), ask(&sys(1000, 100, &[3]))), (None, None));
+    assert_eq!((names.user_name(1000, Patience::Any).unwrap(), names.gid("users", Patience::Any).unwrap()), (None, None));
+    names.service.0.store(true, std::sync::atomic::Ordering::SeqCst);
+    let patience = std::time::Instant::now();
+    while ask(&alice).is_none() || ask(&sys(1000, 100, &[3])).is_none() || names.user_name(1000, Patience::Any).unwrap().is_none() {
+        // What is known not to be is believed for as long as this.
+        assert!(patience.elapsed() < std::time::Duration::from_secs(25), "the failure is still remembered");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert!(ask(&alice).unwrap().is_in(539) && ask(&sys(1000, 100, &[3])).unwrap().is_in(539));
+    assert_eq!(names.gid("users", Patience::Any), Ok(Some(100)));
 }
