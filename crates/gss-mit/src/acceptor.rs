@@ -69,6 +69,7 @@ impl Acceptor for MitAcceptor {
     type Partial = Partial;
 
     fn accept(&self, partial: Option<Partial>, token: &[u8]) -> Accept<Partial> {
+        let is_first = partial.is_none();
         let mut context = partial.map(|partial| partial.0);
         let (outcome, answer, initiator) = self.gss.accept(&mut context, &self.cred, token);
         let principal = initiator.as_ref().and_then(|name| name.display().ok()).unwrap_or_default();
@@ -81,8 +82,11 @@ impl Acceptor for MitAcceptor {
             (Ok(_), None) => Fault::refused("the Kerberos library gave no context".into(), "report it"),
             (Err(status), _) => {
                 let fault = Fault::of(self.gss, &told(token), status, Side::Server);
-                let old = Ticket::of_token(token).is_some_and(|ticket| Enctype::try_from(ticket.enctype).is_err());
-                if old { fault.of_old_enctype() } else { fault }
+                match Ticket::of_token(token) {
+                    Some(ticket) if Enctype::try_from(ticket.enctype).is_err() => fault.of_old_enctype(),
+                    None if is_first => fault.of_no_ticket(),
+                    _ => fault,
+                }
             }
         };
         let enctype = Ticket::of_token(token).and_then(|ticket| u32::try_from(ticket.enctype).ok());
@@ -92,7 +96,7 @@ impl Acceptor for MitAcceptor {
 
 /// A client's token as the messages tell of it.
 fn told(token: &[u8]) -> String {
-    Ticket::of_token(token).map_or_else(|| "a token that is no Kerberos ticket".into(), |ticket| ticket.to_string())
+    Ticket::of_token(token).map_or_else(|| "a token without a ticket".into(), |ticket| ticket.to_string())
 }
 
 /// How long the ticket is still good. The library's own figure has the allowed clock skew on top.

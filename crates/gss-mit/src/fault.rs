@@ -28,6 +28,11 @@ impl Fault {
         Self { cure: Some(OLD_ENCTYPE), ..self }
     }
 
+    /// The same, of a first token in which there is no ticket: keytab and clocks have no part in that.
+    pub(crate) fn of_no_ticket(self) -> Self {
+        Self { what: "a first token that is no Kerberos V5 ticket".into(), cure: Some(NO_TICKET), ..self }
+    }
+
     /// The library isn't there.
     pub(crate) fn no_library(reason: &str) -> Self {
         let cure = Some("install MIT Kerberos (Debian: libgssapi-krb5-2)");
@@ -42,6 +47,9 @@ impl Fault {
 
 /// What helps where keys are of the time before AES.
 const OLD_ENCTYPE: &str = "old enctypes are not taken: give the principal AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), or allow AES in permitted_enctypes of krb5.conf";
+
+/// What helps where a client speaks another mechanism, or none.
+const NO_TICKET: &str = "the client must use the mechanism of Kerberos V5 by itself (1.2.840.113554.1.2.2), neither SPNEGO nor another; if it is no NFS client of yours, nothing is wrong here";
 
 /// Whose side failed.
 #[derive(Clone, Copy, PartialEq, Eq)]

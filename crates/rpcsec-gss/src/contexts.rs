@@ -11,6 +11,8 @@ use crate::{ContextHandle, EstablishedContext, HANDLE_LEN, ServerContext};
 pub struct ContextLimits {
     /// Contexts in all: each costs eight kilobytes. A cluster of ten thousand nodes has a few on each.
     pub contexts_max: usize,
+    /// Contexts of one principal beyond which, in a full table, it makes room for its own.
+    pub principal_share: usize,
     /// Contexts that are being made: each is held for nobody that has proven anything.
     pub partial_max: usize,
     /// How long one may be in the making, milliseconds.
@@ -19,7 +21,7 @@ pub struct ContextLimits {
 
 impl Default for ContextLimits {
     fn default() -> Self {
-        Self { contexts_max: 32_768, partial_max: 1024, partial_ms_max: 30_000 }
+        Self { contexts_max: 32_768, principal_share: 4096, partial_max: 1024, partial_ms_max: 30_000 }
     }
 }
 
@@ -30,6 +32,10 @@ pub struct Contexts<P> {
     whole: HashMap<ContextHandle, (Arc<ServerContext>, u64)>,
     /// Each whole context once, by a time at or before its last use; one that has been used since gets a new place when it comes to the front.
     order: BTreeSet<(u64, ContextHandle)>,
+    /// The same places, of each principal.
+    of: HashMap<Arc<str>, BTreeSet<(u64, ContextHandle)>>,
+    /// Those that left and are not dropped yet.
+    gone: Vec<Arc<ServerContext>>,
     partial: HashMap<ContextHandle, P>,
     /// Each context in the making, oldest first; those that were completed or given up are passed over.
     partial_order: VecDeque<(ContextHandle, u64)>,
@@ -39,7 +45,7 @@ pub struct Contexts<P> {
 impl<P> Contexts<P> {
     /// An empty table.
     pub fn new(limits: ContextLimits) -> Self {
-        Self { limits, whole: HashMap::new(), order: BTreeSet::new(), partial: HashMap::new(), partial_order: VecDeque::new(), evicted: 0 }
+        Self { limits, whole: HashMap::new(), order: BTreeSet::new(), of: HashMap::new(), gone: Vec::new(), partial: HashMap::new(), partial_order: VecDeque::new(), evicted: 0 }
     }
 
     /// The context of this name, if calls may use it.
@@ -53,17 +59,19 @@ impl<P> Contexts<P> {
         None
     }
 
-    /// Takes in a context that is complete, under a name that nobody has. What was used longest ago makes room. O(log n), amortized over uses.
+    /// Takes in a context that is complete, under a name that nobody has. In a full table what was used longest ago makes room: of the same principal if it has more than
+    /// its share, so that one who makes context after context takes away his own. O(log n), amortized over uses.
     pub fn insert(&mut self, handle: ContextHandle, established: EstablishedContext, now_ms: u64) -> Arc<ServerContext> {
+        let principal = established.principal.clone();
         while self.whole.len() >= self.limits.contexts_max.max(1)
-            && let Some(&(placed_ms, oldest)) = self.order.first()
+            && let Some((placed_ms, oldest)) = self.oldest(&principal)
         {
-            let (context, place) = self.whole.get_mut(&oldest).expect("each place is a context's");
+            let (context, _) = &self.whole[&oldest];
             let used_ms = context.used_ms();
             if used_ms > placed_ms && !context.has_ended(now_ms) {
-                *place = used_ms;
-                self.order.pop_first();
-                self.order.insert((used_ms, oldest));
+                let context = context.clone();
+                self.unplace(context.principal(), placed_ms, oldest);
+                self.place(context, used_ms);
                 continue;
             }
             self.remove(oldest);
@@ -71,30 +79,53 @@ impl<P> Contexts<P> {
         }
         self.remove(handle);
         let context = Arc::new(ServerContext::new(handle, established, now_ms));
-        self.whole.insert(handle, (context.clone(), now_ms));
-        self.order.insert((now_ms, handle));
+        self.place(context.clone(), now_ms);
         context
+    }
+
+    /// The place of the one that makes room for another of this principal.
+    fn oldest(&self, principal: &str) -> Option<(u64, ContextHandle)> {
+        let own = self.of.get(principal).filter(|own| own.len() >= self.limits.principal_share.max(1));
+        own.unwrap_or(&self.order).first().copied()
+    }
+
+    fn place(&mut self, context: Arc<ServerContext>, placed_ms: u64) {
+        let handle = context.handle();
+        self.order.insert((placed_ms, handle));
+        self.of.entry(context.principal().clone()).or_default().insert((placed_ms, handle));
+        self.whole.insert(handle, (context, placed_ms));
+    }
+
+    fn unplace(&mut self, principal: &Arc<str>, placed_ms: u64, handle: ContextHandle) {
+        self.order.remove(&(placed_ms, handle));
+        if let Some(own) = self.of.get_mut(principal) {
+            own.remove(&(placed_ms, handle));
+            if own.is_empty() {
+                self.of.remove(principal);
+            }
+        }
     }
 
     /// A context ends: no call may use it any more, on whatever connection.
     pub fn remove(&mut self, handle: ContextHandle) {
         if let Some((context, placed_ms)) = self.whole.remove(&handle) {
             context.end();
-            self.order.remove(&(placed_ms, handle));
+            self.unplace(context.principal(), placed_ms, handle);
+            self.gone.push(context);
         }
     }
 
     /// Drops what has ended by itself. O(n).
     pub fn expire(&mut self, now_ms: u64) {
-        let order = &mut self.order;
-        self.whole.retain(|handle, (context, placed_ms)| {
-            let stays = now_ms < context.ends_ms();
-            if !stays {
-                order.remove(&(*placed_ms, *handle));
-            }
-            stays
-        });
+        let ended = self.whole.iter().filter(|(_, (context, _))| now_ms >= context.ends_ms()).map(|(handle, _)| *handle);
+        ended.collect::<Vec<_>>().into_iter().for_each(|handle| self.remove(handle));
         self.expire_partial(now_ms);
+    }
+
+    /// Contexts that have left since: to be dropped where no lock is held, since wiping their keys takes time.
+    #[must_use = "what is dropped here is wiped here"]
+    pub fn take_gone(&mut self) -> Vec<Arc<ServerContext>> {
+        std::mem::take(&mut self.gone)
     }
 
     /// Keeps what the mechanism needs for the next exchange of a context that is being made.

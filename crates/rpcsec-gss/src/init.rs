@@ -1,9 +1,11 @@
 //! How a context comes to be, on the server's side (RFC 2203, section 5.2). The mechanism is behind [`Acceptor`].
 
+use std::sync::Arc;
+
 use vouch_oncrpc::{Accepted, AuthStat, Denied, Flavor, OpaqueAuth, Reply, ReplyBody};
 use vouch_xdr::{Writer, Xdr as _};
 
-use crate::{ContextHandle, Contexts, EstablishedContext, InitResult, WINDOW_LEN};
+use crate::{ContextHandle, Contexts, EstablishedContext, InitResult, ServerContext, WINDOW_LEN};
 
 /// A mechanism that contexts are made by. May sleep: it reads keys and remembers authenticators.
 pub trait Acceptor: Send + Sync {
@@ -71,24 +73,23 @@ impl InitCall {
         found.map(|(_, partial)| Some(partial)).ok_or(AuthStat::RPCSEC_GSS_CRED_PROBLEM)
     }
 
-    /// Takes in what the mechanism said, under `handle`, which is random and new, and appends the reply to `w`, without a record mark.
-    pub fn finish<P>(&self, accept: Accept<P>, handle: ContextHandle, contexts: &mut Contexts<P>, now_ms: u64, w: &mut Writer) {
-        let named = |major, minor, token| InitResult { handle: handle.0.to_vec(), major, minor, window: WINDOW_LEN, token };
-        let result = match accept {
-            Accept::Established { context, token } => {
-                let context = contexts.insert(handle, context, now_ms);
+    /// Appends the reply to `w`, without a record mark. Makes a proof: no lock should be held.
+    pub fn reply(&self, kept: Kept, w: &mut Writer) {
+        let named = |handle: ContextHandle, major, minor, token| {
+            let handle = handle.0.to_vec();
+            InitResult { handle, major, minor, window: WINDOW_LEN, token }
+        };
+        let result = match kept {
+            Kept::Whole { context, token } => {
                 // RFC 2203, section 5.2.3.1: the verifier of a complete context is over the window.
                 let mic = context.keys().mic(context.next_token(), &[&WINDOW_LEN.to_be_bytes()]);
                 let verf = OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: mic.as_bytes() };
-                let body = named(InitResult::COMPLETE, 0, token).to_xdr();
+                let body = named(context.handle(), InitResult::COMPLETE, 0, token).to_xdr();
                 return Reply { xid: self.xid, body: ReplyBody::Accepted { verf, outcome: Accepted::Success(&body) } }.encode(w);
             }
-            Accept::Continue { partial, token } => {
-                contexts.keep_partial(handle, partial, now_ms);
-                named(InitResult::CONTINUE_NEEDED, 0, token)
-            }
+            Kept::Partial { handle, token } => named(handle, InitResult::CONTINUE_NEEDED, 0, token),
             // RFC 2203, section 5.2.3.2: no handle, no window.
-            Accept::Failed { major, minor, token, .. } => InitResult { handle: Vec::new(), major, minor, window: 0, token },
+            Kept::Failed { major, minor, token } => InitResult { handle: Vec::new(), major, minor, window: 0, token },
         };
         Reply::accepted(self.xid, Accepted::Success(&result.to_xdr())).encode(w);
     }
@@ -96,5 +97,46 @@ impl InitCall {
     /// Appends the reply that refuses the call.
     pub fn refuse(&self, stat: AuthStat, w: &mut Writer) {
         Reply::denied(self.xid, Denied::AuthError(stat)).encode(w);
+    }
+}
+
+/// What the mechanism said, taken in.
+pub enum Kept {
+    /// A context that calls may use.
+    Whole {
+        /// The context.
+        context: Arc<ServerContext>,
+        /// For the client.
+        token: Vec<u8>,
+    },
+    /// One that is in the making.
+    Partial {
+        /// Its name until then.
+        handle: ContextHandle,
+        /// For the client.
+        token: Vec<u8>,
+    },
+    /// None.
+    Failed {
+        /// GSS-API's status.
+        major: u32,
+        /// The mechanism's.
+        minor: u32,
+        /// For the client.
+        token: Vec<u8>,
+    },
+}
+
+impl<P> Contexts<P> {
+    /// Takes in what the mechanism said, under `handle`, which is random and new.
+    pub fn keep(&mut self, accept: Accept<P>, handle: ContextHandle, now_ms: u64) -> Kept {
+        match accept {
+            Accept::Established { context, token } => Kept::Whole { context: self.insert(handle, context, now_ms), token },
+            Accept::Continue { partial, token } => {
+                self.keep_partial(handle, partial, now_ms);
+                Kept::Partial { handle, token }
+            }
+            Accept::Failed { major, minor, token, .. } => Kept::Failed { major, minor, token },
+        }
     }
 }

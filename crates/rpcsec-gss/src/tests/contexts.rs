@@ -1,5 +1,7 @@
 //! The table of contexts.
 
+use std::sync::Arc;
+
 use vouch_krb5_seal::Enctype;
 
 use super::world::*;
@@ -39,6 +41,36 @@ fn ten_thousand_contexts_are_held_and_what_was_used_longest_ago_makes_room() {
     assert!(contexts.find(&handle(1).0, 20_002).is_none());
     // Whoever remembers it sees that it is gone.
     assert!(held.has_ended(20_002));
+}
+
+#[test]
+fn who_makes_context_after_context_takes_away_his_own() {
+    let of = |principal: &str| EstablishedContext { principal: principal.into(), ..established(3600) };
+    let mut contexts: Contexts<u8> = Contexts::new(ContextLimits { contexts_max: 100, principal_share: 20, ..ContextLimits::default() });
+    for number in 0..60 {
+        contexts.insert(handle(number), of(&format!("user{}@EXAMPLE.ORG", number % 30)), u64::from(number));
+    }
+    for number in 1000..2000 {
+        contexts.insert(handle(number), of("mallory@EXAMPLE.ORG"), u64::from(number));
+    }
+    // Everybody else's are older, and all there.
+    assert_eq!(contexts.len(), 100);
+    assert!((0..60).all(|number| contexts.find(&handle(number).0, 2000).is_some()));
+    assert!(contexts.find(&handle(1999).0, 2000).is_some() && contexts.find(&handle(1959).0, 2000).is_none());
+    // One who has less than his share makes room by what was used longest ago, whose ever it is.
+    contexts.insert(handle(3000), of("user1@EXAMPLE.ORG"), 3000);
+    assert!((0..60).all(|number| contexts.find(&handle(number).0, 3000).is_some()) && contexts.find(&handle(1960).0, 3000).is_none());
+}
+
+#[test]
+fn keys_of_what_left_are_wiped_when_whoever_took_them_drops_them() {
+    let mut contexts = table(2);
+    let held: Vec<_> = (0..4).map(|number| Arc::downgrade(&contexts.insert(handle(number), established(60), u64::from(number)))).collect();
+    contexts.remove(handle(3));
+    contexts.expire(60_002);
+    assert!(contexts.is_empty() && held.iter().all(|context| context.strong_count() == 1));
+    drop(contexts.take_gone());
+    assert!(held.iter().all(|context| context.strong_count() == 0));
 }
 
 #[test]

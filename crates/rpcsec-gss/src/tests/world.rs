@@ -171,7 +171,8 @@ impl World {
             Ok(partial) => {
                 let accept = self.believer.accept(partial, &init.token);
                 self.next_handle += 1;
-                init.finish(accept, ContextHandle([self.next_handle; HANDLE_LEN]), &mut self.contexts, self.now_ms, &mut w);
+                let kept = self.contexts.keep(accept, ContextHandle([self.next_handle; HANDLE_LEN]), self.now_ms);
+                init.reply(kept, &mut w);
             }
             Err(stat) => init.refuse(stat, &mut w),
         }

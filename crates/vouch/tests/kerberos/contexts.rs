@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use vouch_audit::record::Refusal;
 use vouch_gss_mit::{ClientSource, MitInitiator};
 use vouch_nfs4_client::establish;
-use vouch_rpcsec_gss::Service;
+use vouch_rpcsec_gss::{InitStep, Initiator, Service};
 
 use crate::credential_cache::CacheFile;
 use crate::export::{Export, Manner};
@@ -148,6 +148,54 @@ fn a_ticket_that_has_ended_is_told() {
     let (principal, enctype) = export.recorded(Refusal::Expired, &["expired", "kinit again"]);
     assert!(["", "alice@VOUCH.TEST"].contains(&principal.as_str()) && enctype.is_some(), "{principal}");
     assert!(line.contains("peer=127.0.0.1") && line.contains("; cure: "), "{line}");
+}
+
+#[test]
+fn a_ticket_that_is_renewed_makes_contexts_beyond_the_first_ones_end() {
+    let Some(kdc) = realm() else { return };
+    kdc.client(&kdc::Client { name: "strict", clock_skew: 1, ..kdc::Client::default() });
+    let export = Export::start_with(&kdc, Manner { conf: "strict", ..Manner::default() });
+    let cache = tickets(&kdc, "krb5", "renewed", &["-l", "20s", "-r", "1h"]);
+    let first = kdc.ccache("first");
+    let path = |cache: &str| cache.trim_start_matches("FILE:").to_owned();
+    std::fs::copy(path(&cache), path(&first)).expect("the first ticket is kept");
+    let end = Instant::now() + Duration::from_secs(90);
+    while try_context(&kdc, "krb5", &first, "nfs@localhost", export.address.port()).0 {
+        assert!(Instant::now() < end, "the first ticket does not end");
+        let renewed = kdc.program_as("kinit", "krb5").args(["-R", "-c", &cache]).output().expect("kinit(1)");
+        assert!(renewed.status.success(), "{}", String::from_utf8_lossy(&renewed.stderr));
+        accepted(&kdc, &cache, "nfs@localhost", &export);
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    accepted(&kdc, &cache, "nfs@localhost", &export);
+}
+
+/// Says what it is told to.
+struct Says(&'static [u8]);
+
+impl Initiator for Says {
+    type Error = std::fmt::Error;
+
+    fn step(&mut self, _: Option<&[u8]>) -> Result<InitStep, std::fmt::Error> {
+        Ok(InitStep::Continue { token: self.0.to_vec() })
+    }
+}
+
+#[test]
+fn what_is_no_ticket_is_told_as_such_and_nobody_is_sent_to_the_keytab() {
+    let Some(kdc) = realm() else { return };
+    // Nothing; SPNEGO's first token with a list of no mechanism; Kerberos' frame with nothing in it; noise.
+    let spnego = b"\x60\x0c\x06\x06\x2b\x06\x01\x05\x05\x02\xa0\x02\x30\x00";
+    let bare = b"\x60\x0d\x06\x09\x2a\x86\x48\x86\xf7\x12\x01\x02\x02\x01\x00";
+    for token in [&b""[..], spnego, bare, b"no token at all"] {
+        let export = Export::start(&kdc);
+        assert!(establish(export.address, Says(token), Service::Integrity).is_err());
+        let line = export.says(&["Kerberos: "]);
+        assert!(line.contains("no Kerberos V5 ticket") && line.contains("; cure: the client must"), "{line}");
+        assert!(!line.contains("keytab") && !line.contains("Success"), "{line}");
+        // Somebody else's nonsense keeps nobody out.
+        accepted(&kdc, &tickets(&kdc, "krb5", "alice", &[]), "nfs@localhost", &export);
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Calls of one read are checked together (`look`), replies of one round of a worker are sealed together (`seal`); no lock is held across either.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use vouch_audit::record::Refusal;
@@ -59,9 +59,9 @@ pub(super) struct GssCounts {
     pub(super) garbage: Count,
 }
 
-/// The contexts that a connection used last: most have one user.
+/// The contexts that a connection used last: most have one user. They are not held by that: the keys of one that has ended are wiped, however long the connection is idle.
 #[derive(Default)]
-pub(super) struct Recent(Vec<Arc<ServerContext>>);
+pub(super) struct Recent(Vec<(ContextHandle, Weak<ServerContext>)>);
 
 impl Gss {
     /// By this library, without a context yet.
@@ -83,22 +83,26 @@ impl Gss {
 
     /// The context of this name.
     fn find(&self, recent: &mut Recent, handle: &[u8], now_ms: u64) -> Option<Arc<ServerContext>> {
-        if let Some(at) = recent.0.iter().position(|context| context.handle().0 == *handle) {
-            if recent.0[at].touch(now_ms) {
+        if let Some(at) = recent.0.iter().position(|(name, _)| name.0 == *handle) {
+            if let Some(context) = recent.0[at].1.upgrade().filter(|context| context.touch(now_ms)) {
                 recent.0[..=at].rotate_right(1);
-                return Some(recent.0[0].clone());
+                return Some(context);
             }
             recent.0.remove(at);
         }
         let context = self.contexts.lock().find(handle, now_ms)?;
         recent.0.truncate(RECENT_MAX - 1);
-        recent.0.insert(0, context.clone());
+        recent.0.insert(0, (context.handle(), Arc::downgrade(&context)));
         Some(context)
     }
 
     /// A context is destroyed by its owner.
     pub(super) fn destroy(&self, context: &ServerContext) {
-        self.contexts.lock().remove(context.handle());
+        let mut contexts = self.contexts.lock();
+        contexts.remove(context.handle());
+        let gone = contexts.take_gone();
+        drop(contexts);
+        drop(gone);
     }
 
     /// Whether so many contexts wait to be made that those who ask for some should ask for no more.
@@ -160,14 +164,24 @@ impl Gss {
             call.refuse(AuthStat::FAILED, &mut w);
             return w.into_bytes();
         }
-        call.finish(accept, ContextHandle(handle), &mut self.contexts.lock(), clock::mono_ms(), &mut w);
+        let (kept, gone) = {
+            let mut contexts = self.contexts.lock();
+            (contexts.keep(accept, ContextHandle(handle), clock::mono_ms()), contexts.take_gone())
+        };
+        drop(gone);
+        call.reply(kept, &mut w);
         w.into_bytes()
     }
 
     /// Drops contexts whose tickets have ended.
     pub(super) fn expire(&self) {
         let now_ms = clock::mono_ms();
-        self.contexts.lock().expire(now_ms);
+        let gone = {
+            let mut contexts = self.contexts.lock();
+            contexts.expire(now_ms);
+            contexts.take_gone()
+        };
+        drop(gone);
         self.refusals.lock().expire(now_ms);
     }
 

@@ -58,7 +58,8 @@ fn context(service: Service) -> (Arc<Gss>, ClientContext) {
     let call = Call::decode(&record).unwrap();
     let Arrival::Init(init) = arrive(&record, &call, |_| None) else { panic!("a new context") };
     let mut w = Writer::new();
-    init.finish(Believer.accept(None, b""), ContextHandle([9; HANDLE_LEN]), &mut gss.contexts.lock(), clock::mono_ms(), &mut w);
+    let kept = gss.contexts.lock().keep(Believer.accept(None, b""), ContextHandle([9; HANDLE_LEN]), clock::mono_ms());
+    init.reply(kept, &mut w);
     let Initiated::Done(context) = initiation.reply(1, w.as_bytes()).unwrap() else { panic!("one exchange") };
     (gss, context)
 }
