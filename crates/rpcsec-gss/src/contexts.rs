@@ -45,7 +45,16 @@ pub struct Contexts<P> {
 impl<P> Contexts<P> {
     /// An empty table.
     pub fn new(limits: ContextLimits) -> Self {
-        Self { limits, whole: HashMap::new(), order: BTreeSet::new(), of: HashMap::new(), gone: Vec::new(), partial: HashMap::new(), partial_order: VecDeque::new(), evicted: 0 }
+        Self {
+            limits,
+            whole: HashMap::new(),
+            order: BTreeSet::new(),
+            of: HashMap::new(),
+            gone: Vec::new(),
+            partial: HashMap::new(),
+            partial_order: VecDeque::new(),
+            evicted: 0,
+        }
     }
 
     /// The context of this name, if calls may use it.
