@@ -10,7 +10,7 @@ mod told;
 use std::io;
 use std::path::Path;
 
-use super::files::{CHECKPOINT, SegmentFile, segments};
+use super::files::{SegmentFile, segments};
 use super::{Segment, segments_removed};
 use crate::chain::Chain;
 use crate::frame::{self, Frame, FrameError, Header, Kind, MAGIC};
@@ -24,8 +24,11 @@ use told::{Ends, administrative, told_removed};
 
 /// Verifies the trail in a directory. An error only where the directory can't be read at all.
 pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64, u64)) -> io::Result<Report> {
+    // Before the segments: a writer that goes on meanwhile may seal beyond what is seen of them, and that is no fault.
+    let ends = Ends::of(directory, trust);
     let mut at = Verifier {
         trust,
+        ends,
         report: Report { public: trust.public, ..Report::default() },
         key: trust.public.map(|public| (0, public)),
         chain: None,
@@ -36,8 +39,6 @@ pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64,
         removed: 0,
         told_removed: 0,
     };
-    // Before the segments: a writer that goes on meanwhile may seal beyond what is seen of them, and that is no fault.
-    let ends = Ends::of(directory, trust);
     let mut files = segments(directory)?;
     let mut removed = segments_removed(directory)?;
     if let Some(first) = files.first().filter(|first| !first.path.exists()) {
@@ -54,12 +55,13 @@ pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64,
         each_segment(index as u64, count);
         at.file(directory, file, index + 1 == files.len());
     }
-    at.end(ends);
+    at.end();
     Ok(at.report)
 }
 
 struct Verifier<'t> {
     trust: &'t Trust,
+    ends: Ends,
     report: Report,
     /// The key that is to sign the next seal, and its number. None until one is known.
     key: Option<(u64, [u8; 32])>,
@@ -435,62 +437,9 @@ impl Verifier<'_> {
                 self.met[index] = true;
             }
         }
+        self.ends.meet(seal);
         self.report.last = Some(seal.clone());
         true
-    }
-
-    /// What lies beside the trail, or was kept elsewhere, says how far it must go.
-    fn end(&mut self, ends: Ends) {
-        let seq = self.next_seq.unwrap_or(1);
-        if self.removed > self.told_removed && self.report.faults.is_empty() {
-            let what = match self.told_removed {
-                0 => format!("segments up to {} are missing, and no record says that retention removed any", self.removed),
-                told => format!("segments up to {} are missing, and records say that retention removed those up to {told}", self.removed),
-            };
-            self.segment = self.removed;
-            self.fault(FaultKind::Removed, 0, 1, what);
-        }
-        let mut known: Option<u64> = None;
-        for (index, checkpoint) in self.trust.checkpoints.iter().enumerate() {
-            let wanted = checkpoint.epoch + 1;
-            let (next, has_end) = self.key.map_or((0, false), |(epoch, _)| (epoch, true));
-            if !self.met[index] && has_end && next > checkpoint.epoch {
-                self.report.faults.push(Fault {
-                    kind: FaultKind::Rewritten,
-                    segment: checkpoint.segment,
-                    offset: 0,
-                    seq: checkpoint.next_seq,
-                    what: format!("the trail's seal number {} is not the one that was kept", checkpoint.epoch),
-                });
-            } else {
-                known = known.max(Some(wanted));
-            }
-        }
-        let is_told = !self.trust.checkpoints.is_empty() || ends.key.is_ok();
-        match ends.checkpoint {
-            Ok(seal) => known = known.max(Some(seal.epoch + 1)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.report.notes.push("no checkpoint lies beside the trail".into());
-            }
-            Err(error) => self.fault(FaultKind::Unreadable, 0, seq, format!("{CHECKPOINT}: {error}")),
-        }
-        match ends.key {
-            // Its step may not have been made when the program died.
-            Ok(epoch) => known = known.max(Some(epoch)),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => {}
-            Err(error) => self.report.notes.push(format!("{}: {error}", ends.key_path.display())),
-        }
-        if !is_told {
-            self.report.notes.push(
-                "nothing out of the reach of one who can write here says how far the trail must go: give a checkpoint that was kept elsewhere, or the key's file".into(),
-            );
-        }
-        let has = self.key.map(|(epoch, _)| epoch);
-        if let Some(known) = known.filter(|known| has.is_none_or(|has| has < *known)) {
-            let has = has.unwrap_or(0);
-            self.fault(FaultKind::Cut, 0, seq, format!("the trail ends before seal {has}; there were {known}"));
-        }
-        self.report.unsealed = self.unsealed;
     }
 }
 

@@ -1,8 +1,9 @@
-//! What says how far a trail must go and what was removed from it: the small files beside it, and records of the writer's own.
+//! How far a trail must go and what may be missing of it: by the small files beside it, by what was kept elsewhere, and by records of the writer's own.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::{Fault, FaultKind, Verifier};
 use crate::Record;
 use crate::record::{Class, class_of};
 use crate::seal::Seal;
@@ -22,18 +23,131 @@ pub struct Trust {
 
 /// What lies beside a trail and says how far it must go.
 pub(super) struct Ends {
-    pub(super) checkpoint: io::Result<Seal>,
-    pub(super) key: io::Result<u64>,
-    pub(super) key_path: PathBuf,
+    checkpoint: io::Result<Seal>,
+    key: io::Result<KeyEnd>,
+    key_path: PathBuf,
+    /// Who can write to the trail can put another in its place.
+    is_beside: bool,
+}
+
+/// What a key's file says, without its secret.
+struct KeyEnd {
+    trail: [u8; 16],
+    epoch: u64,
+    public: [u8; 32],
+    /// Whether the seal of its number was made by another key.
+    is_other: bool,
 }
 
 impl Ends {
     pub(super) fn of(directory: &Path, trust: &Trust) -> Ends {
         let key_path = trust.key.clone().unwrap_or_else(|| directory.join(KEY));
-        // A step that was not made when the program died is one less: the seal is there, and more than is wanted.
-        let key = files::read_key(&key_path).map(|key| key.epoch());
-        Ends { checkpoint: files::read_checkpoint(&directory.join(CHECKPOINT)), key, key_path }
+        let key = files::read_key(&key_path);
+        let key = key.map(|key| KeyEnd { trail: key.trail(), epoch: key.epoch(), public: key.public(), is_other: false });
+        let real = |path: &Path| path.canonicalize();
+        let is_beside = matches!((real(&key_path), real(directory)), (Ok(key), Ok(directory)) if key.starts_with(&directory));
+        Ends { checkpoint: files::read_checkpoint(&directory.join(CHECKPOINT)), key, key_path, is_beside }
     }
+
+    /// The key as it was before it made this seal: its step may not have been made when the program died, and a writer may have gone on since it was read.
+    pub(super) fn meet(&mut self, seal: &Seal) {
+        if let Ok(key) = &mut self.key {
+            key.is_other |= seal.epoch == key.epoch && seal.public != key.public;
+        }
+    }
+}
+
+impl Verifier<'_> {
+    /// What lies beside the trail, or was kept elsewhere, says how far it must go.
+    pub(super) fn end(&mut self) {
+        let seq = self.next_seq.unwrap_or(1);
+        self.end_of_removed();
+        let mut known = self.kept_checkpoints();
+        match &self.ends.checkpoint {
+            Ok(seal) => known = known.max(Some(seal.epoch + 1)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.report.notes.push("no checkpoint lies beside the trail".into());
+            }
+            Err(error) => {
+                let what = format!("{CHECKPOINT}: {error}");
+                self.fault(FaultKind::Unreadable, 0, seq, what);
+            }
+        }
+        let path = self.ends.key_path.display();
+        match &self.ends.key {
+            Ok(key) => {
+                known = known.max(Some(key.epoch));
+                // One that anybody can have made says nothing: it must be the one that the last seal names.
+                let is_other = key.is_other || self.key.is_some_and(|(epoch, public)| epoch == key.epoch && public != key.public);
+                let what = match self.report.trail {
+                    Some(trail) if trail != key.trail => format!("{path} is the key of another trail"),
+                    _ if is_other => {
+                        format!("{path} is not the key number {} of this trail: somebody has put another in its place", key.epoch)
+                    }
+                    _ => String::new(),
+                };
+                if !what.is_empty() {
+                    self.fault(FaultKind::Forged, 0, seq, what);
+                }
+            }
+            Err(error) if self.trust.key.is_none() && is_out_of_reach(error) => {}
+            Err(error) => {
+                let note = format!("{path}: {error}");
+                self.report.notes.push(note);
+            }
+        }
+        let is_told = !self.trust.checkpoints.is_empty() || (self.ends.key.is_ok() && !self.ends.is_beside);
+        if !is_told {
+            self.report.notes.push(
+                "nothing out of the reach of one who can write here says how far the trail must go: give a checkpoint that was kept elsewhere, or the key's file, kept elsewhere"
+                    .into(),
+            );
+        }
+        let has = self.key.map(|(epoch, _)| epoch);
+        if let Some(known) = known.filter(|known| has.is_none_or(|has| has < *known)) {
+            let has = has.unwrap_or(0);
+            self.fault(FaultKind::Cut, 0, seq, format!("the trail ends before seal {has}; there were {known}"));
+        }
+        self.report.unsealed = self.unsealed;
+    }
+
+    /// Segments may be gone only if a record says that retention removed them.
+    fn end_of_removed(&mut self) {
+        if self.removed > self.told_removed && self.report.faults.is_empty() {
+            let what = match self.told_removed {
+                0 => format!("segments up to {} are missing, and no record says that retention removed any", self.removed),
+                told => format!("segments up to {} are missing, and records say that retention removed those up to {told}", self.removed),
+            };
+            self.segment = self.removed;
+            self.fault(FaultKind::Removed, 0, 1, what);
+        }
+    }
+
+    /// How many seals there were by the checkpoints that were kept elsewhere; the trail must hold them.
+    fn kept_checkpoints(&mut self) -> Option<u64> {
+        let mut known: Option<u64> = None;
+        for (index, checkpoint) in self.trust.checkpoints.iter().enumerate() {
+            let wanted = checkpoint.epoch + 1;
+            let (next, has_end) = self.key.map_or((0, false), |(epoch, _)| (epoch, true));
+            if !self.met[index] && has_end && next > checkpoint.epoch {
+                self.report.faults.push(Fault {
+                    kind: FaultKind::Rewritten,
+                    segment: checkpoint.segment,
+                    offset: 0,
+                    seq: checkpoint.next_seq,
+                    what: format!("the trail's seal number {} is not the one that was kept", checkpoint.epoch),
+                });
+            } else {
+                known = known.max(Some(wanted));
+            }
+        }
+        known
+    }
+}
+
+/// Whoever verifies need not be let at the key.
+fn is_out_of_reach(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
 }
 
 /// Act and detail of an administrative record; most are none.
