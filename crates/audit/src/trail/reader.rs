@@ -75,12 +75,15 @@ impl Segment {
 
     /// Kind and body of the frame that begins at `offset` of the uncompressed segment. Reads that frame, or its block of about 128 KiB.
     pub fn frame_at(&self, offset: u64) -> io::Result<(Kind, Vec<u8>)> {
-        let bytes = match &self.blocks {
+        let invalid = |error: FrameError| io::Error::new(io::ErrorKind::InvalidData, error);
+        match &self.blocks {
             None => {
                 let len = self.len.saturating_sub(offset).min((HEAD_LEN + BODY_LEN_MAX + TAG_LEN) as u64);
                 let head = read(&self.file, offset, HEAD_LEN.min(len as usize))?;
                 let body_len = head.first_chunk::<3>().map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], 0])) as usize;
-                read(&self.file, offset, (HEAD_LEN + body_len + TAG_LEN).min(len as usize))?
+                let bytes = read(&self.file, offset, (HEAD_LEN + body_len + TAG_LEN).min(len as usize))?;
+                let frame = parse(&bytes).map_err(invalid)?;
+                Ok((frame.kind, frame.body.to_vec()))
             }
             Some(blocks) => {
                 let at = blocks.partition_point(|block| block.plain_at <= offset).checked_sub(1);
@@ -91,11 +94,10 @@ impl Segment {
                     *recent = Some((block.plain_at, unpack(&read(&self.file, block.at, block.len)?, block)?));
                 }
                 let bytes = recent.as_ref().map_or(&[][..], |(_, bytes)| bytes);
-                bytes[(offset - block.plain_at) as usize..].to_vec()
+                let frame = parse(&bytes[(offset - block.plain_at) as usize..]).map_err(invalid)?;
+                Ok((frame.kind, frame.body.to_vec()))
             }
-        };
-        let frame = parse(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        Ok((frame.kind, frame.body.to_vec()))
+        }
     }
 }
 

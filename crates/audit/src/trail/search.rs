@@ -1,6 +1,7 @@
 //! Search: the records of a trail that fit a question. Closed segments are asked by their index, the open one is read through. Each record that is answered with was
 //! decoded from the trail and fits: an index can leave out, never add. `Reading::Scan` believes no index.
 
+use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
@@ -176,8 +177,8 @@ pub struct Searched {
     pub decoded: u64,
 }
 
-/// Calls `each` with the records that fit, in the trail's order or the newest first, until it says no. Memory: one segment where one is read from end to end, and what
-/// fits of one segment.
+/// Calls `each` with the records that fit, in the trail's order or the newest first, until it says no. Memory: one segment where one is read from end to end, and where what
+/// fits lies in one segment.
 pub fn search(
     directory: &Path,
     query: &Query,
@@ -210,21 +211,26 @@ pub fn search(
             Reading::Index if Some(file.number) != last => index_of(file, &segment, &mut searched),
             _ => None,
         };
-        let answer = match index {
-            Some(index) => by_index(&index, file.number, &segment, query, &mut searched),
-            None => Ok(None),
+        let mut told = HashSet::new();
+        let answer = match index.map(|index| places(&index, query)) {
+            Some(Ok(Some(mut places))) => {
+                if newest_first {
+                    places.reverse();
+                }
+                by_places(places, file.number, &segment, query, &mut searched, |hit| {
+                    told.insert(hit.offset);
+                    each(hit)
+                })
+                .ok()
+            }
+            _ => None,
         };
         let is_wanted = match answer {
-            Ok(Some(mut hits)) => {
-                if newest_first {
-                    hits.reverse();
-                }
-                hits.iter().all(&mut each)
-            }
-            // No index, none that helps, or one that is damaged.
-            Ok(None) | Err(_) => {
+            Some(is_wanted) => is_wanted,
+            // No index, none that helps, or one that is damaged, of which some may have been told.
+            None => {
                 searched.scanned += 1;
-                scan(file, &segment, query, newest_first, &mut each)?
+                scan(file, &segment, query, newest_first, &mut |hit| told.contains(&hit.offset) || each(hit))?
             }
         };
         if !is_wanted {
@@ -250,8 +256,8 @@ fn index_of(file: &SegmentFile, segment: &Segment, searched: &mut Searched) -> O
     Index::open(file, segment)
 }
 
-/// The records that an index finds. None if it doesn't help.
-fn by_index(index: &Index, number: u64, segment: &Segment, query: &Query, searched: &mut Searched) -> io::Result<Option<Vec<Hit>>> {
+/// Where the records begin that an index finds, in order. None if it doesn't help.
+fn places(index: &Index, query: &Query) -> io::Result<Option<Vec<u64>>> {
     let (from, until) = index.times;
     if query.from_ns.is_some_and(|wanted| until < wanted) || query.until_ns.is_some_and(|wanted| from >= wanted) {
         return Ok(Some(Vec::new()));
@@ -280,20 +286,31 @@ fn by_index(index: &Index, number: u64, segment: &Segment, query: &Query, search
             None => with,
         });
     }
-    let mut hits = Vec::new();
+    Ok(Some(places.unwrap_or_default()))
+}
+
+/// Calls `each` with those of these records that fit, until it says no: whether it did not. What nobody wants any more is not decoded.
+fn by_places(
+    places: Vec<u64>,
+    number: u64,
+    segment: &Segment,
+    query: &Query,
+    searched: &mut Searched,
+    mut each: impl FnMut(&Hit) -> bool,
+) -> io::Result<bool> {
     let mut scratch = Vec::new();
-    for offset in places.unwrap_or_default() {
+    for offset in places {
         searched.decoded += 1;
         let (kind, body) = segment.frame_at(offset)?;
         let invalid = |_| io::Error::from(io::ErrorKind::InvalidData);
         if kind != Kind::Record {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        if query.fits(&Record::decode(&body, &mut scratch).map_err(invalid)?) {
-            hits.push(Hit { segment: number, offset, body });
+        if query.fits(&Record::decode(&body, &mut scratch).map_err(invalid)?) && !each(&Hit { segment: number, offset, body }) {
+            return Ok(false);
         }
     }
-    Ok(Some(hits))
+    Ok(true)
 }
 
 fn scan(file: &SegmentFile, segment: &Segment, query: &Query, newest_first: bool, each: &mut impl FnMut(&Hit) -> bool) -> io::Result<bool> {
