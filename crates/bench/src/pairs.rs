@@ -265,6 +265,11 @@ impl Bench {
                 "had no answer, though the connection stood; under Kerberos a server may drop calls beyond its window (RFC 2203), and NFS-Ganesha's is 32: \
                  their lanes were idle from then on, so with a smaller --depth there are fewer",
             ),
+            (
+                SubjectResult::unsent,
+                "were due and never sent, because no earlier one came back: more was asked than was done; they are in the latencies with the time that they \
+                 had waited",
+            ),
         ] {
             let those: Vec<String> = all()
                 .filter(|(_, subject)| count(subject) > 0)

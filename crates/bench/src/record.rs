@@ -230,6 +230,11 @@ impl SubjectResult {
         self.samples.iter().map(|sample| sample.unanswered).sum()
     }
 
+    /// Calls that were due at a time and never sent.
+    pub fn unsent(&self) -> u64 {
+        self.samples.iter().map(|sample| sample.unsent).sum()
+    }
+
     /// Medians of the other figures that the rounds told, by name.
     pub fn others(&self) -> Vec<(&str, f64)> {
         let mut names: Vec<&str> = Vec::new();

@@ -288,3 +288,33 @@ fn a_server_that_falls_silent_is_not_fast_by_that() {
     assert_eq!(tally.latency.count(), tally.operations + 4);
     assert!(tally.latency.quantile_us(0.8) > 500_000.0, "{}", tally.latency.quantile_us(0.8));
 }
+
+fn getattrs_of(address: SocketAddr, pace: Pace, seconds: f64) -> super::Tally {
+    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 64 };
+    let mut session = Session::connect(options).expect("a session");
+    let mut work = Getattr { handle: Filehandle::new(b"").expect("a short one") };
+    session.run(&mut work, 64, pace, Some(Duration::from_secs_f64(seconds)), &Stop::default()).expect("a server that answers")
+}
+
+#[test]
+fn a_load_goes_on_when_the_server_has_answered_all_that_was_due() {
+    let (address, _world) = start();
+    // Of what it can do a small part: between two calls nothing is under way.
+    let tally = getattrs_of(address, Pace::Open(50.0), 2.0);
+    assert!((95..=100).contains(&tally.operations), "{} of 100 that are due", tally.operations);
+    assert_eq!((tally.unsent, tally.errors, tally.latency.count()), (0, 0, tally.operations));
+    assert!(tally.seconds >= 2.0, "it lasts as long as it is to: {}", tally.seconds);
+    // What is told of calls that were never sent is half of the time.
+    assert!(tally.latency.quantile_us(0.5) < 400_000.0, "{}", tally.latency.quantile_us(0.5));
+}
+
+#[test]
+fn a_silence_in_which_nothing_is_due_is_not_the_servers() {
+    let (address, _world) = start();
+    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
+    let mut session = Session::connect(options).expect("a session");
+    session.patience = Duration::from_millis(300);
+    let mut work = Getattr { handle: Filehandle::new(b"").expect("a short one") };
+    let tally = session.run(&mut work, 4, Pace::Open(1.0), Some(Duration::from_secs(3)), &Stop::default()).expect("a server that answers");
+    assert_eq!((tally.operations, tally.unanswered, tally.unsent), (3, 0, 0));
+}

@@ -186,16 +186,24 @@ impl Session {
         let mut longest = Duration::ZERO;
         let mut fault = None;
         let mut last = start;
+        // When the server began to be waited for, or was last heard: while nothing is due it owes nothing.
+        let mut waited = start;
         let mut asking = true;
+        let closed = pace == Pace::Closed;
         loop {
             let now = Instant::now();
-            asking &= !stop.asked() && end.is_none_or(|end| now < end) && fault.is_none();
-            while asking && clock.next() <= now {
+            let over = end.is_some_and(|end| now >= end);
+            // What was due before the end is sent also by who woke up late for it.
+            asking &= !stop.asked() && fault.is_none() && !(closed && over);
+            while asking && clock.next() <= now && (closed || end.is_none_or(|end| clock.next() < end)) {
                 let Some(lane) = idle.pop_front() else { break };
-                let at = if pace == Pace::Closed { Instant::now() } else { clock.next() };
+                let at = if closed { Instant::now() } else { clock.next() };
+                if self.pipeline.submitter().in_flight() == 0 {
+                    waited = now;
+                }
                 match submit(&mut self.pipeline, work, lane) {
                     Ok(Submitted::Yes) => {
-                        (due[lane], sent[lane], flying[lane]) = (at, if pace == Pace::Closed { at } else { now }, true);
+                        (due[lane], sent[lane], flying[lane]) = (at, if closed { at } else { now }, true);
                         clock.made += 1;
                     }
                     Ok(Submitted::Nothing) => {}
@@ -211,17 +219,19 @@ impl Session {
                     }
                 }
             }
-            if self.pipeline.submitter().in_flight() == 0 && (!asking || idle.len() == depth || pace == Pace::Closed) {
+            asking &= !over;
+            // A server that has answered all before the next call is due is waited with, not done: only a work without more to ask has no lane.
+            if self.pipeline.submitter().in_flight() == 0 && (!asking || closed || idle.is_empty()) {
                 break;
             }
-            if asking && pace != Pace::Closed && !idle.is_empty() {
-                self.pipeline.set_alarm(clock.next().saturating_duration_since(Instant::now())).map_err(Error::nfs("the alarm"))?;
+            if asking && !closed && !idle.is_empty() {
+                let next = end.map_or(clock.next(), |end| end.min(clock.next()));
+                self.pipeline.set_alarm(next.saturating_duration_since(Instant::now())).map_err(Error::nfs("the alarm"))?;
             }
-            let closed = pace == Pace::Closed;
             let turn = self.pipeline.turn(Some(TICK), |submitter, token, body| {
                 let lane = token as usize;
                 let now = Instant::now();
-                last = now;
+                (last, waited) = (now, now);
                 flying[lane] = false;
                 longest = longest.max(now - sent[lane]);
                 match body.and_then(|body| work.reply(lane, body)) {
@@ -253,7 +263,7 @@ impl Session {
             let lost = || (0..depth).filter(|lane| !idle.contains(lane)).all(|lane| last - sent[lane] > OVERTAKEN.max(3 * longest));
             let patience = if stop.asked() || !asking && lost() { SILENCE } else { self.patience };
             match turn {
-                Ok(0) if last.elapsed() > patience && self.pipeline.submitter().in_flight() > 0 => {
+                Ok(0) if waited.elapsed() > patience && self.pipeline.submitter().in_flight() > 0 => {
                     // A server that drops requests (RFC 2203 allows it outside its window) must not end the run. Nor is it fast by that: those
                     // calls have waited until now at least.
                     let now = Instant::now();
@@ -273,7 +283,7 @@ impl Session {
                 }
             }
         }
-        if pace != Pace::Closed && !stop.asked() {
+        if !closed && !stop.asked() {
             // What was due and never sent has waited until now at least.
             let end = end.unwrap_or(last);
             while clock.next() < end {

@@ -215,7 +215,7 @@ fn cpu_bars(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) 
 /// All figures of a panel.
 fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
     let others = super::table::other_names(results);
-    page.push_str("<details><summary>Figures</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th><th>on</th><th>median</th><th>95% within</th><th>ratio</th><th>p50</th><th>p99</th><th>p99.9</th><th>client CPU</th><th>server CPU</th><th>rounds</th><th>errors</th>");
+    page.push_str("<details><summary>Figures</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th><th>on</th><th>median</th><th>95% within</th><th>ratio</th><th>p50</th><th>p99</th><th>p99.9</th><th>client CPU</th><th>server CPU</th><th>rounds</th><th>errors, unsent</th>");
     others.iter().for_each(|name| page.push_str(&format!("<th>{}</th>", escape(name))));
     page.push_str("</tr></thead>\n<tbody>\n");
     for result in results {

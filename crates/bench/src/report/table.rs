@@ -65,7 +65,7 @@ pub(super) fn other_names(results: &[&CaseResult]) -> Vec<String> {
 /// What went wrong, as a cell.
 pub(super) fn faults(subject: &SubjectResult) -> String {
     let unanswered = subject.unanswered();
-    let told = [(subject.errors.saturating_sub(unanswered), "refused"), (unanswered, "unanswered")];
+    let told = [(subject.errors.saturating_sub(unanswered), "refused"), (unanswered, "unanswered"), (subject.unsent(), "unsent")];
     told.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
 }
 
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_column_without_figures_is_left_out_and_other_figures_have_theirs() {
-        let mut sample = Sample { seconds: 2.0, operations: 10, errors: 5, unanswered: 4, ..Sample::default() };
+        let mut sample = Sample { seconds: 2.0, operations: 10, errors: 5, unanswered: 4, unsent: 7, ..Sample::default() };
         sample.others.push(("context switches".into(), 1234.0));
         sample.others.push((crate::record::BUSIEST.into(), 0.5));
         let (workload, panel, name) = ("audit".into(), "Time".into(), "files".into());
@@ -143,7 +143,7 @@ mod tests {
         let mut run = Run::begin("test".into(), true);
         run.results.push(result);
         let table = table(&run);
-        assert!(table.contains("context switches") && table.contains("1,234") && table.contains("1 refused, 4 unanswered"), "{table}");
+        assert!(table.contains("context switches") && table.contains("1,234") && table.contains("1 refused, 4 unanswered, 7 unsent"), "{table}");
         assert!(!table.contains("p99") && !table.contains("server CPU") && !table.contains("busiest"), "{table}");
     }
 }
