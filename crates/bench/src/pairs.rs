@@ -23,9 +23,15 @@ pub struct Rounds {
 
 impl Rounds {
     /// As a run is done that is to be believed.
-    pub const FULL: Self = Self { least: 5, most: 10, tight: 0.02, warm_up: true };
+    pub const FULL: Self = Self { least: crate::statistics::SURE, most: 10, tight: 0.02, warm_up: true };
     /// A first look.
     pub const QUICK: Self = Self { least: 3, most: 3, tight: 0.05, warm_up: true };
+
+    /// Whether these are enough of one subject.
+    pub(crate) fn are_tight(&self, samples: &[Sample], metric: Metric) -> bool {
+        let figures: Vec<f64> = samples.iter().map(|sample| sample.figure(metric)).collect();
+        Interval::of(&figures).is_none_or(|interval| interval.spread() <= self.tight)
+    }
 }
 
 /// Sees how far the run is.
@@ -167,19 +173,24 @@ impl Bench {
                 }
             }
             let counted = pass + usize::from(!self.rounds.warm_up);
-            let tight = |samples: &Vec<Sample>| {
-                let figures: Vec<f64> = samples.iter().map(|sample| sample.figure(planned.metric)).collect();
-                Interval::of(&figures).is_none_or(|interval| interval.spread() <= self.rounds.tight)
-            };
-            if able.is_empty() || counted >= self.rounds.least && samples.iter().all(|(_, samples)| tight(samples)) {
+            let tight = samples.iter().all(|(_, samples)| self.rounds.are_tight(samples, planned.metric));
+            if able.is_empty() || counted >= self.rounds.least && tight {
                 break;
             }
         }
         // What was saved by stopping early, or is left of those that failed, is no longer to be waited for.
         self.done_s = before + share * (passes * labels.len().min(able.len().max(1))) as f64;
         let Planned { workload, panel, name, x, metric, case } = planned.clone();
-        let mut result = CaseResult { workload: workload.into(), panel, name, x, metric, case: Some(case), subjects: Vec::new() };
+        let mut result = CaseResult { x, case: Some(case), ..CaseResult::new(workload, panel, name, metric) };
         result.sum_up(self.run.baseline(), samples);
+        let stored: Vec<(String, Option<&'static str>)> =
+            self.subjects.iter().map(|subject| (subject.about().label, subject.stored(&planned.case))).collect();
+        let apart = result.part(&stored);
+        if let Some(why) = apart
+            && !self.run.notes.contains(&why)
+        {
+            self.run.notes.push(why);
+        }
         if !result.subjects.is_empty() {
             self.run.results.push(result);
         }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::case::Metric;
 use crate::latency::Latency;
 use crate::machine::Machine;
-use crate::sample::Sample;
+use crate::sample::{Quantiles, Sample};
 use crate::statistics::Interval;
 use crate::subject::About;
 use crate::{Case, Error, statistics};
@@ -54,6 +54,9 @@ pub struct CaseResult {
     pub x: Option<f64>,
     /// What its figure is.
     pub metric: Metric,
+    /// What its ratios are to.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub baseline: String,
     /// How it is measured, where that is one of the common cases.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub case: Option<Case>,
@@ -91,6 +94,9 @@ pub struct SubjectResult {
     pub bytes: u64,
     /// Errors of all rounds.
     pub errors: u64,
+    /// How far what is written has come when a write counts as done, where that is not "stored for good".
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub stored: Option<String>,
     /// Whether the load generator itself could not do more.
     #[serde(default)]
     pub client_is_limit: bool,
@@ -154,7 +160,15 @@ impl Run {
                 head.schema, head.version
             )));
         }
-        serde_json::from_str(text).map_err(|error| Error::Input(format!("{name}: {error}")))
+        let mut run: Self = serde_json::from_str(text).map_err(|error| Error::Input(format!("{name}: {error}")))?;
+        // Earlier records don't say of how many values an interval is.
+        for subject in run.results.iter_mut().flat_map(|result| &mut result.subjects) {
+            let rounds = subject.samples.len();
+            for interval in [&mut subject.figure, &mut subject.ratio].into_iter().flatten().filter(|interval| interval.values == 0) {
+                interval.values = rounds;
+            }
+        }
+        Ok(run)
     }
 
     /// As it is kept.
@@ -164,8 +178,16 @@ impl Run {
         text
     }
 
-    /// Takes in a run of other subjects that was part of this one.
-    pub fn absorb(&mut self, other: Self) {
+    /// Takes in a run of other subjects that was part of this one. Whose label is taken has another from then on: no two have the same.
+    pub fn absorb(&mut self, mut other: Self) {
+        for at in 0..other.subjects.len() {
+            let label = other.subjects[at].label.clone();
+            let taken = |name: &str| self.subjects.iter().chain(&other.subjects).any(|about| about.label == name);
+            if self.subjects.iter().any(|about| about.label == label) {
+                let free = (2..).map(|number| format!("{label} {number}")).find(|name| !taken(name)).expect("numbers don't end");
+                other.rename(&label, &free);
+            }
+        }
         let other_part = other.results.first().map(|result| result.workload.clone());
         self.seconds += other.seconds;
         self.interrupted |= other.interrupted;
@@ -180,9 +202,28 @@ impl Run {
         self.notes.extend(other.notes.into_iter().map(|note| format!("{part}{note}")));
     }
 
-    /// What all is compared with.
+    fn rename(&mut self, from: &str, to: &str) {
+        let labels = self.subjects.iter_mut().map(|about| &mut about.label);
+        let results = self
+            .results
+            .iter_mut()
+            .flat_map(|result| std::iter::once(&mut result.baseline).chain(result.subjects.iter_mut().map(|subject| &mut subject.label)));
+        labels.chain(results).filter(|label| **label == from).for_each(|label| to.clone_into(label));
+    }
+
+    /// What is compared with while it is measured; of a run of several parts that of the first. Each result says its own.
     pub fn baseline(&self) -> &str {
         self.subjects.first().map_or("", |about| &about.label)
+    }
+
+    /// What these results are compared with, each once.
+    pub fn baselines<'a>(&'a self, results: impl IntoIterator<Item = &'a CaseResult>) -> Vec<&'a str> {
+        results.into_iter().map(|result| result.baseline(self)).fold(Vec::new(), |mut all, label| {
+            if !all.contains(&label) {
+                all.push(label);
+            }
+            all
+        })
     }
 
     /// Panels of one workload, in the order of their first case.
@@ -199,6 +240,41 @@ impl Run {
 }
 
 impl CaseResult {
+    /// Of nobody yet.
+    pub fn new(workload: impl Into<String>, panel: impl Into<String>, name: impl Into<String>, metric: Metric) -> Self {
+        let (workload, panel, name) = (workload.into(), panel.into(), name.into());
+        Self { workload, panel, name, x: None, metric, baseline: String::new(), case: None, subjects: Vec::new() }
+    }
+
+    /// What its ratios are to.
+    pub fn baseline<'a>(&'a self, run: &'a Run) -> &'a str {
+        if self.baseline.is_empty() { run.baseline() } else { &self.baseline }
+    }
+
+    /// Takes the ratios away from those for whom a write is done when it has come less far, or farther, than for the baseline; what there is to say
+    /// of it.
+    pub fn part(&mut self, stored: &[(String, Option<&'static str>)]) -> Option<String> {
+        let of = |label: &str| stored.iter().find(|(other, _)| other == label).and_then(|(_, how)| *how);
+        let (base, mut apart) = (of(&self.baseline), Vec::new());
+        for subject in &mut self.subjects {
+            let how = of(&subject.label);
+            subject.stored = how.map(str::to_owned);
+            if how != base {
+                subject.ratio = None;
+                apart.push(format!("{}: {}", subject.label, how.unwrap_or(FOR_GOOD)));
+            }
+        }
+        (!apart.is_empty()).then(|| {
+            format!(
+                "{}: no ratio for writes that are done at another time than those of {} ({}): {}",
+                self.workload,
+                self.baseline,
+                base.unwrap_or(FOR_GOOD),
+                apart.join("; ")
+            )
+        })
+    }
+
     /// The result of a subject.
     pub fn of(&self, label: &str) -> Option<&SubjectResult> {
         self.subjects.iter().find(|subject| subject.label == label)
@@ -207,17 +283,14 @@ impl CaseResult {
     /// Sums up what each subject gave: the samples of each, round by round. A subject without samples is left out. Ratios are to the subject of
     /// the label `baseline`; where it gave nothing there are none, for another one's would be read as the baseline's.
     pub fn sum_up(&mut self, baseline: &str, samples: Vec<(String, Vec<Sample>)>) {
+        baseline.clone_into(&mut self.baseline);
         let base = samples.iter().find(|(label, _)| label == baseline).map_or(Vec::new(), |(_, samples)| samples.clone());
-        let speed = |sample: &Sample| {
-            let figure = sample.figure(self.metric);
-            if self.metric.more_is_better() { figure } else { 1.0 / figure }
-        };
         self.subjects = samples
             .into_iter()
             .filter(|(_, samples)| !samples.is_empty())
             .map(|(label, samples)| {
                 let figures: Vec<f64> = samples.iter().map(|sample| sample.figure(self.metric)).collect();
-                let ratios: Vec<f64> = samples.iter().zip(&base).map(|(sample, base)| speed(sample) / speed(base)).collect();
+                let ratios: Vec<f64> = samples.iter().zip(&base).map(|(sample, base)| self.metric.ratio(sample, base)).collect();
                 SubjectResult::of(label, samples, Interval::of(&figures), Interval::of(&ratios))
             })
             .collect();
@@ -252,7 +325,10 @@ impl SubjectResult {
     fn of(label: String, mut samples: Vec<Sample>, figure: Option<Interval>, ratio: Option<Interval>) -> Self {
         let mut histogram = Latency::new();
         samples.iter().for_each(|sample| histogram.merge(&sample.latency));
-        samples.iter_mut().for_each(|sample| sample.latency = Latency::new());
+        samples.iter_mut().for_each(|sample| {
+            sample.calls = Quantiles::of(&sample.latency);
+            sample.latency = Latency::new();
+        });
         let per_operation = |cpu: fn(&Sample) -> Option<f64>| {
             let of_each: Vec<f64> = samples
                 .iter()
@@ -276,6 +352,7 @@ impl SubjectResult {
             operations,
             bytes,
             errors: sum(|sample| sample.errors),
+            stored: None,
             client_is_limit: !busiest.is_empty() && statistics::median(&busiest) >= LIMIT,
             samples,
         }
@@ -295,6 +372,8 @@ impl Calls {
     }
 }
 
+/// How far a write has come otherwise.
+const FOR_GOOD: &str = "stored for good";
 /// The name of what the busiest thread of the load generator used of a CPU, in the other figures of a sample.
 pub(crate) const BUSIEST: &str = "busiest client thread";
 /// A client thread that is on a CPU for this part of the time has none left for more load.
@@ -311,8 +390,7 @@ mod tests {
     }
 
     fn case(metric: Metric) -> CaseResult {
-        let (workload, panel, name) = ("iops".into(), "p".into(), "n".into());
-        CaseResult { workload, panel, name, x: None, metric, case: None, subjects: Vec::new() }
+        CaseResult::new("iops", "p", "n", metric)
     }
 
     #[test]
@@ -344,6 +422,48 @@ mod tests {
             }
             assert_eq!(result.of("a").and_then(|subject| subject.ratio).map(|ratio| ratio.median), pairs.map(|_| 1.0));
         }
+    }
+
+    #[test]
+    fn who_stores_less_has_no_ratio_and_that_is_said() {
+        let rounds = || vec![sample(1.0, 1000); 6];
+        let mut result = case(Metric::OperationsPerSecond);
+        result.sum_up("a", ["a", "b", "c"].map(|label| (label.into(), rounds())).into());
+        let said = result.part(&[("a".into(), None), ("b".into(), Some("in memory")), ("c".into(), None)]).expect("they differ");
+        assert_eq!(result.subjects.iter().map(|subject| subject.ratio.is_some()).collect::<Vec<_>>(), [true, false, true]);
+        assert!(said.contains("b: in memory") && said.contains("those of a (stored for good)"), "{said}");
+        assert_eq!(result.part(&[("a".into(), Some("x")), ("b".into(), Some("x")), ("c".into(), Some("x"))]), None);
+    }
+
+    #[test]
+    fn parts_keep_their_baselines_and_no_two_subjects_have_one_label() {
+        let part = |labels: &[&str]| {
+            let mut run = Run::begin("test".into(), true);
+            let about = |label: &&str| About { label: (*label).into(), target: "x".into(), sec: None, details: Vec::new() };
+            run.subjects = labels.iter().map(about).collect();
+            let mut result = case(Metric::OperationsPerSecond);
+            result.sum_up(labels[0], labels.iter().map(|label| ((*label).to_owned(), vec![sample(1.0, 10)])).collect());
+            run.results.push(result);
+            run
+        };
+        let mut run = part(&["local", "replica"]);
+        run.absorb(part(&["replica", "nginx"]));
+        let labels: Vec<&str> = run.subjects.iter().map(|about| &about.label[..]).collect();
+        assert_eq!(labels, ["local", "replica", "replica 2", "nginx"]);
+        assert_eq!(run.baselines(&run.results), ["local", "replica 2"]);
+        assert!(run.results[1].of("replica 2").is_some() && run.results[1].of("replica").is_none());
+    }
+
+    #[test]
+    fn an_interval_of_an_earlier_record_is_of_its_rounds() {
+        let mut run = Run::begin("vouch bench".into(), true);
+        let mut result = case(Metric::OperationsPerSecond);
+        result.sum_up("a", vec![("a".into(), vec![sample(1.0, 10); 3])]);
+        run.results.push(result);
+        let earlier = run.to_json().replace(",\"values\":3", "");
+        assert!(!earlier.contains("values"));
+        let read = Run::from_json(&earlier, "x").expect("our own");
+        assert_eq!(read.results[0].subjects[0].figure.map(|figure| (figure.values, figure.is_sure())), Some((3, false)));
     }
 
     #[test]

@@ -40,9 +40,45 @@ pub struct Sample {
     /// Other figures of this case, by name.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub others: Vec<(String, f64)>,
+    /// The latencies in short, kept where [`Sample::latency`] is not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub calls: Option<Quantiles>,
     /// Latencies of the calls; from when they were due, where they were due at a time.
     #[serde(default)]
     pub latency: Latency,
+}
+
+/// Latencies of one measurement.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Quantiles {
+    /// Half took no longer, microseconds.
+    pub p50_us: f64,
+    /// 99 of 100.
+    pub p99_us: f64,
+    /// 999 of 1,000.
+    pub p999_us: f64,
+    /// The mean.
+    pub mean_us: f64,
+}
+
+impl Quantiles {
+    /// Of a histogram; none of no calls.
+    pub fn of(latency: &Latency) -> Option<Self> {
+        (latency.count() > 0).then(|| Self {
+            p50_us: latency.quantile_us(0.5),
+            p99_us: latency.quantile_us(0.99),
+            p999_us: latency.quantile_us(0.999),
+            mean_us: latency.mean_us(),
+        })
+    }
+}
+
+impl Metric {
+    /// Speed of a measurement in parts of the other's: above 1 is faster.
+    pub fn ratio(self, sample: &Sample, base: &Sample) -> f64 {
+        let ratio = sample.figure(self) / base.figure(self);
+        if self.more_is_better() { ratio } else { 1.0 / ratio }
+    }
 }
 
 impl Sample {

@@ -4,6 +4,7 @@ use crate::Case;
 use crate::case::{Load, Metric, Order};
 use crate::pairs::Planned;
 use crate::record::Run;
+use crate::statistics::Interval;
 
 /// How.
 #[derive(Debug, Clone)]
@@ -63,18 +64,23 @@ pub fn concurrency(how: &Concurrency) -> Vec<Planned> {
 }
 
 /// The document's table: what each subject adds to the baseline's mean latency (milliseconds, low concurrency) and takes from its
-/// maximum (percent, high concurrency), case by case.
-pub fn deltas(run: &Run, label: &str) -> Vec<(Level, String, f64)> {
-    let (base, results) = (run.baseline(), run.results.iter().filter(|result| result.workload == "concurrency"));
+/// maximum (percent, high concurrency), case by case, of pairs of the same round. None of the baseline itself, nor where there is no ratio.
+pub fn deltas(run: &Run, label: &str) -> Vec<(Level, String, Interval)> {
     let mut rows = Vec::new();
-    for result in results {
-        let (Some(base), Some(subject)) = (result.of(base), result.of(label)) else { continue };
+    for result in run.results.iter().filter(|result| result.workload == "concurrency" && result.baseline(run) != label) {
+        let (Some(base), Some(subject)) = (result.of(result.baseline(run)), result.of(label)) else { continue };
+        let Some(ratio) = subject.ratio else { continue };
         if result.panel == LOW {
-            if let (Some(base), Some(subject)) = (&base.calls, &subject.calls) {
-                rows.push((Level::Low, result.name.clone(), (subject.mean_us - base.mean_us) / 1e3));
-            }
-        } else if let Some(ratio) = subject.ratio {
-            rows.push((Level::High, result.name.clone(), (1.0 - ratio.median) * 100.0));
+            let pairs = subject.samples.iter().zip(&base.samples);
+            let added: Vec<f64> = pairs.filter_map(|(sample, base)| Some((sample.calls?.mean_us - base.calls?.mean_us) / 1e3)).collect();
+            // Earlier records hold the latencies of all rounds together.
+            let whole = || Some((subject.calls.as_ref()?.mean_us - base.calls.as_ref()?.mean_us) / 1e3);
+            let added = Interval::of(&added).or_else(|| Interval::of(&[whole()?]));
+            rows.extend(added.map(|added| (Level::Low, result.name.clone(), added)));
+        } else {
+            let lost = |ratio: f64| (1.0 - ratio) * 100.0;
+            let lost = Interval { median: lost(ratio.median), low: lost(ratio.high), high: lost(ratio.low), values: ratio.values };
+            rows.push((Level::High, result.name.clone(), lost));
         }
     }
     rows
@@ -91,3 +97,35 @@ fn mix(reads: u8) -> String {
 /// Panels.
 const LOW: &str = "Low concurrency";
 const HIGH: &str = "High concurrency";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Sample;
+    use crate::record::CaseResult;
+    use crate::subject::About;
+
+    #[test]
+    fn latency_added_is_of_pairs_and_has_an_interval() {
+        let round = |us: u64| {
+            let mut sample = Sample { seconds: 1.0, operations: 100, ..Sample::default() };
+            sample.latency.record_many(us * 1000, 100);
+            sample
+        };
+        let mut run = Run::begin("test".into(), false);
+        let about = |label: &str| About { label: label.into(), target: "x".into(), sec: None, details: Vec::new() };
+        run.subjects = ["sys", "krb5p"].map(about).into();
+        let mut result = CaseResult::new("concurrency", LOW, "random reads", Metric::OperationsPerSecond);
+        // The machine slows down in the course of the run, for both: what is added is 100 to 120.
+        let base = [100, 1000, 2000, 3000, 4000, 5000];
+        let added = [100, 110, 120, 110, 100, 110];
+        let other = base.iter().zip(added).map(|(base, added)| round(base + added)).collect();
+        result.sum_up("sys", vec![("sys".into(), base.map(round).into()), ("krb5p".into(), other)]);
+        run.results.push(result);
+        let rows = deltas(&run, "krb5p");
+        let [(Level::Low, _, added)] = &rows[..] else { panic!("{rows:?}") };
+        assert!((0.105..0.115).contains(&added.median) && added.is_sure(), "{added:?}");
+        assert!((0.095..0.105).contains(&added.low) && (0.115..0.125).contains(&added.high), "{added:?}");
+        assert!(deltas(&run, "sys").is_empty());
+    }
+}

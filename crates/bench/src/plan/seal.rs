@@ -1,7 +1,6 @@
 //! Kerberos message protection on one core: each enctype, each set of kernels that this processor has, one to many messages together, by
-//! size; beside OpenSSL's cipher and hash, one pass after the other, measured in the same run.
+//! size; beside OpenSSL's cipher and hash, one pass after the other, measured in the same round: two seconds for each kind and length.
 
-use std::collections::HashMap;
 use std::hint::black_box;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,8 +24,6 @@ pub struct Seal {
     pub lens: Vec<usize>,
     /// How long each kernel works a round.
     pub time: Duration,
-    /// Whether OpenSSL is asked in every round, which takes its time: a second for each figure.
-    pub openssl_each_round: bool,
 }
 
 impl Seal {
@@ -38,12 +35,12 @@ impl Seal {
     /// As a run is done that is to be believed.
     pub fn full() -> Self {
         let (counts, lens) = (vec![1, 2, 4, 8, 16, 32, 64], vec![256, 4096, 16_384, 65_536, 1 << 20]);
-        Self { enctypes: Self::all(), counts, lens, time: Duration::from_millis(30), openssl_each_round: true }
+        Self { enctypes: Self::all(), counts, lens, time: Duration::from_millis(30) }
     }
 
     /// A first look.
     pub fn quick() -> Self {
-        Self { counts: vec![1, 16], lens: vec![4096, 65_536], time: Duration::from_millis(8), openssl_each_round: false, ..Self::full() }
+        Self { counts: vec![1, 16], lens: vec![4096, 65_536], time: Duration::from_millis(8), ..Self::full() }
     }
 }
 
@@ -73,41 +70,94 @@ pub fn seal(bench: &mut Bench, how: &Seal) -> Result<(), Error> {
     }
     subjects.extend(Kernels::available().iter().map(|kernels| about(kernels.name(), kernels.describe().to_string())));
     bench.run.subjects.extend(subjects.iter().cloned());
+    // OpenSSL's figure is of a length, whatever is together: it is measured beside all counts of that length, and of no other.
     let mut plan = Vec::new();
     for enctype in Enctype::ALL.into_iter().filter(|enctype| how.enctypes.iter().any(|name| name == enctype.name())) {
         for (work, verb) in [(Work::Seal, "seal"), (Work::Open, "open"), (Work::Mic, "MIC")] {
-            for &count in &how.counts {
-                plan.extend(how.lens.iter().filter(|len| count * **len <= TOGETHER_LEN_MAX).map(|&len| (enctype, work, verb, count, len)));
-            }
+            plan.extend(how.lens.iter().map(|&len| (enctype, work, verb, len)));
         }
     }
-    let mut speeds = Speeds::new();
-    let (rounds, total) = (bench.rounds.most, plan.len());
-    for (at, (enctype, work, verb, count, len)) in plan.into_iter().enumerate() {
-        let panel = format!("{verb}, {}, {count} together", enctype.name());
-        let mut samples: Vec<(String, Vec<Sample>)> = subjects.iter().map(|about| (about.label.clone(), Vec::new())).collect();
-        for round in 0..rounds {
-            for (label, samples) in &mut samples {
-                if bench.stop.asked() {
-                    return Err(Error::Interrupted);
-                }
-                bench.show(at as f64 / total as f64, &format!("{panel}, {len} bytes, {label}"));
-                match Kernels::available().iter().find(|kernels| kernels.name() == label) {
-                    Some(kernels) => samples.push(measure(kernels, enctype, work, count, len, how.time)),
-                    None if work != Work::Mic && (round == 0 || how.openssl_each_round) => {
-                        samples.extend(openssl(&mut speeds, round, enctype, work == Work::Seal, len));
+    let total = plan.len();
+    let (mut results, mut outcome) = (Vec::new(), Ok(()));
+    for (at, (enctype, work, verb, len)) in plan.into_iter().enumerate() {
+        let counts: Vec<usize> = how.counts.iter().copied().filter(|count| count * len <= TOGETHER_LEN_MAX).collect();
+        let show = |bench: &mut Bench, what: &str| {
+            bench.show(at as f64 / total as f64, &format!("{verb}, {}, {len} bytes, {what}", enctype.name()))
+        };
+        let ours = |bench: &mut Bench, count: usize, label: &str| {
+            let kernels = Kernels::available().iter().find(|kernels| kernels.name() == label)?;
+            show(bench, &format!("{count} together, {label}"));
+            Some(measure(kernels, enctype, work, count, len, how.time))
+        };
+        let ask = has_openssl && work != Work::Mic;
+        let mut group = Group::new(&subjects, &counts);
+        outcome = group.measure(bench, &mut |bench, what| match what {
+            Asked::OpenSsl if ask => {
+                show(bench, OPENSSL);
+                openssl(enctype, work == Work::Seal, len)
+            }
+            Asked::OpenSsl => None,
+            Asked::Kernels { count, label } => ours(bench, count, label),
+        });
+        for (count, samples) in group.counts {
+            let panel = format!("{verb}, {}, {count} together", enctype.name());
+            let name = crate::plan::size(len as u64);
+            let mut result = CaseResult { x: Some(len as f64), ..CaseResult::new("seal", panel, name, Metric::BytesPerSecond) };
+            result.sum_up(bench.run.baseline(), samples);
+            if !result.subjects.is_empty() {
+                results.push(result);
+            }
+        }
+        if outcome.is_err() {
+            break;
+        }
+    }
+    bench.run.results.extend(results);
+    outcome
+}
+
+/// Who is asked for a figure.
+enum Asked<'a> {
+    OpenSsl,
+    Kernels { count: usize, label: &'a str },
+}
+
+/// All counts of one kind of message and one length, which are measured together, round by round.
+struct Group {
+    /// Of each count, the samples of each subject.
+    counts: Vec<(usize, Vec<(String, Vec<Sample>)>)>,
+}
+
+impl Group {
+    fn new(subjects: &[About], counts: &[usize]) -> Self {
+        let empty = || subjects.iter().map(|about| (about.label.clone(), Vec::new())).collect();
+        Self { counts: counts.iter().map(|count| (*count, empty())).collect() }
+    }
+
+    /// In each round OpenSSL, and at once each count on all kernels: a pair is of the same seconds. After a pass of ours that does not count;
+    /// OpenSSL works for a second each time, which leaves what it begins with without weight.
+    fn measure(&mut self, bench: &mut Bench, ask: &mut dyn FnMut(&mut Bench, Asked<'_>) -> Option<Sample>) -> Result<(), Error> {
+        let passes = bench.rounds.most + usize::from(bench.rounds.warm_up);
+        for pass in 0..passes {
+            let warm_up = bench.rounds.warm_up && pass == 0;
+            let peer = if warm_up { None } else { ask(bench, Asked::OpenSsl) };
+            for (count, samples) in &mut self.counts {
+                for (label, samples) in samples {
+                    if bench.stop.asked() {
+                        return Err(Error::Interrupted);
                     }
-                    None => {}
+                    let sample = if label == OPENSSL { peer.clone() } else { ask(bench, Asked::Kernels { count: *count, label }) };
+                    samples.extend(sample.filter(|_| !warm_up));
                 }
             }
+            let all = || self.counts.iter().flat_map(|(_, samples)| samples);
+            let tight = all().all(|(_, samples)| bench.rounds.are_tight(samples, Metric::BytesPerSecond));
+            if pass + usize::from(!bench.rounds.warm_up) >= bench.rounds.least && tight {
+                break;
+            }
         }
-        let (workload, name) = ("seal".into(), crate::plan::size(len as u64));
-        let mut result =
-            CaseResult { workload, panel, name, x: Some(len as f64), metric: Metric::BytesPerSecond, case: None, subjects: Vec::new() };
-        result.sum_up(bench.run.baseline(), samples);
-        bench.run.results.push(result);
+        Ok(())
     }
-    Ok(())
 }
 
 /// Messages for some time, by the CPU's clock: what others do on the machine disturbs that least.
@@ -154,20 +204,16 @@ fn measure(kernels: &Kernels, enctype: Enctype, work: Work, count: usize, len: u
     Sample { seconds: spent.max(1e-9), bytes, operations, client_cpu_s: Some(spent), ..Sample::default() }
 }
 
-/// What OpenSSL has said in each round, so that it is asked once.
-type Speeds = HashMap<(usize, String, usize), Option<f64>>;
-
 /// OpenSSL's cipher, then its hash, over a body of this length.
-fn openssl(speeds: &mut Speeds, round: usize, enctype: Enctype, encrypts: bool, len: usize) -> Option<Sample> {
+fn openssl(enctype: Enctype, encrypts: bool, len: usize) -> Option<Sample> {
     let (cipher, hash) = match enctype {
         Enctype::Aes128CtsHmacSha1_96 => ("aes-128-cbc", "sha1"),
         Enctype::Aes256CtsHmacSha1_96 => ("aes-256-cbc", "sha1"),
         Enctype::Aes128CtsHmacSha256_128 => ("aes-128-cbc", "sha256"),
         Enctype::Aes256CtsHmacSha384_192 => ("aes-256-cbc", "sha384"),
     };
-    let mut ask = |what: &[&str]| *speeds.entry((round, what.join(" "), len)).or_insert_with(|| speed(what, len));
-    let cipher = if encrypts { ask(&["-evp", cipher]) } else { ask(&["-evp", cipher, "-decrypt"]) }?;
-    let seconds = len as f64 / cipher + len as f64 / ask(&["-hmac", hash])?;
+    let cipher = if encrypts { speed(&["-evp", cipher], len) } else { speed(&["-evp", cipher, "-decrypt"], len) }?;
+    let seconds = len as f64 / cipher + len as f64 / speed(&["-hmac", hash], len)?;
     Some(Sample { seconds, bytes: len as u64, operations: 1, client_cpu_s: Some(seconds), ..Sample::default() })
 }
 
@@ -186,3 +232,53 @@ fn speed(what: &[&str], len: usize) -> Option<f64> {
 const OPENSSL: &str = "openssl";
 /// More would be memory's speed, not the processor's.
 const TOGETHER_LEN_MAX: usize = 8 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pairs::{Rounds, Watcher};
+    use crate::{Run, Stop};
+
+    struct Silent;
+
+    impl Watcher for Silent {
+        fn now(&mut self, _: f64, _: f64, _: &str) {}
+    }
+
+    fn asked(rounds: Rounds, speed: impl Fn(usize) -> u64) -> (Group, Vec<String>) {
+        let subject = |label: &str| About { label: label.into(), target: "x".into(), sec: None, details: Vec::new() };
+        let mut group = Group::new(&[subject(OPENSSL), subject("plain")], &[1, 16]);
+        let mut bench = Bench::new(Run::begin("test".into(), true), Vec::new(), rounds, Box::new(Silent), Stop::default());
+        let mut log = Vec::new();
+        let mut ask = |_: &mut Bench, what: Asked<'_>| {
+            log.push(match what {
+                Asked::OpenSsl => OPENSSL.to_owned(),
+                Asked::Kernels { count, label } => format!("{label} {count}"),
+            });
+            Some(Sample { seconds: 1.0, bytes: speed(log.len()), operations: 1, ..Sample::default() })
+        };
+        group.measure(&mut bench, &mut ask).expect("nobody stops it");
+        (group, log)
+    }
+
+    #[test]
+    fn openssl_is_measured_beside_each_round_and_the_first_pass_does_not_count() {
+        let (group, log) = asked(Rounds { least: 3, most: 3, tight: 0.0, warm_up: true }, |turn| 1000 + turn as u64);
+        let round = ["openssl", "plain 1", "plain 16"];
+        assert_eq!(log, [&round[1..], &round, &round, &round].concat());
+        for (_, samples) in &group.counts {
+            assert!(samples.iter().all(|(_, samples)| samples.len() == 3));
+        }
+        // The pair of a round is of that round: OpenSSL's third figure is the one before the third of ours.
+        let (_, samples) = &group.counts[0];
+        assert_eq!(samples[1].1[2].bytes, samples[0].1[2].bytes + 1);
+    }
+
+    #[test]
+    fn it_is_enough_when_it_is_tight() {
+        let (_, log) = asked(Rounds { least: 3, most: 10, tight: 0.02, warm_up: false }, |_| 1000);
+        assert_eq!(log.len(), 3 * 3);
+        let (_, log) = asked(Rounds { least: 3, most: 5, tight: 0.02, warm_up: false }, |turn| if turn % 2 == 0 { 10 } else { 1000 });
+        assert_eq!(log.len(), 5 * 3);
+    }
+}

@@ -1,37 +1,47 @@
 //! Two runs side by side.
 
+use serde_json::Value;
+
 use super::table::columns;
 use super::words::{figure, ratio};
-use crate::record::Run;
+use crate::Case;
+use crate::record::{CaseResult, Run};
+use crate::statistics::SURE;
 
 /// What both have measured, and how much faster the second is. The runs are not pairs: intervals that overlap mean no difference is
-/// shown.
+/// shown, and ranges of a few rounds never do. What was measured in another way is told and not compared.
 pub fn compare(a: &Run, b: &Run) -> String {
     let mut text =
         format!("A: {} {}\n   {}\nB: {} {}\n   {}\n", a.began, a.command, a.machine.brief(), b.began, b.command, b.machine.brief());
-    if (&a.machine.cpu, a.machine.cores) != (&b.machine.cpu, b.machine.cores) {
-        text.push_str("note: these are different machines\n");
+    for note in settings(a, b) {
+        text.push_str(&format!("note: {note}\n"));
     }
-    let mut shared = 0;
+    let (mut shared, mut few) = (0, false);
     for (workload, panel, results) in a.panels() {
         let mut rows = vec![["case", "on", "A", "B", "B / A", "", "A to baseline", "B to baseline"].map(str::to_owned).to_vec()];
         for result in results {
-            let other = b
-                .results
-                .iter()
-                .find(|other| (&other.workload, &other.panel, &other.name) == (&result.workload, &result.panel, &result.name));
+            let same =
+                |other: &&CaseResult| (&other.workload, &other.panel, &other.name) == (&result.workload, &result.panel, &result.name);
+            let Some(other) = b.results.iter().find(same) else { continue };
+            let differs = differences(result.case.as_ref(), other.case.as_ref());
             for subject in &result.subjects {
-                let Some(theirs) = other.and_then(|other| other.of(&subject.label)) else { continue };
+                let Some(theirs) = other.of(&subject.label) else { continue };
                 let (Some(ours), Some(figures)) = (subject.figure, theirs.figure) else { continue };
                 let speed = if result.metric.more_is_better() { figures.median / ours.median } else { ours.median / figures.median };
-                let apart = ours.high < figures.low || figures.high < ours.low;
+                let sure = ours.is_sure() && figures.is_sure();
+                let apart = sure && (ours.high < figures.low || figures.high < ours.low);
+                few |= !sure;
                 rows.push(vec![
                     result.name.clone(),
                     subject.label.clone(),
                     figure(result.metric, ours.median),
                     figure(result.metric, figures.median),
-                    format!("{speed:.2}"),
-                    if apart { (if speed > 1.0 { "faster" } else { "slower" }).into() } else { String::new() },
+                    if differs.is_empty() { format!("{speed:.2}") } else { "–".into() },
+                    match differs.is_empty() {
+                        true if apart => (if speed > 1.0 { "faster" } else { "slower" }).into(),
+                        true => String::new(),
+                        false => format!("not the same: {differs}"),
+                    },
                     ratio(subject.ratio),
                     ratio(theirs.ratio),
                 ]);
@@ -45,5 +55,74 @@ pub fn compare(a: &Run, b: &Run) -> String {
     if shared == 0 {
         text.push_str("\nthey have no case and subject in common\n");
     }
+    if few {
+        text.push_str(&format!("\nnote: of fewer than {SURE} rounds nothing is called faster or slower\n"));
+    }
     text
+}
+
+/// What the runs differ in as a whole.
+fn settings(a: &Run, b: &Run) -> Vec<String> {
+    let mut notes = Vec::new();
+    if (&a.machine.cpu, a.machine.cores) != (&b.machine.cpu, b.machine.cores) {
+        notes.push("these are different machines".to_owned());
+    }
+    if a.quick != b.quick {
+        notes.push(format!("{} is a first look (--quick) and the other is not", if a.quick { "A" } else { "B" }));
+    }
+    for ours in &a.subjects {
+        let Some(theirs) = b.subjects.iter().find(|theirs| theirs.label == ours.label) else { continue };
+        if (&ours.sec, &ours.details) != (&theirs.sec, &theirs.details) {
+            let tell = |about: &crate::subject::About| about.sec.iter().chain(&about.details).cloned().collect::<Vec<_>>().join("; ");
+            notes.push(format!("{} is measured in another way: A: {}; B: {}", ours.label, tell(ours), tell(theirs)));
+        }
+    }
+    notes
+}
+
+/// Parameters in which two cases of one name differ, with both values.
+fn differences(a: Option<&Case>, b: Option<&Case>) -> String {
+    let fields = |case: Option<&Case>| serde_json::to_value(case).ok().and_then(|value| value.as_object().cloned()).unwrap_or_default();
+    let (a, b) = (fields(a), fields(b));
+    let names = a.keys().chain(b.keys().filter(|name| !a.contains_key(*name)));
+    let tell = |value: Option<&Value>| value.map_or("–".into(), Value::to_string);
+    let differing = names.filter(|name| a.get(*name) != b.get(*name));
+    differing.map(|name| format!("{name} {} and {}", tell(a.get(name)), tell(b.get(name)))).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Sample;
+    use crate::case::Metric;
+    use crate::subject::About;
+
+    fn run(rounds: usize, rate: u64, depth: u32, detail: &str) -> Run {
+        let mut run = Run::begin("test".into(), false);
+        run.subjects = vec![About { label: "a".into(), target: "x".into(), sec: None, details: vec![detail.into()] }];
+        let case = Some(Case::Getattr { depth, seconds: 1.0 });
+        let mut result = CaseResult { case, ..CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond) };
+        let sample = Sample { seconds: 1.0, operations: rate, ..Sample::default() };
+        result.sum_up("a", vec![("a".into(), vec![sample; rounds])]);
+        run.results.push(result);
+        run
+    }
+
+    #[test]
+    fn faster_is_said_of_enough_rounds_alone() {
+        let text = compare(&run(6, 100, 1, "x"), &run(6, 200, 1, "x"));
+        assert!(text.contains("2.00  faster") && !text.contains("note:"), "{text}");
+        let text = compare(&run(5, 100, 1, "x"), &run(6, 200, 1, "x"));
+        assert!(text.contains("2.00") && !text.contains("2.00  faster") && text.contains("fewer than 6 rounds"), "{text}");
+    }
+
+    #[test]
+    fn what_was_measured_otherwise_is_not_compared() {
+        let text = compare(&run(6, 100, 1, "x"), &run(6, 200, 8, "x"));
+        assert!(text.contains("not the same: depth 1 and 8") && !text.contains("2.00") && !text.contains("faster"), "{text}");
+        let (mut quick, full) = (run(6, 100, 1, "1 session(s)"), run(6, 200, 1, "4 session(s)"));
+        quick.quick = true;
+        let text = compare(&quick, &full);
+        assert!(text.contains("A is a first look") && text.contains("A: 1 session(s); B: 4 session(s)"), "{text}");
+    }
 }

@@ -5,34 +5,38 @@ use crate::record::Run;
 /// Every sample of a run (RFC 4180).
 pub fn csv(run: &Run) -> String {
     let mut text = String::from(
-        "workload,panel,case,x,subject,round,figure,unit,seconds,bytes,operations,errors,client_cpu_s,server_cpu_s,others_part,p50_us,p99_us,p999_us,ratio\r\n",
+        "workload,panel,case,x,subject,round,figure,unit,seconds,bytes,operations,errors,unsent,client_cpu_s,server_cpu_s,others_part,p50_us,p99_us,p999_us,ratio\r\n",
     );
     for result in &run.results {
         let unit = super::words::axis(result.metric);
+        let base = result.of(result.baseline(run)).map_or(&[][..], |base| &base.samples);
         for subject in &result.subjects {
-            for (round, sample) in (1..).zip(&subject.samples) {
+            for (round, sample) in subject.samples.iter().enumerate() {
                 let number = |value: Option<f64>| value.map(|value| format!("{value}")).unwrap_or_default();
-                let calls = subject.calls.as_ref();
+                let calls = sample.calls;
+                // Who has none at all, because the work is not the same, has none of a round either.
+                let ratio = base.get(round).filter(|_| subject.ratio.is_some()).map(|base| result.metric.ratio(sample, base));
                 let cells = [
                     quoted(&result.workload),
                     quoted(&result.panel),
                     quoted(&result.name),
                     number(result.x),
                     quoted(&subject.label),
-                    format!("{round}"),
+                    format!("{}", round + 1),
                     format!("{}", super::words::on_axis(result.metric, sample.figure(result.metric))),
                     quoted(unit),
                     format!("{}", sample.seconds),
                     format!("{}", sample.bytes),
                     format!("{}", sample.operations),
                     format!("{}", sample.errors),
+                    format!("{}", sample.unsent),
                     number(sample.client_cpu_s),
                     number(sample.server_cpu_s),
                     number(sample.elsewhere),
                     number(calls.map(|calls| calls.p50_us)),
                     number(calls.map(|calls| calls.p99_us)),
                     number(calls.map(|calls| calls.p999_us)),
-                    number(subject.ratio.map(|ratio| ratio.median)),
+                    number(ratio),
                 ];
                 text.push_str(&cells.join(","));
                 text.push_str("\r\n");
@@ -46,4 +50,38 @@ fn quoted(text: &str) -> String {
     // A cell that begins so would be a formula to a spreadsheet.
     let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text.to_owned() };
     if text.contains([',', '"', '\n', '\r']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Sample;
+    use crate::case::Metric;
+    use crate::record::CaseResult;
+    use crate::subject::About;
+
+    #[test]
+    fn each_line_has_the_latencies_and_the_ratio_of_its_own_round() {
+        let round = |operations: u64, us: u64| {
+            let mut sample = Sample { seconds: 1.0, operations, ..Sample::default() };
+            sample.latency.record_many(us * 1000, operations);
+            sample
+        };
+        let mut run = Run::begin("test".into(), false);
+        run.subjects = vec![About { label: "a".into(), target: "x".into(), sec: None, details: Vec::new() }];
+        let mut result = CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond);
+        let (a, b) = (vec![round(100, 10), round(100, 20)], vec![round(50, 30), round(200, 40)]);
+        result.sum_up("a", vec![("a".into(), a), ("b".into(), b)]);
+        run.results.push(result);
+        let lines = csv(&run);
+        let mut lines = lines.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let head = lines.next().expect("a head");
+        let at = |name: &str| head.iter().position(|other| *other == name).expect("a column");
+        let rows: Vec<(f64, f64)> =
+            lines.map(|cells| (cells[at("p50_us")].parse().expect("a number"), cells[at("ratio")].parse().expect("a number"))).collect();
+        for (row, (us, ratio)) in rows.iter().zip([(10.0, 1.0), (20.0, 1.0), (30.0, 0.5), (40.0, 2.0)]) {
+            assert!((row.0 / us - 1.0f64).abs() < 0.01 && (row.1 - ratio).abs() < 1e-9, "{rows:?}");
+        }
+        assert_eq!(rows.len(), 4);
+    }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::chart::{Axes, Bar, Line, Point, bars, escape, lines};
-use super::words::{axis, by_bytes, cpu, figure, latency, number, on_axis, ratio};
+use super::words::{axis, by_bytes, confidence, cpu, figure, latency, number, on_axis, ratio, within};
 use crate::case::Metric;
 use crate::plan::{Level, deltas};
 use crate::record::{CaseResult, Run, SubjectResult};
@@ -44,8 +44,16 @@ pub fn html(run: &Run) -> String {
 }
 
 fn lead(run: &Run) -> String {
-    let others = run.subjects.iter().skip(1).map(|about| about.label.as_str()).collect::<Vec<_>>().join(", ");
-    let (base, date) = (run.baseline(), run.began.split('T').next().unwrap_or_default());
+    let date = run.began.split('T').next().unwrap_or_default();
+    let baselines = run.baselines(&run.results);
+    let [base] = baselines[..] else {
+        return format!(
+            "{} subjects in {} comparisons, measured on {date}. Each part names what its ratios are to: 1 is the speed of that, 0.5 half of it.",
+            run.subjects.len(),
+            baselines.len()
+        );
+    };
+    let others = run.subjects.iter().map(|about| about.label.as_str()).filter(|label| *label != base).collect::<Vec<_>>().join(", ");
     match others.is_empty() {
         true => format!("{base}, measured on {date}."),
         false => format!("{others} against {base}, measured on {date}. A ratio of 1 is the speed of {base}; 0.5 is half of it."),
@@ -77,18 +85,21 @@ fn glance(run: &Run, page: &mut String) {
         return;
     }
     page.push_str("<section id=\"glance\">\n<h2>At a glance</h2>\n<p>Speed in parts of the baseline's: the median of all cases of a workload, and the slowest case.</p>\n<table>\n<thead><tr><th></th>");
+    let several = run.baselines(&run.results).len() > 1;
     workloads.iter().for_each(|workload| {
-        let _ = write!(page, "<th>{}</th>", escape(workload));
+        let of = run.baselines(run.results.iter().filter(|result| result.workload == *workload)).join(" or ");
+        let against = if several { format!(" <small>against {}</small>", escape(&of)) } else { String::new() };
+        let _ = write!(page, "<th>{}{against}</th>", escape(workload));
     });
     page.push_str("</tr></thead>\n<tbody>\n");
-    let measured = |label: &str| run.results.iter().any(|result| result.of(label).is_some_and(|subject| subject.ratio.is_some()));
-    for about in run.subjects[1..].iter().filter(|about| measured(&about.label)) {
+    let compared = |result: &CaseResult, label: &str| Some((result.of(label)?.ratio?, result.baseline(run) != label)).filter(|of| of.1);
+    for about in run.subjects.iter().filter(|about| run.results.iter().any(|result| compared(result, &about.label).is_some())) {
         let _ = write!(page, "<tr><th>{}</th>", escape(&about.label));
         for workload in &workloads {
             // Steps of a curve below the knee are as fast as was asked for, whatever the flavour.
             let of = run.results.iter().filter(|result| result.workload == *workload && (result.workload != "iops" || result.x.is_none()));
             let ratios: Vec<(f64, &str)> =
-                of.filter_map(|result| Some((result.of(&about.label)?.ratio?.median, result.name.as_str()))).collect();
+                of.filter_map(|result| Some((compared(result, &about.label)?.0.median, result.name.as_str()))).collect();
             let slowest = ratios.iter().min_by(|a, b| a.0.total_cmp(&b.0));
             match slowest {
                 None => page.push_str("<td>–</td>"),
@@ -105,15 +116,17 @@ fn glance(run: &Run, page: &mut String) {
 
 fn delta_table(run: &Run, page: &mut String) {
     let of_each: Vec<_> =
-        run.subjects.iter().skip(1).map(|about| (&about.label, deltas(run, &about.label))).filter(|(_, rows)| !rows.is_empty()).collect();
+        run.subjects.iter().map(|about| (&about.label, deltas(run, &about.label))).filter(|(_, rows)| !rows.is_empty()).collect();
     let Some((_, longest)) = of_each.iter().max_by_key(|(_, rows)| rows.len()) else { return };
     if longest.is_empty() {
         return;
     }
+    let of_it: Vec<&CaseResult> = run.results.iter().filter(|result| result.workload == "concurrency").collect();
     let _ = write!(
         page,
-        "<section id=\"delta\">\n<h2>What it adds, what it takes</h2>\n<p>Against {}: latency added with one call at a time, and how much of the maximum is lost with many.</p>\n<table>\n<thead><tr><th>case</th>",
-        escape(run.baseline())
+        "<section id=\"delta\">\n<h2>What it adds, what it takes</h2>\n<p>Against {}: latency added with one call at a time, and how much of the maximum is lost with many (below zero: gained); in brackets: {}.</p>\n<table>\n<thead><tr><th>case</th>",
+        escape(&run.baselines(of_it.iter().copied()).join(", ")),
+        escape(&confidence(&of_it))
     );
     of_each.iter().for_each(|(label, _)| {
         let _ = write!(page, "<th>{}</th>", escape(label));
@@ -124,9 +137,8 @@ fn delta_table(run: &Run, page: &mut String) {
         let _ = write!(page, "<tr><th>{what}: {}</th>", escape(name));
         for (_, rows) in &of_each {
             let cell = rows.iter().find(|row| row.0 == *level && row.1 == *name).map_or("–".into(), |row| match level {
-                Level::Low => format!("{:+.3} ms", row.2),
-                Level::High if row.2 < 0.0 => format!("{}% gained", number(-row.2)),
-                Level::High => format!("{}% lost", number(row.2)),
+                Level::Low => format!("{} ms", within(row.2, &|value| format!("{value:+.3}"))),
+                Level::High => format!("{} %", within(row.2, &number)),
             });
             let _ = write!(page, "<td>{cell}</td>");
         }
@@ -137,6 +149,9 @@ fn delta_table(run: &Run, page: &mut String) {
 
 fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &mut String) {
     let _ = writeln!(page, "<h3>{}</h3>", escape(panel));
+    if run.baselines(&run.results).len() > 1 {
+        let _ = writeln!(page, "<p>Ratios are to {}.</p>", escape(&run.baselines(results.iter().copied()).join(", ")));
+    }
     let metric = results[0].metric;
     let stepped = results.iter().filter(|result| result.x.is_some()).count();
     let title = format!("{workload}: {panel}");
@@ -215,14 +230,18 @@ fn cpu_bars(run: &Run, title: &str, results: &[&CaseResult], page: &mut String) 
 /// All figures of a panel.
 fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
     let others = super::table::other_names(results);
-    page.push_str("<details><summary>Figures</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th><th>on</th><th>median</th><th>95% within</th><th>ratio</th><th>p50</th><th>p99</th><th>p99.9</th><th>client CPU</th><th>server CPU</th><th>rounds</th><th>errors, unsent</th>");
+    let _ = write!(
+        page,
+        "<details><summary>Figures</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th><th>on</th><th>median</th><th>within ({confidence})</th><th>ratio</th><th>p50</th><th>p99</th><th>p99.9</th><th>client CPU</th><th>server CPU</th><th>rounds</th><th>errors, unsent</th>",
+        confidence = escape(&confidence(results))
+    );
     others.iter().for_each(|name| page.push_str(&format!("<th>{}</th>", escape(name))));
     page.push_str("</tr></thead>\n<tbody>\n");
     for result in results {
         for subject in &result.subjects {
             let calls =
                 |value: fn(&crate::record::Calls) -> f64| subject.calls.as_ref().map_or("–".into(), |calls| latency(value(calls)));
-            let within = subject.figure.map_or("–".into(), |interval| {
+            let within = subject.figure.filter(|interval| interval.values > 1).map_or("–".into(), |interval| {
                 format!("{} – {}", figure(result.metric, interval.low), figure(result.metric, interval.high))
             });
             let cells = [
@@ -230,7 +249,7 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
                 escape(&subject.label),
                 subject.figure.map_or("–".into(), |interval| figure(result.metric, interval.median)),
                 within,
-                if subject.label == run.baseline() { "1".into() } else { ratio(subject.ratio) },
+                if subject.label == result.baseline(run) { "1".into() } else { ratio(subject.ratio) },
                 calls(|calls| calls.p50_us),
                 calls(|calls| calls.p99_us),
                 calls(|calls| calls.p999_us),
@@ -271,7 +290,8 @@ fn foot(run: &Run, page: &mut String) {
     row("Left out", run.left_out.join("; "));
     page.push_str(
         "</dl>\n<p>Subjects are measured in turn, round after round, after one round that does not count; a ratio is of two measurements of the same \
-         round. Intervals hold the true median with 95% confidence (bootstrap). Curves of latency are open loop: calls are due at a fixed rate, and \
+         round. Of six rounds and more, intervals hold the true median with 95% confidence (the range of six to eight; bootstrap of nine and more); of fewer \
+         they are the range of the rounds, and promise nothing. Latency added is of pairs, too. Curves of latency are open loop: calls are due at a fixed rate, and \
          what waits for a slow server counts as its latency. Everything that is read is compared with what was written; answers by TLS are counted only. CPU is of processes, user and \
          system, with the kernel's work for them.</p>\n</footer>\n",
     );

@@ -1,17 +1,19 @@
 //! The table on the terminal.
 
-use super::words::{cpu, figure, latency, number, ratio};
+use super::words::{confidence, cpu, figure, latency, number, ratio, within};
 use crate::plan::{Level, deltas};
 use crate::record::{CaseResult, Run, SubjectResult};
 
 /// All panels of a run, and what a reader should know.
 pub fn table(run: &Run) -> String {
     let mut text = format!("{}\n", run.machine.brief());
+    let several = run.baselines(&run.results).len() > 1;
     for (workload, panel, results) in run.panels() {
-        text.push_str(&format!("\n{workload}: {panel}\n"));
+        let against = if several { format!(", against {}", run.baselines(results.iter().copied()).join(", ")) } else { String::new() };
+        text.push_str(&format!("\n{workload}: {panel}{against}\n"));
         let others = other_names(&results);
-        let mut rows =
-            vec![HEAD.iter().copied().chain(others.iter().map(String::as_str)).chain([""]).map(str::to_owned).collect::<Vec<_>>()];
+        let head = HEAD.map(|name| name.replace("95%", &confidence(&results)));
+        let mut rows = vec![head.into_iter().chain(others.iter().cloned()).chain([String::new()]).collect::<Vec<_>>()];
         for result in results {
             for (at, subject) in result.subjects.iter().enumerate() {
                 let calls =
@@ -20,8 +22,11 @@ pub fn table(run: &Run) -> String {
                     if at == 0 { result.name.clone() } else { String::new() },
                     subject.label.clone(),
                     subject.figure.map_or(NONE.into(), |interval| figure(result.metric, interval.median)),
-                    subject.figure.map_or(NONE.into(), |interval| format!("±{:.0}%", interval.spread() * 100.0)),
-                    if subject.label == run.baseline() { "1".into() } else { ratio(subject.ratio) },
+                    subject
+                        .figure
+                        .filter(|interval| interval.values > 1)
+                        .map_or(NONE.into(), |interval| format!("±{:.0}%", interval.spread() * 100.0)),
+                    if subject.label == result.baseline(run) { "1".into() } else { ratio(subject.ratio) },
                     calls(|calls| calls.p50_us),
                     calls(|calls| calls.p99_us),
                     calls(|calls| calls.p999_us),
@@ -81,7 +86,7 @@ fn drop_empty(rows: &mut [Vec<String>]) {
 
 /// What each subject adds and takes.
 fn delta_table(run: &Run) -> String {
-    let all = run.subjects.iter().skip(1).map(|about| (about.label.as_str(), deltas(run, &about.label)));
+    let all = run.subjects.iter().map(|about| (about.label.as_str(), deltas(run, &about.label)));
     let (others, of_each): (Vec<&str>, Vec<_>) = all.filter(|(_, rows)| !rows.is_empty()).unzip();
     let mut text = String::new();
     for (level, title) in [(Level::Low, "latency added, ms, low concurrency"), (Level::High, "maximum lost, %, high concurrency")] {
@@ -92,14 +97,16 @@ fn delta_table(run: &Run) -> String {
             .map_or(Vec::new(), |rows| rows.iter().filter(|row| row.0 == level).map(|row| &row.1).collect());
         for name in names {
             let cells = of_each.iter().map(|rows| {
-                rows.iter()
-                    .find(|row| row.0 == level && row.1 == *name)
-                    .map_or("–".into(), |row| if level == Level::Low { format!("{:+.3}", row.2) } else { number(row.2) })
+                rows.iter().find(|row| row.0 == level && row.1 == *name).map_or("–".into(), |row| {
+                    within(row.2, &|value| if level == Level::Low { format!("{value:+.3}") } else { number(value) })
+                })
             });
             rows.push(std::iter::once(name.clone()).chain(cells).collect());
         }
         if rows.len() > 1 {
-            text.push_str(&format!("\n{title}, against {}\n{}", run.baseline(), columns(&rows)));
+            let results: Vec<&CaseResult> = run.results.iter().filter(|result| result.workload == "concurrency").collect();
+            let against = run.baselines(results.iter().copied()).join(", ");
+            text.push_str(&format!("\n{title}, against {against} [{}]\n{}", confidence(&results), columns(&rows)));
         }
     }
     text
@@ -137,13 +144,15 @@ mod tests {
         let mut sample = Sample { seconds: 2.0, operations: 10, errors: 5, unanswered: 4, unsent: 7, ..Sample::default() };
         sample.others.push(("context switches".into(), 1234.0));
         sample.others.push((crate::record::BUSIEST.into(), 0.5));
-        let (workload, panel, name) = ("audit".into(), "Time".into(), "files".into());
-        let mut result = CaseResult { workload, panel, name, x: None, metric: Metric::Seconds, case: None, subjects: Vec::new() };
+        let mut result = CaseResult::new("audit", "Time", "files", Metric::Seconds);
         result.sum_up("off", vec![("off".into(), vec![sample])]);
         let mut run = Run::begin("test".into(), true);
         run.results.push(result);
         let table = table(&run);
-        assert!(table.contains("context switches") && table.contains("1,234") && table.contains("1 refused, 4 unanswered, 7 unsent"), "{table}");
+        assert!(
+            table.contains("context switches") && table.contains("1,234") && table.contains("1 refused, 4 unanswered, 7 unsent"),
+            "{table}"
+        );
         assert!(!table.contains("p99") && !table.contains("server CPU") && !table.contains("busiest"), "{table}");
     }
 }

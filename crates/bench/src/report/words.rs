@@ -2,7 +2,7 @@
 
 use crate::case::Metric;
 use crate::record::{CaseResult, SubjectResult};
-use crate::statistics::Interval;
+use crate::statistics::{Interval, SURE};
 
 /// A case's figure.
 pub(super) fn figure(metric: Metric, value: f64) -> String {
@@ -66,9 +66,26 @@ pub(super) fn latency(us: f64) -> String {
     seconds(us / 1e6)
 }
 
-/// A ratio and where the true one lies.
+/// A ratio and its interval.
 pub(super) fn ratio(interval: Option<Interval>) -> String {
-    interval.map_or("–".into(), |Interval { median, low, high }| format!("{median:.2} [{low:.2}–{high:.2}]"))
+    interval.map_or("–".into(), |interval| within(interval, &|value| format!("{value:.2}")))
+}
+
+/// A median and its interval; of one value there is none.
+pub(super) fn within(Interval { median, low, high, values }: Interval, tell: &dyn Fn(f64) -> String) -> String {
+    if values < 2 { tell(median) } else { format!("{} [{}–{}]", tell(median), tell(low), tell(high)) }
+}
+
+/// What the intervals of these results are.
+pub(super) fn confidence(results: &[&CaseResult]) -> String {
+    let all = || results.iter().flat_map(|result| &result.subjects).filter_map(|subject| subject.figure);
+    let (least, most) = all().fold((usize::MAX, 0), |(least, most), figure| (figure.values.min(least), figure.values.max(most)));
+    match (least, most) {
+        (least, _) if least >= SURE && most > 0 => "95%".into(),
+        (_, most) if most >= SURE => format!("95%; below {SURE} rounds: range"),
+        (least, most) if least == most => format!("range of {most} round{}", if most == 1 { "" } else { "s" }),
+        (least, most) => format!("range of {} to {most} rounds", least.min(most)),
+    }
 }
 
 /// CPU of an operation; of a GiB where operations are that large.
@@ -90,6 +107,21 @@ const LARGE: f64 = 32.0 * 1024.0;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn below_six_rounds_there_is_a_range_and_no_confidence() {
+        let of = |rounds: &[usize]| {
+            let sample = crate::Sample { seconds: 1.0, operations: 10, ..crate::Sample::default() };
+            let mut result = CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond);
+            result.sum_up("0", rounds.iter().enumerate().map(|(at, rounds)| (at.to_string(), vec![sample.clone(); *rounds])).collect());
+            confidence(&[&result])
+        };
+        assert_eq!(of(&[6, 10]), "95%");
+        assert_eq!(of(&[3, 3]), "range of 3 rounds");
+        assert_eq!(of(&[1]), "range of 1 round");
+        assert_eq!(of(&[2, 3]), "range of 2 to 3 rounds");
+        assert!(of(&[3, 6]).contains("below 6 rounds"));
+    }
 
     #[test]
     fn three_digits_and_a_unit() {

@@ -38,6 +38,12 @@ pub trait Subject: Send {
     /// Why it can't do a case; nothing if it can.
     fn lacks(&self, case: &Case) -> Option<String>;
 
+    /// How far what the case writes has come when a write counts as done, where that is not "stored for good": subjects that differ in it do
+    /// not do the same work, and have no ratio to each other.
+    fn stored(&self, _case: &Case) -> Option<&'static str> {
+        None
+    }
+
     /// Makes ready what the case needs and is not part of it.
     fn prepare(&mut self, case: &Case) -> Result<(), Error>;
 

@@ -46,7 +46,7 @@ impl Served {
         let (one, two) = (format!("one={}", self.target()), format!("two={}", self.target()));
         let args = [&["bench"], workload, &["--target", &one, "--target", &two, "--quick", "--json", "run.json"]].concat();
         let table = self.world.ok(args);
-        assert!(table.contains("one") && table.contains("two") && table.contains("ratio [95%]"), "{table}");
+        assert!(table.contains("one") && table.contains("two") && table.contains("ratio [range of"), "{table}");
         self.is_left_clean();
         let text = std::fs::read_to_string(self.world.path("run.json")).expect("the record");
         serde_json::from_str(&text).expect("JSON")
@@ -100,12 +100,13 @@ fn files_are_copied_there_and_back() {
 #[test]
 fn curves_and_levels_are_measured() {
     let served = Served::new();
-    let record = served.record(&["iops", "--steps", "2", "--seconds", "0.05", "--rounds", "1", "--file-size", "2M", "--depth", "8"]);
+    let record = served.record(&["iops", "--steps", "20", "--seconds", "0.05", "--rounds", "1", "--file-size", "2M", "--depth", "8"]);
     is_sound(&record, 8);
     assert!(
         record["results"].as_array().expect("results").iter().any(|result| result["case"]["rate"].as_f64().is_some()),
         "a step has a rate"
     );
+    curves_are_of_calls_that_were_made(&record);
     let outputs = ["--csv", "run.csv", "--html", "run.html"];
     let record = served
         .record(&[&["concurrency", "--seconds", "0.05", "--rounds", "2", "--file-size", "2M", "--depth", "8"], &outputs[..]].concat());
@@ -119,6 +120,29 @@ fn curves_and_levels_are_measured() {
     let compared = served.world.ok(["bench", "compare", "run.json", "run.json"]);
     assert!(compared.contains("1.00") && !compared.contains("faster"), "{compared}");
     looks_right_in_a_browser(&served.world, "run.html");
+}
+
+/// Each call that was due is told, once, and at a twentieth of what the fastest does, where the server is idle between two calls, all are done.
+fn curves_are_of_calls_that_were_made(record: &Value) {
+    let steps = record["results"].as_array().expect("results").iter().filter(|result| result["case"]["rate"].as_f64().is_some());
+    let (mut panel, mut low, mut held) = (Value::Null, 0, 0);
+    for step in steps {
+        let lowest = step["panel"] != panel;
+        panel = step["panel"].clone();
+        let (rate, seconds) = (step["case"]["rate"].as_f64().expect("a rate"), step["case"]["seconds"].as_f64().expect("a time"));
+        for subject in step["subjects"].as_array().expect("subjects") {
+            for sample in subject["samples"].as_array().expect("samples") {
+                let count = |name: &str| sample[name].as_u64().unwrap_or(0) as f64;
+                assert!(sample["seconds"].as_f64() >= Some(seconds), "a step lasts as long as it is to: {sample}");
+                let told = count("operations") + count("errors") + count("unsent");
+                assert!((told - rate * seconds).abs() <= 2.0, "{told} of {} that were due: {sample}", rate * seconds);
+                low += u32::from(lowest);
+                held += u32::from(lowest && count("unsent") == 0.0 && count("operations") >= 0.95 * rate * seconds - 1.0);
+            }
+        }
+    }
+    // A machine that stops at the end of a step is let off.
+    assert!(low >= 8 && held * 2 > low, "{held} of {low} were held");
 }
 
 /// Opens the page in a browser that shows nothing: plots are there, nothing complains, nothing is fetched.

@@ -12,10 +12,10 @@ use crate::{interrupt, progress};
 /// Options of every workload.
 #[derive(Debug, clap::Args)]
 pub(super) struct Measure {
-    /// A first look: small sizes, three rounds.
+    /// A first look: small sizes, three rounds, whose range is told and no confidence.
     #[arg(long)]
     pub(super) quick: bool,
-    /// Most rounds of each case.
+    /// Most rounds of each case; ten unless told, and at least six before it may stop early: fewer have no confidence.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
     /// Stop a case early when each interval is within this many percent of its median.
