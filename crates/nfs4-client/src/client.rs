@@ -171,6 +171,11 @@ impl Client {
         self.shared.state.lock().client
     }
 
+    /// Whether the server lets nobody else manage the client's record and sessions (SP4_MACH_CRED).
+    pub fn is_protected(&self) -> bool {
+        self.shared.state.lock().core.is_protected()
+    }
+
     /// The minor version.
     pub fn minor(&self) -> u32 {
         self.shared.minor
@@ -248,7 +253,7 @@ impl Client {
     }
 
     async fn introduce(&self, stream: &mut TcpStream) -> Result<(), Error> {
-        let mut handshake = Handshake::new(self.shared.minor);
+        let mut handshake = Handshake::new(self.shared.minor).protected(self.shared.state.lock().core.has_integrity());
         while !handshake.is_done() {
             let call = self.shared.prepare(|identity| handshake.request(identity))?;
             self.shared.exchange(stream, call, |state, body| handshake.accept(&state.identity, body, &mut state.core)).await?;

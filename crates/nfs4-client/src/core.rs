@@ -87,6 +87,8 @@ pub struct Core {
     protection: Box<dyn Protection>,
     xid_high: u32,
     session: Option<SessionId>,
+    /// Whether it is under state protection.
+    protected: bool,
     /// The session's limits.
     request_len_max: usize,
     operations_max: u32,
@@ -105,6 +107,7 @@ impl Core {
             protection,
             xid_high: seed,
             session: None,
+            protected: false,
             request_len_max: 0,
             operations_max: 0,
             slots: Slots::new(1),
@@ -122,6 +125,15 @@ impl Core {
     /// The session, if there is one.
     pub const fn session(&self) -> Option<SessionId> {
         self.session
+    }
+
+    /// Whether the session is under state protection.
+    pub const fn is_protected(&self) -> bool {
+        self.session.is_some() && self.protected
+    }
+
+    pub(crate) const fn set_protected(&mut self, protected: bool) {
+        self.protected = protected;
     }
 
     /// Begins to use a session; calls in flight on an older one are forgotten, and their tokens returned.
@@ -231,6 +243,11 @@ impl Core {
     /// Protects calls that leave together. After an error none of them is to be sent, in any form.
     pub(crate) fn protect(&mut self, calls: &mut [LaidOut<'_>]) -> Result<(), Error> {
         Ok(self.protection.protect(calls)?)
+    }
+
+    /// Whether calls can't be altered on their way.
+    pub fn has_integrity(&self) -> bool {
+        self.protection.has_integrity()
     }
 
     /// Bytes of calls or replies that are worth having in work together.

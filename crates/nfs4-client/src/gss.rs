@@ -167,6 +167,10 @@ impl Protection for GssProtection {
         true
     }
 
+    fn has_integrity(&self) -> bool {
+        self.context.service() != Service::None
+    }
+
     fn together_len(&self) -> usize {
         match self.context.service() {
             Service::None => 0,

@@ -3,9 +3,12 @@
 
 use vouch_nfs4::op::{
     Args, BindConnArgs, CallbackClient, ChannelAttrs, ChannelDirClient, CreateSessionArgs, CreateSessionFlags, CreateSessionOk,
-    ExchangeIdArgs, ExchangeIdFlags, ReclaimCompleteArgs, Results, SetclientidArgs, SetclientidConfirmArgs,
+    ExchangeIdArgs, ExchangeIdFlags, Op, ReclaimCompleteArgs, Results, SetclientidArgs, SetclientidConfirmArgs,
 };
-use vouch_nfs4::{Bytes, CallbackSec, ClientId, ClientOwner, CreateSeq, List, NetAddr, SessionId, StateProtect, Verifier};
+use vouch_nfs4::{
+    Bitmap, Bytes, CallbackSec, ClientId, ClientOwner, CreateSeq, List, NetAddr, SessionId, StateProtect, StateProtectOps,
+    StateProtectReply, Verifier,
+};
 
 use crate::{BackSecurity, CallKind, Core, Error, ReplyBody};
 
@@ -69,7 +72,13 @@ pub struct Handshake {
     stage: Stage,
     client: ClientId,
     session: Option<CreateSessionOk>,
+    /// Whether state protection is asked for; once it is introduced, whether it is granted.
+    protected: bool,
 }
+
+/// What nobody but the one who introduces the client shall do: what Linux asks for.
+const ENFORCED: Bitmap =
+    Bitmap::of(&[Op::BIND_CONN_TO_SESSION.0, Op::EXCHANGE_ID.0, Op::CREATE_SESSION.0, Op::DESTROY_SESSION.0, Op::DESTROY_CLIENTID.0]);
 
 impl Handshake {
     /// From the start.
@@ -78,7 +87,15 @@ impl Handshake {
             0 => Stage::SetClientId,
             _ => Stage::ExchangeId,
         };
-        Self { stage, client: ClientId(0), session: None }
+        Self { stage, client: ClientId(0), session: None, protected: false }
+    }
+
+    /// Asks for state protection by the credential of these calls (SP4_MACH_CRED, RFC 8881, section 2.10.8.3), and does without where the server refuses it. For calls that
+    /// can't be altered on their way ([`Core::has_integrity`]); from then on each connection is to be bound before it carries calls of the session.
+    #[must_use]
+    pub const fn protected(mut self, protected: bool) -> Self {
+        self.protected = protected;
+        self
     }
 
     /// Whether the client is introduced.
@@ -105,7 +122,11 @@ impl Handshake {
                 Args::ExchangeId(ExchangeIdArgs {
                     owner,
                     flags: ExchangeIdFlags::USE_NON_PNFS,
-                    state_protect: StateProtect::None,
+                    state_protect: match self.protected {
+                        // All calls are by one credential, so there is nothing that the machine has to be allowed for others.
+                        true => StateProtect::MachineCred(StateProtectOps { must_enforce: ENFORCED, must_allow: Bitmap::EMPTY }),
+                        false => StateProtect::None,
+                    },
                     impl_id: None,
                 }),
             ),
@@ -128,13 +149,20 @@ impl Handshake {
         self.stage = match (self.stage, result) {
             (Stage::ExchangeId, Results::ExchangeId(Ok(ok))) => {
                 self.client = ok.client;
+                self.protected = matches!(ok.state_protect, StateProtectReply::MachineCred(_));
                 Stage::CreateSession(ok.client, ok.seq)
+            }
+            // A server that has no state protection says so in various ways; what else was wrong it says again.
+            (Stage::ExchangeId, Results::ExchangeId(Err(_))) if self.protected => {
+                self.protected = false;
+                Stage::ExchangeId
             }
             (Stage::CreateSession(..), Results::CreateSession(Ok(ok))) => {
                 if ok.fore.requests_max == 0 || ok.fore.operations_max < 2 {
                     return Err(Error::Mismatch("a session of no use"));
                 }
                 core.set_session(&ok);
+                core.set_protected(self.protected);
                 self.session = Some(ok);
                 match identity.reclaim_complete {
                     true => Stage::ReclaimComplete,

@@ -156,7 +156,7 @@ impl Pipeline {
         let mut back = BackChannel::new(identity.callback_program, minor, identity.back_slots as usize);
         back.set_security(identity.back_security.clone());
         let mut streams = vec![connect(address)?];
-        let mut handshake = Handshake::new(minor);
+        let mut handshake = Handshake::new(minor).protected(core.has_integrity());
         while let Some((kind, args)) = handshake.request(identity) {
             let mut w = Writer::new();
             let mut call = core.begin(0, kind, &mut w)?.ok_or(Error::Lost)?;

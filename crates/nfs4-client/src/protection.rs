@@ -63,6 +63,11 @@ pub trait Protection: Send {
         false
     }
 
+    /// Whether calls can't be altered on their way, so that a server can hold the client's record and sessions for the one who calls (RFC 8881, section 2.10.8.3).
+    fn has_integrity(&self) -> bool {
+        false
+    }
+
     /// Bytes of calls, or of replies, that are worth having in work together where so much is there: none if one after the other is as fast.
     fn together_len(&self) -> usize {
         0

@@ -2,13 +2,16 @@
 
 mod server;
 
+use server::Protects;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use vouch_nfs4::op::{Args, GetattrArgs, Op, PutfhArgs, Results, ShareAccess, StableHow};
 use vouch_nfs4::{Attributes, Bitmap, Filehandle, Stateid, Status, Verifier, cb};
-use vouch_nfs4_client::{Client, Config, Error, Identity, Pipeline, Plain};
-use vouch_oncrpc::AuthSys;
+use vouch_nfs4_client::{CallTag, Client, Config, Error, Identity, Pipeline, Plain, Protection, ProtectionError};
+use vouch_oncrpc::{AuthSys, OpaqueAuth};
+use vouch_xdr::Writer;
 
 fn identity() -> Identity {
     Identity::new(&b"test"[..], Verifier([7; 8]))
@@ -162,5 +165,53 @@ fn the_pipeline_keeps_many_calls_in_flight() {
             done += replies;
         }
         assert_eq!(pipeline.submitter().in_flight(), 32);
+    }
+}
+
+/// Says that calls can't be altered, and does nothing about it.
+struct Sealed(Plain);
+
+impl Protection for Sealed {
+    fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<CallTag, ProtectionError> {
+        self.0.begin(w, header_start)
+    }
+
+    fn has_integrity(&self) -> bool {
+        true
+    }
+
+    fn open<'a>(
+        &mut self,
+        tag: CallTag,
+        verifier: OpaqueAuth<'_>,
+        body: &'a [u8],
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], ProtectionError> {
+        self.0.open(tag, verifier, body, scratch)
+    }
+}
+
+// RFC 8881, section 2.10.8.3.
+#[tokio::test]
+async fn state_protection_is_asked_for_where_calls_have_integrity_and_done_without_where_it_is_refused() {
+    let refused = [Status::ENCR_ALG_UNSUPP, Status::NOTSUPP, Status::INVAL].map(Protects::Refused);
+    for answer in [Protects::Granted, Protects::Ignored].into_iter().chain(refused) {
+        let (address, world) = server::start().await;
+        world.lock().unwrap().protection = answer;
+        let sealed = Config::new(address, 1, identity(), Sealed(Plain::none()));
+        let client = Client::connect(sealed).await.unwrap();
+        assert_eq!(client.is_protected(), answer == Protects::Granted);
+        root(&client).await;
+        let expected: &[bool] = if matches!(answer, Protects::Refused(_)) { &[true, false] } else { &[true] };
+        assert_eq!(std::mem::take(&mut world.lock().unwrap().asked), expected, "{answer:?}");
+        // Anew, as after a restart of the server.
+        client.renew().await.unwrap();
+        assert_eq!(std::mem::take(&mut world.lock().unwrap().asked), expected, "{answer:?}");
+        let plain = Client::connect(config(address, 1)).await.unwrap();
+        assert!(!plain.is_protected());
+        let pipeline =
+            tokio::task::spawn_blocking(move || Pipeline::connect(address, 1, 2, &identity(), Box::new(Sealed(Plain::none()))).map(drop));
+        pipeline.await.unwrap().unwrap();
+        assert_eq!(world.lock().unwrap().asked, [&[false], expected].concat(), "{answer:?}");
     }
 }

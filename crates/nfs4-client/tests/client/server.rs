@@ -12,6 +12,16 @@ use vouch_nfs4::*;
 use vouch_oncrpc::{Accepted, Call, RecordReader, Reply, begin_record, end_record};
 use vouch_xdr::{Reader, Writer};
 
+/// How the server answers a wish for state protection.
+#[derive(Default, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protects {
+    #[default]
+    Granted,
+    /// As Ganesha does.
+    Ignored,
+    Refused(Status),
+}
+
 /// What the server is told to do wrong, and what it remembers.
 #[derive(Default)]
 pub(crate) struct World {
@@ -24,6 +34,10 @@ pub(crate) struct World {
     pub recall: Option<cb::CbRecallArgs>,
     /// What came back for it.
     pub recall_answer: Option<Vec<u8>>,
+    /// Whether state protection was asked for, each time.
+    pub asked: Vec<bool>,
+    /// What is answered then.
+    pub protection: Protects,
     /// Forgets all sessions.
     pub forgotten: bool,
     pub writes: u32,
@@ -155,10 +169,16 @@ fn operation(args: &Args<'_>, world: &mut World, current: &mut Vec<u8>) -> Resul
     let change = ChangeInfo::default();
     let stateid = Stateid { seq: StateSeq(1), other: [9; 12] };
     match args {
-        Args::ExchangeId(_) => {
+        Args::ExchangeId(args) => {
+            world.asked.push(args.state_protect != StateProtect::None);
+            let state_protect = match (&args.state_protect, world.protection) {
+                (StateProtect::None, _) | (_, Protects::Ignored) => StateProtectReply::None,
+                (StateProtect::MachineCred(ops), Protects::Granted) => StateProtectReply::MachineCred(*ops),
+                (_, Protects::Refused(status)) => return Results::ExchangeId(Err(status)),
+                (StateProtect::Ssv(_), _) => return Results::ExchangeId(Err(Status::ENCR_ALG_UNSUPP)),
+            };
             world.session += 1;
             let owner = ServerOwner { minor: 0, major: Bytes(b"scripted") };
-            let state_protect = StateProtectReply::None;
             let (client, seq, flags) = (ClientId(u64::from(world.session)), CreateSeq(1), ExchangeIdFlags(0x1_0000));
             Results::ExchangeId(Ok(ExchangeIdOk {
                 client,

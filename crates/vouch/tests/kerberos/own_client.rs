@@ -204,7 +204,10 @@ async fn client(address: SocketAddr, minor: u32, service: Service) -> Client {
         let initiator = MitInitiator::new("nfs@localhost", &ClientSource::default())?;
         Ok(Box::new(establish(address, initiator, service)?) as Box<dyn Protection>)
     }));
-    Client::connect(config).await.unwrap_or_else(|error| panic!("minor {minor}, {service:?}: {error}"))
+    let client = Client::connect(config).await.unwrap_or_else(|error| panic!("minor {minor}, {service:?}: {error}"));
+    // RFC 8881, section 2.10.8.3: by calls that can't be altered on their way alone, and not in 4.0.
+    assert_eq!(client.is_protected(), minor > 0 && service != Service::None, "minor {minor}, {service:?}");
+    client
 }
 
 const SERVICES: [Service; 3] = [Service::None, Service::Integrity, Service::Privacy];
