@@ -36,6 +36,7 @@ pub fn value(record: &Record<'_>) -> Value {
     record.uid.map(|uid| user.insert("id".into(), uid.to_string().into()));
     record.gid.map(|gid| user.insert("group".into(), json!({ "id": gid.to_string() })));
     insert(&mut all, "user", user);
+    record.pid.map(|pid| all.insert("process".into(), json!({ "thread": { "id": pid } })));
     let mut source = Map::new();
     record.address.map(|address| source.insert("ip".into(), address.to_canonical().to_string().into()));
     record.port.map(|port| source.insert("port".into(), port.into()));
@@ -70,6 +71,7 @@ pub fn value(record: &Record<'_>) -> Value {
         ("lost", record.gap),
         ("connection", record.connection),
         ("xid", record.xid.map(u64::from)),
+        ("login_uid", record.login.map(u64::from)),
         ("errno", (record.result != 0).then(|| errno(record.result).unsigned_abs().into())),
     ];
     for (name, number) in numbers {

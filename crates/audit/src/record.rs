@@ -61,6 +61,8 @@ pub enum Act {
     Recovered = 7,
     /// Old segments were removed by the retention that was asked for.
     Pruned = 8,
+    /// A published tree is shown in another revision than before, or no more.
+    Revision = 9,
 }
 
 macro_rules! numbered {
@@ -85,7 +87,7 @@ macro_rules! numbered {
 }
 
 numbered! { Refusal: Authentication "authentication", Flavour "flavour", Replay "replay", Altered "altered", Expired "expired", Handle "handle", Client "client", Many "many", }
-numbered! { Act: Start "start", Stop "stop", Reload "reload", Rules "rules", Key "key", TurnedDown "turned-down", Recovered "recovered", Pruned "pruned", }
+numbered! { Act: Start "start", Stop "stop", Reload "reload", Rules "rules", Key "key", TurnedDown "turned-down", Recovered "recovered", Pruned "pruned", Revision "revision", }
 numbered! { Class: Operation "operation", Refusal "refusal", Administrative "administrative", Gap "gap", Host "host", }
 numbered! { Flavour: None "none", Sys "sys", Krb5 "krb5", Krb5i "krb5i", Krb5p "krb5p", Local "local", }
 
@@ -191,6 +193,10 @@ pub struct Record<'a> {
     pub connection: Option<u64>,
     /// Transaction id of the call.
     pub xid: Option<u32>,
+    /// The thread that asked, of a user of this machine.
+    pub pid: Option<u32>,
+    /// Whom it logged in as (loginuid), which no change of user alters; `u32::MAX` of who never did.
+    pub login: Option<u32>,
 }
 
 /// Longest path that a record keeps, bytes; of a longer one the end is cut off.
@@ -215,6 +221,11 @@ pub enum RecordError {
 }
 
 impl<'a> Record<'a> {
+    /// The user that rules mean by auid: whom the caller logged in as; where that isn't known, whose rights it was done with.
+    pub fn auid(&self) -> Option<u32> {
+        self.login.or(self.uid)
+    }
+
     /// Appends the body of its frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.seq.to_le_bytes());
@@ -252,6 +263,8 @@ impl<'a> Record<'a> {
         put.text(self.detail, TEXT_LEN_MAX);
         put.number(self.connection);
         put.number(self.xid.map(Into::into));
+        put.number(self.pid.map(Into::into));
+        put.number(self.login.map(Into::into));
         let presence = put.presence;
         out[presence_at..presence_at + 4].copy_from_slice(&presence.to_le_bytes());
     }
@@ -310,6 +323,8 @@ impl<'a> Record<'a> {
         record.detail = get.text()?;
         record.connection = get.number()?;
         record.xid = get.small()?;
+        record.pid = get.small()?;
+        record.login = get.small()?;
         if !get.rest.is_empty() {
             return Err(RecordError::Longer);
         }
@@ -345,7 +360,7 @@ fn address(bytes: &[u8]) -> Result<Option<IpAddr>, RecordError> {
 }
 
 /// How many optional fields there are: bits of the presence word.
-const FIELD_COUNT: u32 = 24;
+const FIELD_COUNT: u32 = 26;
 
 struct Put<'o> {
     out: &'o mut Vec<u8>,

@@ -21,6 +21,7 @@ pub struct Rules {
     /// Numbers of rules, ascending, under the one thing that each is found by.
     by_path: HashMap<Box<[u8]>, Vec<u32>>,
     by_uid: HashMap<u32, Vec<u32>>,
+    by_login: HashMap<u32, Vec<u32>>,
     by_principal: HashMap<Box<[u8]>, Vec<u32>>,
     by_export: HashMap<Box<[u8]>, Vec<u32>>,
     rest: Vec<u32>,
@@ -57,7 +58,7 @@ impl Rules {
     }
 
     fn compile(rules: Vec<Rule>) -> Rules {
-        let mut all = Rules { by_path: HashMap::new(), by_uid: HashMap::new(), ..Rules::default() };
+        let mut all = Rules { by_path: HashMap::new(), by_uid: HashMap::new(), by_login: HashMap::new(), ..Rules::default() };
         for (number, rule) in rules.iter().enumerate() {
             let number = u32::try_from(number).expect("rules come from a text that fits memory, a line each");
             if rule.always {
@@ -74,6 +75,10 @@ impl Rules {
                 find(|c| matches!(c, Condition::Uid(condition::Compare::Equal, _)))
             {
                 all.by_uid.entry(*uid).or_default().push(number);
+            } else if let Some(Condition::Login(condition::Compare::Equal, uid)) =
+                find(|c| matches!(c, Condition::Login(condition::Compare::Equal, _)))
+            {
+                all.by_login.entry(*uid).or_default().push(number);
             } else if let Some(Condition::Export(true, path)) = find(|c| matches!(c, Condition::Export(true, _))) {
                 all.by_export.entry(path.clone()).or_default().push(number);
             } else {
@@ -148,6 +153,9 @@ impl Rules {
             }
         }
         if let Some(numbers) = self.by_uid.get(&record.uid.unwrap_or(UNSET)) {
+            consider(numbers);
+        }
+        if let Some(numbers) = self.by_login.get(&record.auid().unwrap_or(UNSET)) {
             consider(numbers);
         }
         if !self.by_principal.is_empty()

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use crate::operations::{self, errno, number, system_call};
-use crate::record::{Act, Class, Record, Refusal};
+use crate::record::{Act, Class, Flavour, Record, Refusal};
 
 /// Appends a record, a line for each part, as one event.
 pub fn write(record: &Record<'_>, out: &mut String) {
@@ -33,10 +33,19 @@ fn operation(record: &Record<'_>, out: &mut String) {
         (number::SETATTR, Some(asked)) if asked & crate::record::access::TRUNCATE != 0 => 76,
         (number, _) => system_call(number),
     };
-    let _ = write!(out, "arch=c000003e syscall={call} success={success} exit={exit} a0=0 a1=0 a2=0 a3=0 items={paths} ppid=0 pid=0 ");
-    let (uid, gid) = (id(record.uid), id(record.gid));
-    let _ = write!(out, "auid={uid} uid={uid} gid={gid} euid={uid} suid={uid} fsuid={uid} egid={gid} sgid={gid} fsgid={gid} ");
-    out.push_str("tty=(none) ses=4294967295 comm=\"nfsd\" exe=\"/usr/bin/vouch\" ");
+    let _ = write!(
+        out,
+        "arch=c000003e syscall={call} success={success} exit={exit} a0=0 a1=0 a2=0 a3=0 items={paths} ppid=0 pid={} ",
+        record.pid.unwrap_or(0)
+    );
+    let (auid, uid, gid) = (id(record.auid()), id(record.uid), id(record.gid));
+    let _ = write!(out, "auid={auid} uid={uid} gid={gid} euid={uid} suid={uid} fsuid={uid} egid={gid} sgid={gid} fsgid={gid} ");
+    out.push_str("tty=(none) ses=4294967295 ");
+    out.push_str(match record.flavour {
+        // Which program a user of this machine ran isn't known, but its process.
+        Flavour::Local => "comm=\"?\" exe=\"?\" ",
+        _ => "comm=\"nfsd\" exe=\"/usr/bin/vouch\" ",
+    });
     match record.key {
         b"" => out.push_str("key=(null)"),
         key => field(out, "key", key),
@@ -232,7 +241,6 @@ fn sockaddr(address: IpAddr, port: u16, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Flavour;
 
     fn record() -> Record<'static> {
         Record {
@@ -270,6 +278,14 @@ mod tests {
         );
         assert_eq!(lines[1].split_once("saddr=").unwrap().1, "020002BCC00002070000000000000000");
         assert!(lines[3].contains(" name=2F7372762F612062 "));
+    }
+
+    #[test]
+    fn a_user_of_this_machine_has_his_process_and_whom_he_logged_in_as() {
+        let mut out = String::new();
+        write(&Record { flavour: Flavour::Local, pid: Some(77), login: Some(501), address: None, ..record() }, &mut out);
+        assert!(out.contains(" pid=77 auid=501 uid=1000 gid=100 ") && out.contains(" comm=\"?\" exe=\"?\" "), "{out}");
+        assert!(!out.contains("SOCKADDR"), "{out}");
     }
 
     #[test]

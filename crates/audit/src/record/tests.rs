@@ -33,6 +33,8 @@ fn full() -> Record<'static> {
         detail: b"because",
         connection: Some(3),
         xid: Some(u32::MAX),
+        pid: None,
+        login: None,
     }
 }
 
@@ -45,6 +47,12 @@ fn bytes_are_those_of_the_drawing() {
                   706c652e6f7267092f7372762f64617461042f612f620d2f7372762f646174612f632064030102ff0100ffffffffffffffffff018020000501016b07626563\
                   6175736503ffffffff0f";
     assert_eq!(text, golden);
+    let local =
+        Record { flavour: Flavour::Local, operation: 18, uid: Some(1000), pid: Some(300), login: Some(u32::MAX), ..Record::default() };
+    bytes.clear();
+    local.encode(&mut bytes);
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(text, "00000000000000000000000000000000010500120008000003e807ac02ffffffff0f");
     let small = Record { seq: 1, time_ns: 2, operation: 9, uid: Some(1), path: b"/x", ..Record::default() };
     bytes.clear();
     small.encode(&mut bytes);
@@ -55,12 +63,12 @@ fn bytes_are_those_of_the_drawing() {
 proptest::proptest! {
     #[test]
     fn what_is_written_is_read(
-        result in 0u32..3, uid: Option<u32>, offset: Option<u64>, v6: bool, path in proptest::collection::vec(1u8.., 0..40), below: bool, key in "[a-z]{0,9}"
+        result in 0u32..3, uid: Option<u32>, pid: Option<u32>, login: Option<u32>, offset: Option<u64>, v6: bool, path in proptest::collection::vec(1u8.., 0..40), below: bool, key in "[a-z]{0,9}"
     ) {
         let inner = [b"/srv/data/".as_slice(), &path].concat();
         let address = if v6 { "2001:db8::1".parse().ok() } else { None };
         let path = if below { inner.as_slice() } else { path.as_slice() };
-        let record = Record { result, uid, offset, address, path, key: key.as_bytes(), ..full() };
+        let record = Record { result, uid, pid, login, offset, address, path, key: key.as_bytes(), ..full() };
         let (mut bytes, mut scratch) = (Vec::new(), Vec::new());
         record.encode(&mut bytes);
         proptest::prop_assert_eq!(Record::decode(&bytes, &mut scratch).unwrap(), record);

@@ -75,7 +75,8 @@ enum Subject {
 fn subject(condition: &Condition) -> Subject {
     match condition {
         Condition::Path(_) | Condition::Dir(_) => Subject::Path,
-        Condition::Uid(..) => Subject::Uid,
+        // An example's user has logged in as himself.
+        Condition::Uid(..) | Condition::Login(..) => Subject::Uid,
         Condition::Gid(..) => Subject::Gid,
         Condition::Principal(..) => Subject::Principal,
         Condition::Client(..) => Subject::Client,
@@ -99,7 +100,7 @@ impl Example {
             match condition {
                 Condition::Path(path) => paths.push(path.to_vec()),
                 Condition::Dir(path) => paths.push([path, &b"/\x01"[..]].concat()),
-                Condition::Uid(_, number) | Condition::Gid(_, number) => numbers.extend(near(number)),
+                Condition::Uid(_, number) | Condition::Login(_, number) | Condition::Gid(_, number) => numbers.extend(near(number)),
                 Condition::Principal(_, name) | Condition::Client(_, name) | Condition::Export(_, name) => {
                     names.push(literal(name));
                 }
@@ -109,7 +110,9 @@ impl Example {
         }
         for (condition, edge) in hint.iter().flat_map(|(rule, edge)| rule.conditions.iter().map(move |condition| (condition, *edge))) {
             match condition {
-                Condition::Uid(_, number) | Condition::Gid(_, number) => numbers.insert(0, near(number)[edge]),
+                Condition::Uid(_, number) | Condition::Login(_, number) | Condition::Gid(_, number) => {
+                    numbers.insert(0, near(number)[edge]);
+                }
                 Condition::Principal(_, name) | Condition::Client(_, name) | Condition::Export(_, name) => names.insert(0, literal(name)),
                 Condition::Network(_, address, _) => addresses.insert(0, Some(*address)),
                 _ => {}

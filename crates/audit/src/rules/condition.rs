@@ -36,6 +36,8 @@ pub(super) enum Condition {
     Path(Box<[u8]>),
     Dir(Box<[u8]>),
     Uid(Compare, u32),
+    /// As the kernel's auid.
+    Login(Compare, u32),
     Gid(Compare, u32),
     Success(bool),
     Exit(Compare, i64),
@@ -62,6 +64,7 @@ impl Condition {
         match self {
             Condition::Path(path) => record.path == &**path || record.path2 == &**path,
             Condition::Dir(path) => is_below(record.path, path) || is_below(record.path2, path),
+            Condition::Login(compare, uid) => compare.holds(record.auid().unwrap_or(UNSET), *uid),
             Condition::Uid(compare, uid) => compare.holds(record.uid.unwrap_or(UNSET), *uid),
             Condition::Gid(compare, gid) => compare.holds(record.gid.unwrap_or(UNSET), *gid),
             Condition::Success(success) => (record.result == 0 && record.class != Class::Refusal) == *success,
@@ -85,7 +88,10 @@ fn permissions(record: &Record<'_>) -> u8 {
     let asked = record.asked.unwrap_or(0);
     let when = |bits: u32, permission: u8| if asked & bits != 0 { permission } else { 0 };
     match record.operation {
-        OPEN => when(access::READ, PERM_READ) | when(access::MODIFY | access::EXTEND | access::CREATE | access::TRUNCATE, PERM_WRITE),
+        OPEN => {
+            let written = access::MODIFY | access::EXTEND | access::CREATE | access::TRUNCATE;
+            when(access::READ, PERM_READ) | when(written, PERM_WRITE) | when(access::EXECUTE, PERM_EXECUTE)
+        }
         READ | READ_PLUS => when(access::UNOPENED, PERM_READ),
         WRITE => when(access::UNOPENED, PERM_WRITE),
         READDIR | READLINK | GETXATTR | LISTXATTRS => PERM_READ,

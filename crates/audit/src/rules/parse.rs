@@ -164,8 +164,10 @@ impl Draft {
                 self.keys.push(value.to_owned());
                 return Ok(());
             }
+            // Whom somebody logged in as is known on this machine only: else it is whose rights he has.
+            "auid" | "loginuid" => Condition::Login(compare, id(value, &|name| resolve.user(name))?),
             // An operation acts with one user's rights, whatever they are called.
-            "uid" | "auid" | "loginuid" | "euid" | "fsuid" => Condition::Uid(compare, id(value, &|name| resolve.user(name))?),
+            "uid" | "euid" | "fsuid" => Condition::Uid(compare, id(value, &|name| resolve.user(name))?),
             "gid" | "egid" | "fsgid" => Condition::Gid(compare, id(value, &|name| resolve.group(name))?),
             "success" => {
                 let success = match value {
@@ -184,7 +186,7 @@ impl Draft {
             }
             "principal" => Condition::Principal(equality()?, bytes(value)),
             "client" => client(equality()?, value)?,
-            "export" => Condition::Export(equality()?, path(value)?),
+            "export" => Condition::Export(equality()?, if value.starts_with("tree:") { bytes(value) } else { path(value)? }),
             "flavour" | "flavor" | "sec" => {
                 let flavour = Flavour::ALL.iter().find(|flavour| flavour.name() == value);
                 Condition::Flavour(

@@ -281,3 +281,26 @@ fn who_has_no_uid_is_unset() {
     assert_eq!(key(&rules, &Record { uid: None, ..open(b"/srv/x") }).as_deref(), Some("nobody"));
     assert_eq!(key(&rules, &open(b"/srv/x")), None);
 }
+
+#[test]
+fn auid_is_whom_somebody_logged_in_as_where_that_is_known() {
+    let rules = rules(
+        "-a always,exit -F auid=1000 -k one\n-a always,exit -F auid>=1000 -F auid!=unset -k logged-in\n-a always,exit -F uid=0 -k root\n",
+    );
+    let root = |login| Record { uid: Some(0), login, ..open(b"/srv/x") };
+    assert_eq!(key(&rules, &root(Some(1000))).as_deref(), Some("one"));
+    assert_eq!(key(&rules, &root(Some(1001))).as_deref(), Some("logged-in"));
+    assert_eq!(key(&rules, &root(Some(u32::MAX))).as_deref(), Some("root"));
+    assert_eq!(key(&rules, &root(None)).as_deref(), Some("root"));
+    assert_eq!(key(&rules, &Record { uid: Some(1000), login: Some(0), ..open(b"/srv/x") }), None);
+}
+
+#[test]
+fn a_program_that_is_run_is_an_open_for_x_and_a_tree_is_an_export() {
+    let rules = rules("-w /mnt/bin -p x -k run\n-a always,exit -F export=tree:@a.example,abc -k tree\n");
+    let run = Record { asked: Some(access::READ | access::EXECUTE), ..open(b"/mnt/bin/tool") };
+    assert_eq!(key(&rules, &run).as_deref(), Some("run"));
+    let read = Record { asked: Some(access::READ), ..open(b"/mnt/bin/tool") };
+    assert_eq!(key(&rules, &read), None);
+    assert_eq!(key(&rules, &Record { export: b"tree:@a.example,abc", ..read }).as_deref(), Some("tree"));
+}
