@@ -19,7 +19,7 @@ use crate::memory_cache::{MemoryCache, TreeNumber};
 use crate::refresh::INTERVAL_MIN;
 use crate::seen::SeenStore;
 use crate::tree::Origin;
-use crate::{Error, Result, Tree};
+use crate::{Error, Result, Tree, Witness};
 
 /// Forwarding pointers followed from one name.
 const FORWARDINGS_MAX: usize = 4;
@@ -49,6 +49,8 @@ pub struct ClientOptions {
     pub refresh_interval: Option<Duration>,
     /// The longest window of sequential read-ahead.
     pub read_ahead_bytes_max: u64,
+    /// Who is told that a replica was not believed.
+    pub witness: Option<Arc<dyn Witness>>,
     /// Seeds jitter; `None`: the system's randomness.
     pub seed: Option<u64>,
 }
@@ -67,6 +69,7 @@ impl Default for ClientOptions {
             certificate_dirs: Vec::new(),
             refresh_interval: None,
             read_ahead_bytes_max: 8 << 20,
+            witness: None,
             seed: None,
         }
     }

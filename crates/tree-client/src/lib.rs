@@ -34,6 +34,7 @@ mod tree;
 mod verification;
 mod walk;
 mod whole;
+mod witness;
 
 pub use client::{CacheUsage, Client, ClientOptions, TreeOptions};
 pub use clock::{Clock, SystemClock};
@@ -54,3 +55,4 @@ pub use tree::Tree;
 pub use verification::{Verification, VerifyEvent};
 pub use walk::Walked;
 pub use whole::WholeFile;
+pub use witness::{Disbelieved, Doubt, Witness};

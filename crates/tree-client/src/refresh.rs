@@ -14,6 +14,7 @@ use crate::certificates;
 use crate::freshness::{Judgement, forwarded, statements_of};
 use crate::replica::{CallFailure, Replica};
 use crate::tree::Tree;
+use crate::witness::Doubt;
 use crate::{Error, Result};
 
 /// After the first good answer the others get as long again, within these bounds: one that answers in that time may know
@@ -219,19 +220,27 @@ impl Tree {
             }
             Ok(Some(offer)) => match self.consider(replica, offer).await {
                 Ok(Judgement::Newer) => {
+                    replica.trusted();
                     (tally.newer, tally.good) = (true, tally.good + 1);
                     return;
                 }
                 Ok(Judgement::Current(_)) => {
+                    replica.trusted();
                     tally.good += 1;
                     return;
                 }
                 Ok(Judgement::Stale(revision)) => {
                     tally.stale += 1;
-                    format!("offers the old revision {revision}")
+                    let reason = format!("offers the old revision {revision}");
+                    replica.doubted(Doubt::Stale { offered: revision }, &reason);
+                    reason
                 }
-                Ok(Judgement::Refused(refusal, _)) => {
+                Ok(Judgement::Refused(refusal, is_lie)) => {
                     let reason = refusal.to_string();
+                    // Of a lie it was told already.
+                    if !is_lie {
+                        replica.doubted(Doubt::Refused(&refusal), &reason);
+                    }
                     tally.refused += 1;
                     tally.refusals.push(format!("{}: {reason}", replica.address));
                     tally.refusal.get_or_insert(refusal);

@@ -18,6 +18,7 @@ use crate::memory_cache::TreeNumber;
 use crate::refresh::{self, DEMAND_INTERVAL};
 use crate::replica::{CounterCells, Counters, Location, Reach, ReplicaSet, ReplicaStatus, Urgency, Want};
 use crate::revision::Revision;
+use crate::witness::Teller;
 use crate::{Error, Result};
 
 /// Expected length of a frame of metadata, to size batches.
@@ -66,6 +67,7 @@ impl Tree {
             connector: Arc::clone(&client.options.connector),
             connect_timeout: client.options.connect_timeout.min(client.options.deadline),
             seed: client.draw(),
+            teller: client.options.witness.clone().map(|witness| Teller { witness, tree: name.clone() }),
         };
         let locations = locations(name, options)?;
         Ok(Self {

@@ -17,6 +17,7 @@ use super::score::{Failure, Moment, ReplicaId, Scores};
 use super::status::{CounterCells, ReplicaState, ReplicaStatus};
 use super::{CallFailure, Connection};
 use crate::connect::Connector;
+use crate::witness::{Disbelieved, Doubt, Last, Teller};
 
 /// Replicas of one tree. More addresses than this are not looked at.
 const REPLICAS_MAX: usize = 32;
@@ -33,6 +34,8 @@ pub(crate) struct Reach {
     pub(crate) connector: Arc<dyn Connector>,
     pub(crate) connect_timeout: Duration,
     pub(crate) seed: u64,
+    /// Who is told that one was not believed.
+    pub(crate) teller: Option<Teller>,
 }
 
 /// A host that may resolve to several replicas.
@@ -60,6 +63,8 @@ pub(crate) struct Replica {
     failed: AtomicU64,
     lied: AtomicU64,
     last_error: Mutex<Option<String>>,
+    /// What the witness was told of its offers last.
+    told: Mutex<Option<Last>>,
 }
 
 pub(crate) struct ReplicaSet {
@@ -139,6 +144,7 @@ impl ReplicaSet {
             failed: AtomicU64::new(0),
             lied: AtomicU64::new(0),
             last_error: Mutex::new(None),
+            told: Mutex::new(None),
         });
         self.scores.lock().grow(replicas.len() + 1);
         tokio::spawn(batch::run(Arc::downgrade(&replica), ends));
@@ -354,6 +360,7 @@ impl Replica {
 
     /// It sent what can't be true; `proof` says what.
     pub(crate) fn lied(&self, proof: &str) {
+        self.witness(Doubt::Lie, proof);
         self.lied.fetch_add(1, Ordering::Relaxed);
         CounterCells::add(&self.counters.lies, 1);
         let first = {
@@ -368,6 +375,25 @@ impl Replica {
             tracing::debug!(replica = %self.address, proof, "replica lied again");
         }
         *self.last_error.lock() = Some(proof.to_owned());
+    }
+
+    /// Its offer is not believed, or not used.
+    pub(crate) fn doubted(&self, what: Doubt<'_>, why: &str) {
+        let now = what.as_last();
+        if std::mem::replace(&mut *self.told.lock(), now) != now {
+            self.witness(what, why);
+        }
+    }
+
+    /// Its offer is as good as what is in force.
+    pub(crate) fn trusted(&self) {
+        *self.told.lock() = None;
+    }
+
+    fn witness(&self, what: Doubt<'_>, why: &str) {
+        if let Some(Teller { witness, tree }) = &self.reach.teller {
+            witness.disbelieved(&Disbelieved { tree, replica: self.address, host: &self.host, what, why });
+        }
     }
 
     pub(crate) fn last_error(&self) -> Option<String> {

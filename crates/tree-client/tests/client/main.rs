@@ -8,5 +8,6 @@ mod reading;
 mod replicas;
 mod thief;
 mod unfoolable;
+mod witness;
 #[allow(unreachable_pub, reason = "shared by the other modules")]
 mod world;
