@@ -7,6 +7,8 @@ use std::time::Duration;
 use fuser::{Config, MountOption, SessionACL};
 use vouch_tree_client::{Clock, SystemClock};
 
+use crate::observer::Observer;
+
 /// Where and how to mount.
 #[derive(Clone)]
 pub struct MountConfig {
@@ -43,6 +45,8 @@ pub struct MountOptions {
     pub clock: Arc<dyn Clock>,
     /// The longest that one request of the kernel may take.
     pub deadline: Duration,
+    /// Who sees what is done. The kernel then asks at each open and each listing, and reads by itself only what nobody wants to know the reads of.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 /// Whether the kernel may read large cached files by itself. It can be told never to ask at an open, for all files of a mount and for
@@ -88,6 +92,7 @@ impl Default for MountOptions {
             passthrough_len_min: 1 << 20,
             clock: Arc::new(SystemClock),
             deadline: Duration::from_secs(60),
+            observer: None,
         }
     }
 }

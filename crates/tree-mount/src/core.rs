@@ -19,6 +19,7 @@ use crate::error::OpError;
 use crate::kernel::{Kernel, Notice};
 use crate::namespace::Namespace;
 use crate::number::NodeId;
+use crate::observer::Observed;
 use crate::opens::Opens;
 use crate::table::{Moved, NodeView, Table};
 use crate::volume::Volume;
@@ -39,6 +40,8 @@ pub(crate) struct Core {
     /// Passthrough is chosen, and all but the kernel's word speaks for it.
     pub(crate) wants_passthrough: bool,
     pub(crate) opens: Opens,
+    /// Who sees what is done.
+    pub(crate) observed: Option<Observed>,
 }
 
 /// What is mounted.

@@ -5,7 +5,7 @@
 //! slow replica delays only who waits for it.
 //!
 //! Files and directories are never opened as far as this side is concerned (ENOSYS to the first open and opendir), but
-//! for files where passthrough is on (see [`crate::opens`]): the kernel then opens without asking, keeps pages and listings until told otherwise, and addresses nodes, which are
+//! for files where passthrough is on (see [`crate::opens`]), and for all where somebody observes (see [`crate::observer`]): the kernel then opens without asking, keeps pages and listings until told otherwise, and addresses nodes, which are
 //! followed by path from revision to revision. Nothing here decides anything.
 
 use std::ffi::OsStr;
@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use fuser::{
-    AccessFlags, Errno, FileAttr, FileHandle, Filesystem, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags,
-    PollEvents, PollNotifier, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
-    ReplyOpen, ReplyPoll, ReplyStatfs, ReplyXattr, Request,
+    AccessFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner,
+    OpenFlags, PollEvents, PollNotifier, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyPoll, ReplyStatfs, ReplyXattr, Request,
 };
 use vouch_tree_client::Seek;
 
@@ -26,6 +26,7 @@ use crate::core::{Core, Found, Shape};
 use crate::error::OpError;
 use crate::listing::Sink;
 use crate::number::NodeId;
+use crate::observer::{Asked, Kept, Operation};
 use crate::opens::NO_OPEN;
 
 /// A mount as fuser sees it.
@@ -40,15 +41,16 @@ impl Face {
 
     /// Answers now if nothing must be fetched, else later. The future owns the reply; when it is dropped at the
     /// deadline, the reply says EIO by itself.
-    fn run(&self, operation: &'static str, id: INodeNo, request: impl Future<Output = ()> + Send + 'static) {
+    fn run(&self, asked: &Asked, request: impl Future<Output = ()> + Send + 'static) {
         let mut request: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(request);
         let _runtime = self.core.runtime.enter();
         if request.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
-            let core = self.core.clone();
+            let (core, asked) = (self.core.clone(), asked.clone());
             self.core.runtime.spawn(async move {
                 let deadline = core.options.deadline;
                 if tokio::time::timeout(deadline, request).await.is_err() {
-                    core.complain(operation, NodeId(id.0), &OpError::TooLate(deadline));
+                    // The answer has left: nothing waits for its record.
+                    drop(core.note(&asked, &OpError::TooLate(deadline)));
                 }
             });
         }
@@ -56,24 +58,35 @@ impl Face {
 }
 
 impl Core {
-    /// Logs a failure where that is due; returns its errno.
-    fn complain(&self, operation: &'static str, id: NodeId, error: &OpError) -> Errno {
-        match (error.is_worth_a_line(), self.volume_of(id)) {
-            (true, Some(volume)) => self.complaints.note(operation, volume.label(), error),
-            (true, None) => self.complaints.note(operation, "", error),
-            (false, _) => error.errno(),
+    /// Tells of a failure, and logs it where that is due; its errno, to be answered when this is ready.
+    async fn complain(&self, asked: &Asked, error: &OpError) -> Errno {
+        if let Some(kept) = self.note(asked, error) {
+            kept.await;
         }
+        error.errno()
+    }
+
+    fn note(&self, asked: &Asked, error: &OpError) -> Option<Kept> {
+        match (error.is_worth_a_line(), self.volume_of(asked.id)) {
+            (true, Some(volume)) => drop(self.complaints.note(asked.word, volume.label(), error)),
+            (true, None) => drop(self.complaints.note(asked.word, "", error)),
+            (false, _) => {}
+        }
+        self.tell_failed(asked, error)
     }
 }
 
 impl Filesystem for Face {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // Where somebody observes, the kernel is to ask at each open, listing and link.
+        if self.core.observed.is_none() {
+            for wish in [InitFlags::FUSE_NO_OPEN_SUPPORT, InitFlags::FUSE_NO_OPENDIR_SUPPORT, InitFlags::FUSE_CACHE_SYMLINKS] {
+                let _ = config.add_capabilities(wish);
+            }
+        }
         // Each is an improvement where the kernel has it, and none is needed.
         for wish in [
-            InitFlags::FUSE_NO_OPEN_SUPPORT,
-            InitFlags::FUSE_NO_OPENDIR_SUPPORT,
             InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_DO_READDIRPLUS,
             // Without this a plain listing of 200,000 names takes four times as long, and `ls -l` is no faster.
             InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -101,14 +114,21 @@ impl Filesystem for Face {
         Ok(())
     }
 
-    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let (core, name) = (self.core.clone(), name.as_bytes().to_vec());
-        self.run("lookup", parent, async move {
+        let asked = self.core.asked(request, Operation::Lookup, "lookup", NodeId(parent.0)).named(&name);
+        self.run(&asked.clone(), async move {
             match core.lookup(NodeId(parent.0), &name).await {
-                Ok(Found::File(attr, left)) => reply.entry(&left, &attr, Generation(0)),
+                Ok(Found::File(attr, left)) => {
+                    core.tell_done(&asked.found(attr.ino.0), None).await;
+                    reply.entry(&left, &attr, Generation(0));
+                }
                 // Number 0 is an entry that may be remembered as missing.
-                Ok(Found::Nothing(left)) => reply.entry(&left, &NOTHING, Generation(0)),
-                Err(error) => reply.error(core.complain("lookup", NodeId(parent.0), &error)),
+                Ok(Found::Nothing(left)) => {
+                    core.tell_missing(&asked).await;
+                    reply.entry(&left, &NOTHING, Generation(0));
+                }
+                Err(error) => reply.error(core.complain(&asked, &error).await),
             }
         });
     }
@@ -117,34 +137,43 @@ impl Filesystem for Face {
         self.core.table.forget(NodeId(id.0), count);
     }
 
-    fn getattr(&self, _request: &Request, id: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
+    fn getattr(&self, request: &Request, id: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
         let core = self.core.clone();
-        self.run("getattr", id, async move {
+        let asked = self.core.asked(request, Operation::Attributes, "getattr", NodeId(id.0));
+        self.run(&asked.clone(), async move {
             match core.attributes(NodeId(id.0)).await {
-                Ok((attr, left)) => reply.attr(&left, &attr),
-                Err(error) => reply.error(core.complain("getattr", NodeId(id.0), &error)),
+                Ok((attr, left)) => {
+                    core.tell_done(&asked, None).await;
+                    reply.attr(&left, &attr);
+                }
+                Err(error) => reply.error(core.complain(&asked, &error).await),
             }
         });
     }
 
-    fn readlink(&self, _request: &Request, id: INodeNo, reply: ReplyData) {
+    fn readlink(&self, request: &Request, id: INodeNo, reply: ReplyData) {
         let core = self.core.clone();
-        self.run("readlink", id, async move {
+        let asked = self.core.asked(request, Operation::Link, "readlink", NodeId(id.0));
+        self.run(&asked.clone(), async move {
             match core.link_target(NodeId(id.0)).await {
-                Ok(target) => reply.data(&target),
-                Err(error) => reply.error(core.complain("readlink", NodeId(id.0), &error)),
+                Ok(target) => {
+                    core.tell_done(&asked, None).await;
+                    reply.data(&target);
+                }
+                Err(error) => reply.error(core.complain(&asked, &error).await),
             }
         });
     }
 
-    fn open(&self, _request: &Request, id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        if !self.core.opens.is_on() {
+    fn open(&self, request: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        if !self.core.opens.is_on() && self.core.observed.is_none() {
             return reply.error(NO_OPEN);
         }
         let core = self.core.clone();
-        self.run("open", id, async move {
-            if let Err((reply, error)) = core.open(NodeId(id.0), reply).await {
-                reply.error(core.complain("open", NodeId(id.0), &error));
+        let asked = self.core.asked(request, Operation::Open, "open", NodeId(id.0)).with(flags);
+        self.run(&asked.clone(), async move {
+            if let Err((reply, error)) = core.open(&asked, reply).await {
+                reply.error(core.complain(&asked, &error).await);
             }
         });
     }
@@ -153,25 +182,30 @@ impl Filesystem for Face {
         &self,
         _request: &Request,
         id: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         _flags: OpenFlags,
         _owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        self.core.end_open(handle.0);
         self.core.release(NodeId(id.0));
         reply.ok();
     }
 
     fn opendir(&self, _request: &Request, _id: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.error(Errno::ENOSYS);
+        match self.core.observed {
+            // Not from the kernel's cache: each listing is asked for by whom it is for.
+            Some(_) => reply.opened(FileHandle(0), FopenFlags::empty()),
+            None => reply.error(Errno::ENOSYS),
+        }
     }
 
     fn read(
         &self,
-        _request: &Request,
+        request: &Request,
         id: INodeNo,
-        _handle: FileHandle,
+        handle: FileHandle,
         offset: u64,
         size: u32,
         _flags: OpenFlags,
@@ -179,49 +213,64 @@ impl Filesystem for Face {
         reply: ReplyData,
     ) {
         let core = self.core.clone();
-        self.run("read", id, async move {
+        let asked = self.core.asked(request, Operation::Read, "read", NodeId(id.0)).at(offset);
+        self.run(&asked.clone(), async move {
             match core.read(NodeId(id.0), offset, size as usize).await {
-                Ok(bytes) => reply.data(&bytes),
-                Err(error) => reply.error(core.complain("read", NodeId(id.0), &error)),
+                Ok(bytes) => {
+                    let len = bytes.len() as u64;
+                    core.count_read(handle.0, Some(len));
+                    core.tell_done(&asked, Some(len)).await;
+                    reply.data(&bytes);
+                }
+                Err(error) => {
+                    core.count_read(handle.0, None);
+                    reply.error(core.complain(&asked, &error).await);
+                }
             }
         });
     }
 
-    fn readdir(&self, _request: &Request, id: INodeNo, _handle: FileHandle, offset: u64, reply: ReplyDirectory) {
-        self.list(id, offset, Sink::plain(reply));
+    fn readdir(&self, request: &Request, id: INodeNo, _handle: FileHandle, offset: u64, reply: ReplyDirectory) {
+        self.list(request, id, offset, Sink::plain(reply));
     }
 
-    fn readdirplus(&self, _request: &Request, id: INodeNo, _handle: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
-        self.list(id, offset, Sink::plus(reply));
+    fn readdirplus(&self, request: &Request, id: INodeNo, _handle: FileHandle, offset: u64, reply: ReplyDirectoryPlus) {
+        self.list(request, id, offset, Sink::plus(reply));
     }
 
-    fn getxattr(&self, _request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+    fn getxattr(&self, request: &Request, id: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         if self.core.without_xattrs {
             return reply.error(Errno::ENOSYS);
         }
         let (core, name) = (self.core.clone(), name.as_bytes().to_vec());
-        self.run("getxattr", id, async move {
+        let asked = self.core.asked(request, Operation::Xattr, "getxattr", NodeId(id.0));
+        self.run(&asked.clone(), async move {
             let xattrs = core.xattrs(NodeId(id.0)).await;
             let value = xattrs.and_then(|set| set.get(&name).map(<[u8]>::to_vec).ok_or(OpError::NoData));
             match value {
-                Ok(value) => answer_sized(reply, size, &value),
-                Err(error) => reply.error(core.complain("getxattr", NodeId(id.0), &error)),
+                Ok(value) => {
+                    core.tell_done(&asked, None).await;
+                    answer_sized(reply, size, &value);
+                }
+                Err(error) => reply.error(core.complain(&asked, &error).await),
             }
         });
     }
 
-    fn listxattr(&self, _request: &Request, id: INodeNo, size: u32, reply: ReplyXattr) {
+    fn listxattr(&self, request: &Request, id: INodeNo, size: u32, reply: ReplyXattr) {
         if self.core.without_xattrs {
             return reply.error(Errno::ENOSYS);
         }
         let core = self.core.clone();
-        self.run("listxattr", id, async move {
+        let asked = self.core.asked(request, Operation::Xattrs, "listxattr", NodeId(id.0));
+        self.run(&asked.clone(), async move {
             match core.xattrs(NodeId(id.0)).await {
                 Ok(set) => {
+                    core.tell_done(&asked, None).await;
                     let names: Vec<u8> = set.pairs().iter().flat_map(|(name, _)| name.iter().copied().chain([0])).collect();
                     answer_sized(reply, size, &names);
                 }
-                Err(error) => reply.error(core.complain("listxattr", NodeId(id.0), &error)),
+                Err(error) => reply.error(core.complain(&asked, &error).await),
             }
         });
     }
@@ -237,13 +286,17 @@ impl Filesystem for Face {
         reply.statfs(blocks, 0, 0, files, 0, STATFS_BLOCK_LEN, vouch_tree::name::FILE_NAME_LEN_MAX as u32, STATFS_BLOCK_LEN);
     }
 
-    fn lseek(&self, _request: &Request, id: INodeNo, _handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+    fn lseek(&self, request: &Request, id: INodeNo, _handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         let (Ok(from), Some(whence)) = (u64::try_from(offset), seek_of(whence)) else { return reply.error(Errno::EINVAL) };
         let core = self.core.clone();
-        self.run("lseek", id, async move {
+        let asked = self.core.asked(request, Operation::Seek, "lseek", NodeId(id.0)).at(from);
+        self.run(&asked.clone(), async move {
             match core.seek(NodeId(id.0), from, whence).await {
-                Ok(offset) => reply.offset(offset as i64),
-                Err(error) => reply.error(core.complain("lseek", NodeId(id.0), &error)),
+                Ok(offset) => {
+                    core.tell_done(&asked, None).await;
+                    reply.offset(offset as i64);
+                }
+                Err(error) => reply.error(core.complain(&asked, &error).await),
             }
         });
     }
@@ -295,17 +348,21 @@ impl Filesystem for Face {
 }
 
 impl Face {
-    fn list(&self, id: INodeNo, offset: u64, mut sink: Sink) {
+    fn list(&self, request: &Request, id: INodeNo, offset: u64, mut sink: Sink) {
         let core = self.core.clone();
-        self.run("readdir", id, async move {
+        let asked = self.core.asked(request, Operation::List, "readdir", NodeId(id.0)).at(offset);
+        self.run(&asked.clone(), async move {
             match core.list(NodeId(id.0), offset, &mut sink).await {
-                Ok(()) => sink.send(),
-                // Entries that the kernel counts as looked up must reach it; the error comes with the next request.
-                Err(error) if sink.has_entries() => {
-                    core.complain("readdir", NodeId(id.0), &error);
+                Ok(()) => {
+                    core.tell_done(&asked, None).await;
                     sink.send();
                 }
-                Err(error) => sink.fail(core.complain("readdir", NodeId(id.0), &error)),
+                // Entries that the kernel counts as looked up must reach it; the error comes with the next request.
+                Err(error) if sink.has_entries() => {
+                    core.complain(&asked, &error).await;
+                    sink.send();
+                }
+                Err(error) => sink.fail(core.complain(&asked, &error).await),
             }
         });
     }

@@ -23,6 +23,7 @@ mod listing;
 mod namespace;
 mod negative;
 mod number;
+mod observer;
 mod opens;
 mod point;
 mod session;
@@ -32,5 +33,6 @@ mod volume;
 
 pub use config::{MountConfig, MountOptions, Passthrough, XattrMode};
 pub use error::MountError;
+pub use observer::{Asker, Failure, Kept, News, Observer, Operation, Seen};
 pub use point::{clear_dead_mount, unmount_point};
 pub use session::{MountStatus, Mounted, TreeStatus, mount_namespace, mount_tree};

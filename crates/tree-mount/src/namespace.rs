@@ -21,6 +21,7 @@ use crate::error::OpError;
 use crate::kernel::Notice;
 use crate::listing::Sink;
 use crate::number::{NodeId, Numbering};
+use crate::observer::News;
 use crate::sweep;
 use crate::volume::Volume;
 
@@ -164,6 +165,7 @@ impl Namespace {
                 let root = numbering.root();
                 let clock = core.options.clock.clone();
                 let volume = Arc::new(Volume::new(tree, clock, numbering, root, text.to_owned()));
+                core.tell_news(&News::Shown { tree: text, revision: volume.shown().number(), before: None });
                 core.runtime.spawn(sweep::follow(Arc::downgrade(core), volume.clone()));
                 Reference::Tree(volume)
             }
@@ -172,6 +174,7 @@ impl Namespace {
                 Reference::link(to.to_string(), Some(Instant::now() + self.client.pointer_ttl()))
             }
             Err(error) => {
+                core.tell_news(&News::NotOpened { tree: text, class: error.class(), why: &error.to_string() });
                 self.drop_link(core, text);
                 return Err(self.note_failure(text, error));
             }

@@ -1,6 +1,6 @@
 //! Open files, and which of them the kernel reads by itself (FUSE passthrough).
 //!
-//! Only where passthrough is on are opens heard of at all. The kernel demands that all opens of a file at one time are
+//! Only where passthrough is on, or somebody observes, are opens heard of at all. The kernel demands that all opens of a file at one time are
 //! of one kind, and those that pass through have one backing file; this is where that is kept. What a backing file
 //! contains is verified by [`vouch_tree_client`] before it is given to the kernel, here or anywhere.
 //!
@@ -22,6 +22,7 @@ use crate::config::Passthrough;
 use crate::core::Core;
 use crate::error::OpError;
 use crate::number::NodeId;
+use crate::observer::{Asked, Observed};
 use crate::table::NodeView;
 use crate::volume::Volume;
 
@@ -140,7 +141,8 @@ impl Opens {
 
 impl Core {
     /// Answers an open.
-    pub(crate) async fn open(self: &Arc<Self>, id: NodeId, reply: ReplyOpen) -> Result<(), (ReplyOpen, OpError)> {
+    pub(crate) async fn open(self: &Arc<Self>, asked: &Asked, reply: ReplyOpen) -> Result<(), (ReplyOpen, OpError)> {
+        let id = asked.id;
         let (view, volume) = match self.view(id) {
             Ok(found) => found,
             Err(error) => return Err((reply, error)),
@@ -149,11 +151,13 @@ impl Core {
             return Err((reply, error.into()));
         }
         let eligible = self.eligible(&view, &volume);
-        if !self.opens.balance.book(eligible.map_or(0, |blob| blob.size)) && self.options.passthrough == Passthrough::WhereItPays {
+        // Where somebody observes, the kernel asks in any case.
+        let is_weighed = self.options.passthrough == Passthrough::WhereItPays && self.observed.is_none() && self.opens.is_on();
+        if is_weighed && !self.opens.balance.book(eligible.map_or(0, |blob| blob.size)) {
             self.opens.stop_asking();
         }
         let through = self.opens.open(id, || {
-            if !self.opens.is_on() {
+            if !self.opens.is_on() || self.observed.as_ref().is_some_and(Observed::counts_reads) {
                 return None;
             }
             let whole = volume.tree().take_whole(eligible?)?;
@@ -166,17 +170,19 @@ impl Core {
                 }
             }
         });
+        // An open that ends here, or at the deadline, is none.
+        let counted = Counted { opens: &self.opens, id };
+        if let Some(through) = &through
+            && let Err(error) = self.bring_up(id, through).await
+        {
+            return Err((reply, error));
+        }
+        self.tell_done(asked, None).await;
+        std::mem::forget(counted);
+        let handle = FileHandle(self.begin_open(asked, through.is_some()));
         match through {
-            None => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH),
-            Some(through) => {
-                // An open that ends here, or at the deadline, is none.
-                let counted = Counted { opens: &self.opens, id };
-                if let Err(error) = self.bring_up(id, &through).await {
-                    return Err((reply, error));
-                }
-                std::mem::forget(counted);
-                reply.opened_passthrough(FileHandle(0), FopenFlags::FOPEN_NOFLUSH, &through.id);
-            }
+            None => reply.opened(handle, FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH),
+            Some(through) => reply.opened_passthrough(handle, FopenFlags::FOPEN_NOFLUSH, &through.id),
         }
         Ok(())
     }
@@ -187,7 +193,8 @@ impl Core {
             return;
         }
         let Ok((view, volume)) = self.view(id) else { return };
-        if let Some(blob) = self.eligible(&view, &volume) {
+        let is_used = !self.observed.as_ref().is_some_and(Observed::counts_reads);
+        if let Some(blob) = self.eligible(&view, &volume).filter(|_| is_used) {
             let (blob, tree) = (blob.clone(), volume.tree().clone());
             self.runtime.spawn(async move { tree.make_whole(&blob).await });
         }

@@ -19,6 +19,7 @@ use crate::face::Face;
 use crate::kernel::{self, Kernel};
 use crate::namespace::Namespace;
 use crate::number::{NodeId, Numbering};
+use crate::observer::{News, Observed};
 use crate::opens::Opens;
 use crate::table::Table;
 use crate::volume::Volume;
@@ -76,6 +77,7 @@ pub async fn mount_tree(config: MountConfig, tree: Arc<Tree>) -> Result<Mounted,
     let root = brief(volume.shown().root());
     let at = Place { shape: Shape::Tree(volume.clone()), volume: Some(volume.clone()), root, keeps_copies: tree.keeps_whole_copies() };
     let mounted = mount(config, at, without_xattrs, &label).await?;
+    mounted.core.tell_news(&News::Shown { tree: &label, revision: volume.shown().number(), before: None });
     tokio::spawn(sweep::follow(Arc::downgrade(&mounted.core), volume));
     Ok(mounted)
 }
@@ -108,6 +110,7 @@ async fn mount(config: MountConfig, place: Place, without_xattrs: bool, source: 
     let read_ahead_bytes = config.options.read_ahead_bytes;
     let session_config = config.options.session(source);
     let runtime = tokio::runtime::Handle::current();
+    let observed = config.options.observer.clone().map(Observed::new);
     let core = Arc::new(Core {
         table: Table::default(),
         kernel,
@@ -118,6 +121,7 @@ async fn mount(config: MountConfig, place: Place, without_xattrs: bool, source: 
         without_xattrs,
         wants_passthrough,
         opens: Opens::default(),
+        observed,
     });
     core.table.pin_root(volume, Arc::new(root));
     let face = Face::new(core.clone());
@@ -182,7 +186,8 @@ impl Mounted {
             ended = &mut self.ended => Some(ended),
             () = stop => None,
         };
-        match ended {
+        let core = self.core.clone();
+        let outcome = match ended {
             Some(ended) => {
                 self.thread.take();
                 match ended {
@@ -191,7 +196,9 @@ impl Mounted {
                 }
             }
             None => self.unmount().await,
-        }
+        };
+        core.end_all_opens();
+        outcome
     }
 
     /// Unmounts. Files that are open come to an error when the process ends.

@@ -10,12 +10,13 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use vouch_tree::{Content, Inode};
-use vouch_tree_client::{Order, Revision};
+use vouch_tree_client::{ErrorClass, Order, Revision};
 
 use crate::attr;
 use crate::core::Core;
 use crate::kernel::Notice;
 use crate::number::NodeId;
+use crate::observer::News;
 use crate::table::{KnownChild, Updated};
 use crate::volume::Volume;
 
@@ -38,11 +39,18 @@ pub(crate) async fn follow(core: Weak<Core>, volume: Arc<Volume>) {
         let is_fresh = volume.is_fresh();
         match (was_fresh, is_fresh) {
             (true, false) => {
-                let why = volume.tree().revision().err().map(|e| e.to_string()).unwrap_or_default();
+                let error = volume.tree().revision().err();
+                let why = error.as_ref().map(ToString::to_string).unwrap_or_default();
                 tracing::warn!(tree = volume.label(), "nothing of this tree is served any more: {why}");
+                let class = error.map_or(ErrorClass::Expired, |error| error.class());
+                core.tell_news(&News::Withdrawn { tree: volume.label(), class, why: &why });
                 withdraw(&core, &volume);
             }
-            (false, true) => tracing::info!(tree = volume.label(), revision = volume.shown().number(), "served again"),
+            (false, true) => {
+                let revision = volume.shown().number();
+                tracing::info!(tree = volume.label(), revision, "served again");
+                core.tell_news(&News::Back { tree: volume.label(), revision });
+            }
             _ => {}
         }
         was_fresh = is_fresh;
@@ -97,7 +105,9 @@ async fn take_over(core: &Arc<Core>, volume: &Arc<Volume>, revision: Arc<Revisio
     }
     core.follow_opens(volume).await;
     tracing::info!(tree = volume.label(), revision = revision.number(), "a new revision is in force");
+    let (before, now) = (volume.shown().number(), revision.number());
     volume.show(revision);
+    core.tell_news(&News::Shown { tree: volume.label(), revision: now, before: Some(before) });
 }
 
 /// A still newer revision has appeared.

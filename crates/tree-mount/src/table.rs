@@ -127,6 +127,24 @@ impl<V: Owner> Table<V> {
         self.inner.lock().nodes.get(&id).map(|node| (node.view.parent, node.name.clone()))
     }
 
+    /// All paths by which a node is known, below the root: the first one first, each beginning with `/`, or empty for the root itself.
+    pub(crate) fn paths(&self, id: NodeId) -> Vec<Vec<u8>> {
+        let inner = self.inner.lock();
+        let Some(node) = inner.nodes.get(&id).filter(|_| id != NodeId::ROOT) else { return vec![Vec::new()] };
+        let firsts = std::iter::once((node.view.parent, &node.name));
+        let links = firsts.chain(node.more.iter().map(|(directory, name)| (*directory, name)));
+        links
+            .map(|(directory, name)| {
+                let (mut names, mut at) = (vec![&**name], directory);
+                while let Some(node) = inner.nodes.get(&at).filter(|_| at != NodeId::ROOT && names.len() < DEPTH_MAX) {
+                    names.push(&*node.name);
+                    at = node.view.parent;
+                }
+                names.iter().rev().flat_map(|name| std::iter::once(b'/').chain(name.iter().copied())).collect()
+            })
+            .collect()
+    }
+
     /// Locks the table to add entries of one directory, whose inode was `seen` when they were read.
     pub(crate) fn enter<'a>(&'a self, directory: NodeId, seen: &Arc<Inode>) -> Result<Entering<'a, V>, Moved> {
         let inner = self.inner.lock();
@@ -384,6 +402,9 @@ impl Hasher for NumberHasher {
         self.0 = n;
     }
 }
+
+/// Directories above a file that its path is put together of; of a deeper one the first are left out.
+const DEPTH_MAX: usize = 2048;
 
 /// Two files of a million collide with a chance of 1 in 37 million; eight do not.
 const ATTEMPTS_MAX: u32 = 8;

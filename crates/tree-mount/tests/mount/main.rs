@@ -8,6 +8,7 @@ mod full_disk;
 mod lies;
 mod lifecycle;
 mod namespace;
+mod observer;
 mod passthrough;
 mod revision;
 #[allow(unreachable_pub, reason = "shared by the other modules")]

@@ -1,0 +1,313 @@
+//! Who sees what is done: each open, listing and link of each user, with what came of it, before it is answered.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use vouch_tree_client::{DiskCacheOptions, ErrorClass};
+use vouch_tree_mount::{Kept, MountOptions, News, Observer, Operation, Passthrough, Seen};
+
+use crate::world::{NOW, Site, World, noise};
+
+/// What was seen, and what of it is told is chosen.
+struct Watcher {
+    wanted: Mutex<Vec<Operation>>,
+    seen: Mutex<Vec<Sight>>,
+    news: Mutex<Vec<String>>,
+    /// Answers leave while this is true.
+    open: watch::Sender<bool>,
+}
+
+#[derive(Clone, Debug)]
+struct Sight {
+    operation: Operation,
+    uid: u32,
+    pid: Option<u32>,
+    path: String,
+    others: Vec<String>,
+    number: Option<u64>,
+    executes: bool,
+    read: Option<u64>,
+    has_length: bool,
+    errno: i32,
+    words: String,
+}
+
+const ALL: [Operation; 10] = [
+    Operation::Lookup,
+    Operation::Attributes,
+    Operation::Link,
+    Operation::List,
+    Operation::Xattr,
+    Operation::Xattrs,
+    Operation::Open,
+    Operation::Read,
+    Operation::Seek,
+    Operation::Close,
+];
+
+impl Watcher {
+    fn of(wanted: &[Operation]) -> Arc<Self> {
+        Arc::new(Self {
+            wanted: Mutex::new(wanted.to_vec()),
+            seen: Mutex::default(),
+            news: Mutex::default(),
+            open: watch::Sender::new(true),
+        })
+    }
+
+    fn of_all() -> Arc<Self> {
+        Self::of(&ALL)
+    }
+
+    fn sights(&self, operation: Operation, path: &str) -> Vec<Sight> {
+        self.seen.lock().iter().filter(|sight| sight.operation == operation && sight.path == path).cloned().collect()
+    }
+
+    /// A close is told when its file is let go of, which nobody waits for.
+    fn closes(&self, world: &World, path: &str, count: usize) -> Vec<Sight> {
+        world.until(|| self.sights(Operation::Close, path).len() >= count);
+        self.sights(Operation::Close, path)
+    }
+}
+
+impl Observer for Watcher {
+    fn wants(&self, operation: Operation) -> bool {
+        self.wanted.lock().contains(&operation)
+    }
+
+    fn seen(&self, seen: &Seen<'_>) -> Option<Kept> {
+        let text = |path: &[u8]| String::from_utf8(path.to_vec()).unwrap();
+        assert!(seen.tree.starts_with("@a.example,"), "{seen:?}");
+        self.seen.lock().push(Sight {
+            operation: seen.operation,
+            uid: seen.by.uid,
+            pid: seen.by.pid,
+            path: text(seen.path),
+            others: seen.other_paths.iter().map(|path| text(path)).collect(),
+            number: seen.number,
+            executes: seen.executes,
+            read: seen.read,
+            has_length: seen.open.is_some(),
+            errno: seen.failure.map_or(0, |failure| failure.errno),
+            words: seen.failure.map_or(seen.remark, |failure| failure.why).to_owned(),
+        });
+        let mut open = self.open.subscribe();
+        let is_open = *open.borrow();
+        (!is_open).then(|| {
+            let kept: Kept = Box::pin(async move { drop(open.wait_for(|open| *open).await) });
+            kept
+        })
+    }
+
+    fn news(&self, news: &News<'_>) {
+        self.news.lock().push(match news {
+            News::Shown { revision, before, .. } => format!("shown {revision} after {before:?}"),
+            News::Withdrawn { class, .. } => format!("withdrawn {class:?}"),
+            News::Back { revision, .. } => format!("back {revision}"),
+            News::NotOpened { class, .. } => format!("not opened {class:?}"),
+        });
+    }
+}
+
+fn site(seed: u8) -> Arc<Site> {
+    let site = Site::new("a.example", seed);
+    fs::create_dir_all(site.source().join("d/e")).unwrap();
+    fs::write(site.source().join("d/e/file"), noise(1, 200_000)).unwrap();
+    fs::hard_link(site.source().join("d/e/file"), site.source().join("other")).unwrap();
+    fs::write(site.source().join("tool"), "#!/bin/true\n").unwrap();
+    fs::set_permissions(site.source().join("tool"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    std::os::unix::fs::symlink("d/e/file", site.source().join("link")).unwrap();
+    site.publish(NOW, 3600);
+    site
+}
+
+fn observed(site: &Arc<Site>, watcher: &Arc<Watcher>) -> Option<World> {
+    World::of_tree_with(site, |options: &mut MountOptions| {
+        options.observer = Some(watcher.clone());
+        // Their names come through the kernel's own attributes too.
+        options.xattrs = vouch_tree_mount::XattrMode::Off;
+    })
+}
+
+/// Runs a program as another user; none where this user may not.
+fn as_user(uid: u32, program: &[&str], path: &Path) -> Option<std::process::Output> {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root acts as others");
+        return None;
+    }
+    let who = [format!("--reuid={uid}"), format!("--regid={uid}"), "--clear-groups".to_owned()];
+    // The mount point lies in a directory of the test's own.
+    let parent = path.ancestors().find(|above| above.ends_with("mnt")).and_then(Path::parent).unwrap();
+    fs::set_permissions(parent, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let output = Command::new("setpriv").args(who).args(program).arg(path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(output)
+}
+
+#[test]
+fn each_open_of_each_user_is_told_with_its_bytes_and_its_end() {
+    let (site, watcher) = (site(81), Watcher::of_all());
+    let Some(world) = observed(&site, &watcher) else { return };
+    let path = world.path("d/e/file");
+    let me = rustix::process::geteuid().as_raw();
+    assert_eq!(fs::read(&path).unwrap().len(), 200_000);
+    let closes = watcher.closes(&world, "/d/e/file", 1);
+    assert_eq!((closes[0].uid, closes[0].read, closes[0].has_length), (me, Some(200_000), true));
+    assert_eq!(closes[0].number, Some(fs::metadata(&path).unwrap().ino()));
+    let read: u64 = watcher.sights(Operation::Read, "/d/e/file").iter().filter_map(|sight| sight.read).sum();
+    assert_eq!(read, 200_000);
+    // What the kernel has cached it asks for no more; but it is told who opens.
+    assert_eq!(fs::read(&path).unwrap().len(), 200_000);
+    assert_eq!(watcher.closes(&world, "/d/e/file", 2)[1].read, Some(0));
+    let Some(output) = as_user(4711, &["cat"], &path) else { return };
+    assert_eq!(output.stdout.len(), 200_000);
+    let closes = watcher.closes(&world, "/d/e/file", 3);
+    let opens = watcher.sights(Operation::Open, "/d/e/file");
+    assert_eq!(opens.iter().map(|sight| sight.uid).collect::<Vec<_>>(), [me, me, 4711]);
+    assert_eq!((closes[2].uid, closes[2].pid.is_some()), (4711, true));
+    assert!(opens.iter().all(|sight| sight.pid.is_some() && !sight.executes && sight.errno == 0));
+}
+
+#[test]
+fn listings_and_links_are_asked_for_by_each_user_and_what_is_run_is_told() {
+    let (site, watcher) = (site(82), Watcher::of_all());
+    let Some(world) = observed(&site, &watcher) else { return };
+    for times in 1..=3 {
+        assert_eq!(fs::read_dir(world.path("d")).unwrap().count(), 1);
+        assert_eq!(fs::read_link(world.path("link")).unwrap(), Path::new("d/e/file"));
+        assert!(watcher.sights(Operation::List, "/d").len() >= times);
+        assert_eq!(watcher.sights(Operation::Link, "/link").len(), times);
+    }
+    assert!(fs::metadata(world.path("missing")).is_err());
+    let missing = watcher.sights(Operation::Lookup, "/missing");
+    assert_eq!((missing.len(), missing[0].errno, missing[0].number), (1, 2, None));
+    assert!(Command::new(world.path("tool")).status().unwrap().success());
+    assert!(watcher.sights(Operation::Open, "/tool").iter().any(|sight| sight.executes), "{:?}", watcher.seen.lock());
+}
+
+#[test]
+fn an_answer_leaves_when_what_was_seen_is_kept() {
+    let (site, watcher) = (site(83), Watcher::of(&[Operation::Open]));
+    let Some(world) = observed(&site, &watcher) else { return };
+    let path = world.path("d/e/file");
+    fs::metadata(&path).unwrap();
+    watcher.open.send_replace(false);
+    let reader = std::thread::spawn({
+        let path = path.clone();
+        move || fs::read(path).unwrap().len()
+    });
+    world.until(|| watcher.sights(Operation::Open, "/d/e/file").len() == 1);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!reader.is_finished(), "it was opened before what was seen of it was kept");
+    watcher.open.send_replace(true);
+    assert_eq!(reader.join().unwrap(), 200_000);
+    // What is never kept ends with an error, at the deadline.
+    watcher.open.send_replace(false);
+    assert_eq!(File::open(&path).unwrap_err().raw_os_error(), Some(5));
+    watcher.open.send_replace(true);
+    // And leaves nothing open.
+    drop(world);
+    assert!(watcher.sights(Operation::Close, "/d/e/file").is_empty(), "a close that nobody wanted");
+}
+
+#[test]
+fn what_can_not_be_had_is_told_with_its_reason_and_counted_at_the_close() {
+    let (site, watcher) = (site(84), Watcher::of_all());
+    let Some(world) = observed(&site, &watcher) else { return };
+    let mut file = File::open(world.path("d/e/file")).unwrap();
+    site.is_up.store(false, Ordering::SeqCst);
+    let mut bytes = Vec::new();
+    assert_eq!(file.read_to_end(&mut bytes).unwrap_err().raw_os_error(), Some(5));
+    let failed: Vec<_> = watcher.sights(Operation::Read, "/d/e/file").into_iter().filter(|sight| sight.errno == 5).collect();
+    assert!(!failed.is_empty() && failed[0].words.contains("10.0.0.1"), "{failed:?}");
+    drop(file);
+    let closed = &watcher.closes(&world, "/d/e/file", 1)[0];
+    assert!(closed.words.contains("reads failed") && closed.read == Some(0), "{closed:?}");
+}
+
+#[test]
+fn a_file_of_several_names_is_told_by_all_that_are_known_and_what_is_open_when_the_mount_ends_is_told_then() {
+    let (site, watcher) = (site(85), Watcher::of_all());
+    let Some(mut world) = observed(&site, &watcher) else { return };
+    fs::metadata(world.path("other")).unwrap();
+    let file = File::open(world.path("d/e/file")).unwrap();
+    let opened = &watcher.sights(Operation::Open, "/other")[0];
+    assert_eq!(opened.others, ["/d/e/file"]);
+    let mounted = world.mounted.take().unwrap();
+    world.runtime.block_on(mounted.serve_until(std::future::ready(()))).unwrap();
+    let closed = watcher.sights(Operation::Close, "/other");
+    assert_eq!(closed.len(), 1);
+    assert!(closed[0].words.contains("still open"), "{closed:?}");
+    drop(file);
+}
+
+#[test]
+fn revisions_and_the_end_of_belief_are_news() {
+    let (site, watcher) = (site(86), Watcher::of_all());
+    let Some(world) = observed(&site, &watcher) else { return };
+    fs::write(site.source().join("tool"), "second").unwrap();
+    site.publish(NOW, 1800);
+    world.refresh();
+    world.until(|| watcher.news.lock().len() == 2);
+    world.clock.set(NOW + 1801);
+    world.until(|| watcher.news.lock().len() == 3);
+    site.publish(NOW + 1800, 3600);
+    world.refresh();
+    world.until(|| watcher.news.lock().iter().any(|news| news == "back 3"));
+    let mut news = watcher.news.lock().clone();
+    news.sort();
+    let expired = format!("withdrawn {:?}", ErrorClass::Expired);
+    assert_eq!(news, ["back 3", "shown 1 after None", "shown 2 after Some(1)", "shown 3 after Some(2)", &expired]);
+}
+
+#[test]
+fn the_kernel_reads_by_itself_only_what_nobody_wants_to_know_the_reads_of() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: passthrough needs root");
+        return;
+    }
+    let site = Site::new("a.example", 87);
+    fs::write(site.source().join("large"), noise(1, 3 << 20)).unwrap();
+    site.publish(NOW, 3600);
+    let (dir, watcher) = (tempfile::tempdir().unwrap(), Watcher::of(&[Operation::Open]));
+    let cache = DiskCacheOptions { dir: dir.path().to_owned(), quota_bytes: 64 << 20 };
+    let world = World::of_tree_with_cache(&site, cache, |options| {
+        options.observer = Some(watcher.clone());
+        options.passthrough = Passthrough::WhereItPays;
+    });
+    let Some(world) = world else { return };
+    fs::metadata(world.path("large")).unwrap();
+    if !world.mounted.as_ref().unwrap().status().passthrough {
+        println!("skipped: this kernel has no FUSE passthrough");
+        return;
+    }
+    let passed = || world.mounted.as_ref().unwrap().status().passed_through > 0;
+    let mut opens = 0;
+    let mut open_and_read = || {
+        // One that is being let go of still counts.
+        world.until(|| !passed());
+        let mut file = File::open(world.path("large")).unwrap();
+        opens += 1;
+        let is_through = passed();
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).unwrap();
+        assert_eq!(bytes.len(), 3 << 20);
+        is_through
+    };
+    // Nobody asks for the bytes.
+    world.until(&mut open_and_read);
+    assert!(open_and_read());
+    // From now on somebody does.
+    watcher.wanted.lock().push(Operation::Close);
+    assert!((0..20).all(|_| !open_and_read()));
+    watcher.closes(&world, "/large", 20);
+    assert_eq!(watcher.sights(Operation::Open, "/large").len(), opens);
+}
