@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use vouch_tree_client::{Client, ClientOptions, DiskCacheOptions, Tree, TreeOptions};
+use vouch_tree_client::{Client, ClientOptions, DiskCacheOptions, Tree, TreeOptions, Witness};
 
 use crate::exit::{At as _, Failure, Outcome};
 use crate::tree_path::TreePath;
@@ -75,6 +75,11 @@ impl ClientArgs {
 
     /// Makes the client, and opens the trees whose key statements it is to heed.
     pub(crate) async fn client(&self) -> Outcome<Arc<Client>> {
+        self.client_before(None).await
+    }
+
+    /// The same, before somebody who is told what is not believed.
+    pub(crate) async fn client_before(&self, witness: Option<Arc<dyn Witness>>) -> Outcome<Arc<Client>> {
         for dir in &self.statements {
             // Who names it relies on what it would say.
             std::fs::read_dir(dir)
@@ -94,6 +99,7 @@ impl ClientArgs {
             state_required: self.state_required,
             certificate_dirs,
             refresh_interval: self.refresh,
+            witness,
             ..ClientOptions::default()
         };
         let client = Client::new(options)?;

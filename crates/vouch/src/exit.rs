@@ -13,6 +13,7 @@ use vouch_tree_publish::Fault as PublishFault;
 use crate::cli::{Cli, Command};
 use crate::export::{ExportError, SourceError, StateError};
 use crate::serve::ServeError;
+use crate::trail::TrailError;
 use crate::{interrupt, logging};
 
 /// Runs the command line of this process.
@@ -30,7 +31,8 @@ pub fn main() -> ExitCode {
     let name = cli.command.name();
     let outcome = logging::start(&cli.global).and_then(|()| {
         // A replica starts this thread itself, from inside its sandbox: one that runs already would stay outside.
-        if !matches!(cli.command, Command::Serve(_) | Command::Export(_)) {
+        // What SIGHUP means to a mount or an export, they say themselves.
+        if !matches!(cli.command, Command::Serve(_) | Command::Export(_) | Command::Mount(_)) {
             interrupt::watch().at("signals")?;
         }
         cli.command.run(&cli.global)
@@ -117,6 +119,8 @@ pub(crate) enum Cause {
     Serve(crate::serve::ServeError),
     /// The NFS server.
     Export(ExportError),
+    /// The audit trail of what is not an NFS server.
+    Trail(TrailError),
     /// A measurement.
     Bench(vouch_bench::Error),
     /// A signal asked us to stop.
@@ -159,6 +163,7 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
         Cause::Mount(_) => Code::LocalIo,
         Cause::Serve(error) => code_of_serve(error),
         Cause::Export(error) => code_of_export(error),
+        Cause::Trail(_) => Code::BadInput,
         Cause::Bench(error) => code_of_bench(error),
         Cause::Interrupted => Code::Interrupted,
         Cause::Silent(code) => *code,
@@ -203,7 +208,7 @@ fn code_of_export(error: &ExportError) -> Code {
             io::ErrorKind::NotFound => Code::NotFound,
             _ => Code::LocalIo,
         },
-        ExportError::PrincipalMap { .. } | ExportError::Kerberos(_) | ExportError::Audit { .. } => Code::BadInput,
+        ExportError::PrincipalMap { .. } | ExportError::Kerberos(_) | ExportError::Audit(_) => Code::BadInput,
         ExportError::Sources(_) | ExportError::State(StateError::Open(_) | StateError::Malformed(..)) => Code::BadInput,
         ExportError::State(StateError::Busy(_)) => Code::Busy,
         ExportError::Idmap { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,
@@ -297,6 +302,7 @@ impl fmt::Display for Cause {
             Cause::Mount(error) => f.write_str(&chain(error)),
             Cause::Serve(error) => f.write_str(&chain(error)),
             Cause::Export(error) => f.write_str(&chain(error)),
+            Cause::Trail(error) => f.write_str(&chain(error)),
             Cause::Bench(error) => f.write_str(&chain(error)),
             Cause::Interrupted => f.write_str("interrupted"),
             Cause::Silent(_) => f.write_str("failed"),
@@ -369,6 +375,7 @@ causes! {
     Mount(MountError),
     Serve(ServeError),
     Export(ExportError),
+    Trail(TrailError),
     Bench(vouch_bench::Error),
 }
 

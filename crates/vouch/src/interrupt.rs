@@ -37,8 +37,10 @@ fn watch_with(reload: Option<impl Fn() + Send + 'static>) -> io::Result<()> {
                 continue;
             }
             let again = REQUESTED.swap(true, Ordering::SeqCst);
+            // Before the duties: who hears of it may be done, and have given it back, sooner than this thread goes on.
+            let is_taken = TAKEN.load(Ordering::SeqCst) > 0;
             run_duties();
-            if again || TAKEN.load(Ordering::SeqCst) == 0 {
+            if again || !is_taken {
                 std::process::exit(Code::Interrupted as i32);
             }
         }

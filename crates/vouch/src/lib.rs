@@ -17,6 +17,8 @@ pub mod serve;
 mod service;
 mod size;
 mod statement_file;
+mod throttle;
+pub mod trail;
 mod tree_path;
 mod validity;
 mod when;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
-use crate::export::{ExportConfig, Groups, Limits, Origin, Server, Unknown};
+use crate::export::{AuditConfig, ExportConfig, Groups, Limits, Origin, Server, Unknown};
+use crate::trail::TrailArgs;
 use crate::{interrupt, output, service, when};
 
-mod audit;
 mod reload;
 mod status;
 
@@ -108,7 +108,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
     #[command(flatten)]
-    audit: audit::AuditArgs,
+    audit: TrailArgs,
+    /// Do nothing on this export, by its path in the list, while records can't be kept; may be repeated.
+    #[arg(long = "audit-deny", value_name = "PATH", requires = "audit", help_heading = "Audit")]
+    audit_deny: Vec<String>,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -162,7 +165,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
             waiting_threads_max: args.waiting_threads.into(),
             ..Limits::default()
         },
-        audit: args.audit.config(),
+        audit: args.audit.config().map(|trail| AuditConfig { trail, deny: args.audit_deny }),
     };
     let server = Server::open(config)?;
     interrupt::watch_and_reload(server.reload()).at("signals")?;

@@ -1,19 +1,26 @@
 //! `vouch mount`: published trees as a file system.
 
+mod audit;
+
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Notify;
-use vouch_tree_mount::{MountConfig, MountOptions, Passthrough, XattrMode, mount_namespace, mount_tree};
+use vouch_audit::record::Act;
+use vouch_tree_client::Witness;
+use vouch_tree_mount::{MountConfig, MountOptions, Observer, Passthrough, XattrMode, mount_namespace, mount_tree};
 
 use crate::cli::Global;
 use crate::client_options::{self, ClientArgs};
 use crate::exit::{At as _, Cause, Code, Failure, Outcome};
+use crate::trail::TrailArgs;
 use crate::tree_path::TreePath;
 use crate::{interrupt, logging, output, size};
+use audit::MountAudit;
 
 /// Mount a published tree, or the namespace of all of them.
 ///
@@ -23,7 +30,7 @@ use crate::{interrupt, logging, output, size};
 #[command(
     after_help = "Examples:\n  vouch mount @pub.example.org,HOSTID /mnt\n  vouch mount --background @pub.example.org,HOSTID /mnt --replica mirror.example\n  \
                   vouch mount --auto /vouch          then: ls /vouch/@pub.example.org,HOSTID/\n\n\
-                  With --background the log goes to the system's log once it is mounted, unless --log-file is given. In the foreground it runs until Ctrl-C, SIGTERM or `vouch umount DIR`."
+                  With --background the log goes to the system's log once it is mounted, unless --log-file is given. In the foreground it runs until Ctrl-C, SIGTERM or `vouch umount DIR`. With --audit, SIGHUP reads the audit rules anew."
 )]
 pub(crate) struct Args {
     /// The tree, or with --auto the mount point.
@@ -71,6 +78,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "WHEN", default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
     passthrough: PassthroughArg,
     #[command(flatten)]
+    audit: TrailArgs,
+    #[command(flatten)]
     client: ClientArgs,
 }
 
@@ -90,6 +99,7 @@ enum PassthroughArg {
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if args.background && !args.detached {
+        interrupt::watch().at("signals")?;
         return detach();
     }
     let (tree, point) = match (&args.second, args.auto) {
@@ -100,10 +110,27 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if tree.as_ref().is_some_and(|tree| !tree.path.is_empty()) {
         return Err(Failure::usage("NAME", "a whole tree is mounted, not a path in it"));
     }
-    client_options::block_on(serve(&args, tree, point))
+    let audit = args.audit.config().map(|config| MountAudit::begin(config, &point)).transpose()?.map(Arc::new);
+    match &audit {
+        Some(audit) => {
+            let audit = audit.clone();
+            interrupt::watch_and_reload(move || audit.reload())
+        }
+        None => interrupt::watch(),
+    }
+    .at("signals")?;
+    let Some(audit) = audit else { return client_options::block_on(serve(&args, tree, point, None)) };
+    let label = tree.as_ref().map_or_else(|| "all trees".into(), |tree| tree.name.to_string());
+    audit.act(Act::Start, &format!("{VERSION}: {label} on {}", point.display()));
+    let outcome = client_options::block_on(serve(&args, tree, point, Some(&audit)));
+    match &outcome {
+        Ok(()) => audit.stop(VERSION),
+        Err(failure) => audit.stop(&format!("{VERSION}: {failure}")),
+    }
+    outcome
 }
 
-async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf) -> Outcome {
+async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf, audit: Option<&Arc<MountAudit>>) -> Outcome {
     if args.detached {
         // Fails only for the leader of a group, which a started child is not.
         let _ = rustix::process::setsid();
@@ -111,8 +138,9 @@ async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf) -> Outcome {
     let stop = Arc::new(Notify::new());
     let notify = stop.clone();
     let _taken = interrupt::take(move || notify.notify_one());
-    let client = args.client.client().await?;
-    let config = MountConfig { point, options: mount_options(args)? };
+    let client = args.client.client_before(audit.map(|audit| audit.clone() as Arc<dyn Witness>)).await?;
+    let observer = audit.map(|audit| audit.clone() as Arc<dyn Observer>);
+    let config = MountConfig { point, options: MountOptions { observer, ..mount_options(args)? } };
     let mounted = match tree {
         Some(tree) => {
             let options = args.client.tree_options();
@@ -130,8 +158,31 @@ async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf) -> Outcome {
     if args.detached {
         logging::leave_standard_error();
     }
-    mounted.serve_until(stop.notified()).await?;
+    let Some(audit) = audit else {
+        mounted.serve_until(stop.notified()).await?;
+        client.flush().await;
+        return Ok(());
+    };
+    let mut halted = false;
+    let until = async {
+        let mut step = tokio::time::interval(LEFT_OUT_STEP);
+        loop {
+            tokio::select! {
+                () = stop.notified() => return,
+                () = audit.halted() => {
+                    halted = true;
+                    return;
+                }
+                _ = step.tick() => audit.tell_left_out(),
+            }
+        }
+    };
+    mounted.serve_until(until).await?;
     client.flush().await;
+    if halted {
+        let why = io::Error::other("records can't be kept, and the policy is to halt");
+        return Err(Failure::new("--audit", Cause::Io(why)).cure("make room, or mend what the log tells of"));
+    }
     Ok(())
 }
 
@@ -158,6 +209,11 @@ fn mount_options(args: &Args) -> Outcome<MountOptions> {
         ..MountOptions::default()
     })
 }
+
+const VERSION: &str = concat!("vouch mount ", env!("CARGO_PKG_VERSION"));
+
+/// How often it is told how many refusals were not recorded one by one.
+const LEFT_OUT_STEP: Duration = Duration::from_secs(10);
 
 /// The arguments of the process behind. After `--` there are no options.
 fn arguments_behind(ours: impl Iterator<Item = OsString>) -> Vec<OsString> {

@@ -2,44 +2,35 @@
 //!
 //! Costs a look at a set of operations where no rule wants the operation.
 
-mod in_force;
+mod disbelief;
 mod lost;
 mod names;
 mod refused;
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
 use vouch_audit::operations::number;
 use vouch_audit::record::{Act, Class, Refusal};
-use vouch_audit::rules::{Resolve, Rules};
-use vouch_audit::trail::{After, Disk, Keeping, Log, Options, SystemDisk, Trail};
+use vouch_audit::rules::Rules;
+use vouch_audit::trail::{After, Trail};
 use vouch_audit::{Flavour as AuditFlavour, Record};
 use vouch_nfs4_server::{ExportId, Flavour, Lost, Observation, Observer, Principal, Told};
 
 use super::ExportError;
 use super::hosts::Hosts;
 use super::metrics::{Metrics, line};
-use in_force::InForce;
+pub(super) use disbelief::Disbelief;
 use names::Names;
-use refused::Bounds;
 pub(super) use refused::Refused;
+
+use crate::trail::{self, Bounds, InForce, TrailConfig, now_ns};
 
 /// What is recorded, where, and how.
 #[derive(Clone, Debug)]
 pub struct AuditConfig {
-    /// The trail's directory.
-    pub directory: PathBuf,
-    /// The key, if it lies elsewhere.
-    pub key: Option<PathBuf>,
-    /// The rules; everything if none.
-    pub rules: Option<PathBuf>,
-    /// How the trail is kept.
-    pub keeping: Keeping,
-    /// When segments end and seals are made.
-    pub rotation: vouch_audit::trail::Rotation,
+    /// The trail, and the rules.
+    pub trail: TrailConfig,
     /// Exports, by their source, on which nothing is done that can't be recorded.
     pub deny: Vec<String>,
 }
@@ -59,28 +50,10 @@ pub(super) struct Audit {
 impl Audit {
     /// Goes on with the trail. The rules must be good.
     pub(super) fn open(config: AuditConfig, hosts: Arc<Hosts>) -> Result<Self, ExportError> {
-        let rules = Arc::new(read_rules(&config)?);
-        let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
-        let options = Options { rotation: config.rotation, boot: boot_id(), key: config.key.clone() };
-        let failed = |why: String| ExportError::Audit { path: config.directory.clone(), why };
-        let (log, opened) = Log::open(disk.clone(), &config.directory, options, now_ns()).map_err(|error| failed(error.to_string()))?;
-        if opened.unclosed {
-            tracing::warn!(torn = opened.torn_len, "the audit trail had no end; it was put in order, and says so");
-        }
         let halted = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let halt = halted.clone();
-        let trail = Trail::start(log, disk, config.keeping.clone(), move || halt.store(true, std::sync::atomic::Ordering::SeqCst))
-            .map_err(|error| failed(error.to_string()))?;
-        Ok(Audit {
-            trail,
-            rules: InForce::new(rules),
-            config,
-            denied: RwLock::default(),
-            names: Names::new(),
-            hosts,
-            bounds: Bounds::default(),
-            halted,
-        })
+        let (trail, rules) = trail::begin(&config.trail, move || halt.store(true, std::sync::atomic::Ordering::SeqCst))?;
+        Ok(Audit { trail, rules, config, denied: RwLock::default(), names: Names::new(), hosts, bounds: Bounds::default(), halted })
     }
 
     /// Which exports there are now.
@@ -91,24 +64,12 @@ impl Audit {
 
     /// Reads the rules anew; a fault changes nothing.
     pub(super) fn reload(&self) -> Result<(), String> {
-        let rules = read_rules(&self.config).map_err(|error| error.to_string())?;
-        let after = Arc::new(rules);
-        let before = self.rules.replace(after.clone());
-        let act = if after.audits_less_than(&before) { Act::TurnedDown } else { Act::Rules };
-        self.act(act, &format!("{} rules in force, {} before", after.len(), before.len()));
-        Ok(())
+        trail::reload(&self.config.trail, &self.trail, &self.rules).map_err(|error| error.to_string())
     }
 
     /// Records what was done to the service.
     pub(super) fn act(&self, act: Act, detail: &str) {
-        self.trail.record(&Record {
-            time_ns: now_ns(),
-            class: Class::Administrative,
-            operation: act as u16,
-            uid: Some(rustix::process::getuid().as_raw()),
-            detail: detail.as_bytes(),
-            ..Record::default()
-        });
+        trail::act(&self.trail, act, b"", detail);
     }
 
     /// Whether a reply must wait until what was recorded before is kept.
@@ -256,26 +217,6 @@ impl Observer for Audited {
     }
 }
 
-fn read_rules(config: &AuditConfig) -> Result<Rules, ExportError> {
-    let Some(path) = &config.rules else { return Ok(Rules::everything()) };
-    let failed = |why: String| ExportError::Audit { path: path.clone(), why };
-    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    Rules::parse(&text, &System).map_err(|errors| failed(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ")))
-}
-
-/// Names of users and groups by the system.
-struct System;
-
-impl Resolve for System {
-    fn user(&self, name: &str) -> Option<u32> {
-        nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
-    }
-
-    fn group(&self, name: &str) -> Option<u32> {
-        nix::unistd::Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
-    }
-}
-
 fn principal(principal: &Principal) -> &str {
     match principal {
         Principal::Gss { name } => name,
@@ -291,17 +232,6 @@ fn flavour(flavour: Flavour) -> AuditFlavour {
         Flavour::Krb5i => AuditFlavour::Krb5i,
         Flavour::Krb5p => AuditFlavour::Krb5p,
     }
-}
-
-/// The number of this boot, as the kernel gives it.
-fn boot_id() -> [u8; 16] {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-    data_encoding::HEXLOWER.decode(digits.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok()).unwrap_or_default()
-}
-
-fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
 const PUTFH: u16 = 22;

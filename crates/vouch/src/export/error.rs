@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::{RecoveryError, SourceError, StateError};
+use crate::trail::TrailError;
 
 /// Why a server does not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -27,13 +28,8 @@ pub enum ExportError {
         source: io::Error,
     },
     /// The audit trail, or its rules.
-    #[error("{path}: {why}")]
-    Audit {
-        /// The directory, or the file of rules.
-        path: PathBuf,
-        /// Why not.
-        why: String,
-    },
+    #[error(transparent)]
+    Audit(#[from] TrailError),
     /// The keytab that was named.
     #[error("Kerberos: {0}")]
     Kerberos(#[from] vouch_gss_mit::Fault),

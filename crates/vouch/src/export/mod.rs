@@ -48,7 +48,6 @@ mod sources;
 pub(crate) mod state_directory;
 #[cfg(test)]
 mod tests;
-mod throttle;
 mod together;
 mod tools;
 mod traffic;
@@ -145,14 +144,17 @@ impl Server {
     /// # Errors
     /// When exports or state can't be served as they are, or an address is taken.
     pub fn open(config: ExportConfig) -> Result<Self, ExportError> {
-        let opener = Arc::new(open::Opener::new(&config.state));
+        let disbelief = Arc::new(audit::Disbelief::default());
+        let witness = config.audit.is_some().then(|| disbelief.clone() as Arc<dyn vouch_tree_client::Witness>);
+        let opener = Arc::new(open::Opener::new(&config.state, witness));
         let shared = opener.clone();
-        let mut server = Self::open_with(config, Box::new(move |source, options| shared.open(source, options)))?;
+        let mut server = Self::open_with(config, Box::new(move |source, options| shared.open(source, options)), &disbelief)?;
         server.opener = Some(opener);
         Ok(server)
     }
 
-    fn open_with(mut config: ExportConfig, opener: sources::Open) -> Result<Self, ExportError> {
+    /// `disbelief` is what file systems tell their trail by.
+    fn open_with(mut config: ExportConfig, opener: sources::Open, disbelief: &audit::Disbelief) -> Result<Self, ExportError> {
         let system = |doing| move |source: io::Error| ExportError::System { doing, source };
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = config.threads.unwrap_or(cores).max(1);
@@ -192,11 +194,13 @@ impl Server {
             inboxes.push(Arc::new(Inbox::new(poll.registry(), worker::WAKE).map_err(system("eventfd"))?));
             polls.push(poll);
         }
+        // Before trees are opened, whose replicas may lie.
+        let audit = config.audit.take().map(|audit| audit::Audit::open(audit, hosts.clone())).transpose()?.map(Arc::new);
+        audit.iter().for_each(|audit| disbelief.tell(audit));
         let loaded = sources.load()?;
         let gss = open_gss(config.keytab.as_deref(), inboxes.clone())?;
         let (exports, comments) = loaded.into_parts(gss.is_some());
 
-        let audit = config.audit.take().map(|audit| audit::Audit::open(audit, hosts.clone())).transpose()?.map(Arc::new);
         let metrics = Arc::new(Metrics::new());
         let listed = list(&exports);
         audit.iter().for_each(|audit| audit.name_exports(exports.all().iter().map(|export| (export.id, &*export.source))));

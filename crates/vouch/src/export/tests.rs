@@ -88,7 +88,8 @@ impl Running {
         let asked = stop.clone();
         // Privileges are given up by the thread that opens, for those that it starts.
         let thread = thread::spawn(move || {
-            let server = Server::open_with(config, Box::new(move |_, _| Ok(Arc::new(files.clone())))).unwrap();
+            let server =
+                Server::open_with(config, Box::new(move |_, _| Ok(Arc::new(files.clone()))), &super::audit::Disbelief::default()).unwrap();
             ready.send(server.addresses()[0]).unwrap();
             server.run(|| asked.load(Ordering::SeqCst)).unwrap();
         });

@@ -10,19 +10,20 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
 use vouch_tree::TreeName;
-use vouch_tree_client::{Client, ClientOptions, LocalConnector, TreeOptions};
+use vouch_tree_client::{Client, ClientOptions, LocalConnector, TreeOptions, Witness};
 use vouch_vfs_tree::TreeFs;
 
 /// Opens trees. All that are found by name share one client, with its caches.
 pub(super) struct Trees {
     state: PathBuf,
     by_name: Mutex<Option<Arc<Client>>>,
+    witness: Option<Arc<dyn Witness>>,
 }
 
 impl Trees {
     /// The newest revision seen of each tree is remembered in the state directory, so that no older one is believed after a restart.
-    pub(super) fn new(state: &Path) -> Self {
-        Trees { state: state.join("trees"), by_name: Mutex::default() }
+    pub(super) fn new(state: &Path, witness: Option<Arc<dyn Witness>>) -> Self {
+        Trees { state: state.join("trees"), by_name: Mutex::default(), witness }
     }
 
     /// Opens what stands behind `tree:`: a self-certifying name, which begins with `@`, or else a directory. Ends within the client's deadline.
@@ -62,6 +63,7 @@ impl Trees {
         let statements = Path::new(STATEMENTS);
         ClientOptions {
             state_dir: Some(self.state.clone()),
+            witness: self.witness.clone(),
             certificate_dirs: if statements.is_dir() { vec![statements.to_owned()] } else { Vec::new() },
             ..ClientOptions::default()
         }

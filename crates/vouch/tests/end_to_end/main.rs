@@ -9,6 +9,7 @@ mod keys;
 mod killing;
 mod measuring;
 mod measuring_faults;
+mod mount_audit;
 mod mounting;
 mod ordinary_user;
 mod power;

@@ -237,6 +237,16 @@ impl Mount {
         self.child.wait().expect("a child").code()
     }
 
+    /// Sends it a signal that does not end it.
+    pub(crate) fn signal(&self, name: &str) {
+        signal(name, self.child.id());
+    }
+
+    /// Its exit code, once it has ended by itself.
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        self.child.try_wait().expect("a child").and_then(|status| status.code())
+    }
+
     /// Ends it as `kill -9` does, and leaves the dead mount where it is.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");

@@ -18,8 +18,8 @@ use super::connection::{AtWork, Connection};
 use super::identity::as_ourselves;
 use super::output::Outgoing;
 use super::pool::Pool;
-use super::throttle::{Rate, Throttle};
 use super::traffic::Count;
+use crate::throttle::{Rate, Throttle};
 
 mod back;
 mod look;

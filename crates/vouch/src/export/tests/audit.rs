@@ -15,6 +15,7 @@ use vouch_oncrpc::AuthSys;
 
 use super::*;
 use crate::export::AuditConfig;
+use crate::trail::TrailConfig;
 
 fn key() -> Ratchet {
     Ratchet::new([3; 16], &[4; 32])
@@ -27,7 +28,8 @@ fn config(directory: &Path, rules: Option<&str>, keeping: Keeping) -> AuditConfi
         std::fs::write(&path, text).unwrap();
         path
     });
-    AuditConfig { directory: directory.to_owned(), key: None, rules, keeping, rotation: Rotation::default(), deny: Vec::new() }
+    let trail = TrailConfig { directory: directory.to_owned(), key: None, rules, keeping, rotation: Rotation::default() };
+    AuditConfig { trail, deny: Vec::new() }
 }
 
 /// No client has a name.
@@ -256,7 +258,7 @@ fn under_block_a_reply_finds_its_record_on_disk() {
 fn rules_are_read_anew_and_faulty_ones_change_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), Some("-a always,exit -S CREATE\n"), Keeping::default());
-    let rules = config.rules.clone().unwrap();
+    let rules = config.trail.rules.clone().unwrap();
     let audit = Arc::new(open(config));
     std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n").unwrap();
     let error = audit.reload().unwrap_err();

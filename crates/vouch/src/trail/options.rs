@@ -1,4 +1,4 @@
-//! The options of `vouch export` that say what is recorded, where, and what is done when it can't be.
+//! The options of a service that say what is recorded, where, and what is done when it can't be.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,21 +6,21 @@ use std::time::Duration;
 use clap::ValueEnum;
 use vouch_audit::trail::{Durable, Keeping, Policy, Retention, Rotation};
 
-use crate::export::AuditConfig;
+use super::TrailConfig;
 use crate::{size, when};
 
 /// Audit.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Audit")]
-pub(super) struct AuditArgs {
-    /// Record what clients do in this trail, whose key `vouch audit keygen` has made.
-    #[arg(long = "audit", value_name = "DIR")]
+pub(crate) struct TrailArgs {
+    /// Record who does what in this trail, whose key `vouch audit keygen` has made.
+    #[arg(id = "audit", long = "audit", value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// Rules in auditctl's syntax: which operations are recorded; all that act on files without. Read anew by reload.
-    #[arg(long = "audit-rules", value_name = "FILE", requires = "directory")]
+    /// Rules in auditctl's syntax: which operations are recorded; all that act on files without. Read anew at SIGHUP.
+    #[arg(long = "audit-rules", value_name = "FILE", requires = "audit")]
     rules: Option<PathBuf>,
     /// The trail's key, if not in its directory.
-    #[arg(long = "audit-key", value_name = "FILE", requires = "directory")]
+    #[arg(long = "audit-key", value_name = "FILE", requires = "audit")]
     key: Option<PathBuf>,
     /// What is done when a record can't be kept.
     #[arg(long = "audit-policy", value_name = "POLICY", default_value = "count")]
@@ -28,9 +28,6 @@ pub(super) struct AuditArgs {
     /// When records are made durable: each, a number of records, a duration, or none.
     #[arg(long = "audit-sync", value_name = "WHEN", default_value = "1s", value_parser = parse_durable)]
     sync: Durable,
-    /// Do nothing on this export, by its path in the list, while records can't be kept; may be repeated.
-    #[arg(long = "audit-deny", value_name = "PATH", requires = "directory")]
-    deny: Vec<String>,
     /// Close segments of this length.
     #[arg(long = "audit-segment", value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
     segment: u64,
@@ -62,9 +59,9 @@ enum PolicyName {
     Halt,
 }
 
-impl AuditArgs {
+impl TrailArgs {
     /// What is to be recorded, if anything.
-    pub(super) fn config(self) -> Option<AuditConfig> {
+    pub(crate) fn config(&self) -> Option<TrailConfig> {
         let nanos = |duration: Duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let retention = Retention { age_ns_max: self.keep.map(nanos), len_max: self.keep_size, age_ns_min: nanos(self.keep_floor) };
         let policy = match self.policy {
@@ -72,13 +69,12 @@ impl AuditArgs {
             PolicyName::Count => Policy::Count,
             PolicyName::Halt => Policy::Halt,
         };
-        Some(AuditConfig {
-            directory: self.directory?,
-            key: self.key,
-            rules: self.rules,
+        Some(TrailConfig {
+            directory: self.directory.clone()?,
+            key: self.key.clone(),
+            rules: self.rules.clone(),
             keeping: Keeping { policy, durable: self.sync, retention, ..Keeping::default() },
             rotation: Rotation { len_max: self.segment, age_ns_max: nanos(self.segment_age), seal_ns_max: nanos(self.seal) },
-            deny: self.deny,
         })
     }
 }

@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv6Addr};
 
 /// So much at once, and one more each so often.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rate {
-    pub(super) count: u64,
-    pub(super) each_ms: u64,
+pub(crate) struct Rate {
+    pub(crate) count: u64,
+    pub(crate) each_ms: u64,
 }
 
 /// What may still be told, of each client and in all.
-pub(super) struct Throttle {
+pub(crate) struct Throttle {
     client: Rate,
     all: Rate,
     clients: HashMap<IpAddr, Client>,
@@ -52,20 +52,20 @@ impl Bucket {
 
 /// What was left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct LeftOut {
+pub(crate) struct LeftOut {
     /// In all.
-    pub(super) count: u64,
+    pub(crate) count: u64,
     /// Of whom most, at most [`NAMED_MAX`].
-    pub(super) clients: Vec<(IpAddr, u64)>,
+    pub(crate) clients: Vec<(IpAddr, u64)>,
 }
 
 impl Throttle {
-    pub(super) fn new(client: Rate, all: Rate) -> Self {
+    pub(crate) fn new(client: Rate, all: Rate) -> Self {
         Throttle { client, all, clients: HashMap::new(), bucket: Bucket::default(), untold: 0 }
     }
 
     /// Whether to tell of something that this client did; if so, how much of it was left out since the last.
-    pub(super) fn admit(&mut self, client: IpAddr, now_ms: u64) -> Option<u64> {
+    pub(crate) fn admit(&mut self, client: IpAddr, now_ms: u64) -> Option<u64> {
         let client = network(client);
         if self.clients.len() >= CLIENTS_MAX && !self.clients.contains_key(&client) {
             self.clients.retain(|_, known| {
@@ -86,7 +86,7 @@ impl Throttle {
     }
 
     /// What was left out and not told of since; it counts as told. O(n).
-    pub(super) fn take_left_out(&mut self) -> LeftOut {
+    pub(crate) fn take_left_out(&mut self) -> LeftOut {
         let mut clients: Vec<(IpAddr, u64)> = self
             .clients
             .iter_mut()
@@ -100,7 +100,7 @@ impl Throttle {
     }
 
     /// Forgets clients that have been quiet for long: what of theirs was left out is in the counts. O(n).
-    pub(super) fn expire(&mut self, now_ms: u64) {
+    pub(crate) fn expire(&mut self, now_ms: u64) {
         self.clients.retain(|_, client| now_ms.saturating_sub(client.bucket.at_ms) < FORGET_MS);
     }
 }

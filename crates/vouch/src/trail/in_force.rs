@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use vouch_audit::rules::Rules;
 
 /// Rules that can be replaced.
-pub(super) struct InForce {
+pub(crate) struct InForce {
     rules: RwLock<Arc<Rules>>,
     /// Which these are, of all that any trail of this process has had.
     number: AtomicU64,
@@ -20,12 +20,12 @@ thread_local! {
 }
 
 impl InForce {
-    pub(super) fn new(rules: Arc<Rules>) -> Self {
+    pub(crate) fn new(rules: Arc<Rules>) -> Self {
         InForce { rules: RwLock::new(rules), number: AtomicU64::new(next()) }
     }
 
     /// Puts others in their place, and returns those.
-    pub(super) fn replace(&self, rules: Arc<Rules>) -> Arc<Rules> {
+    pub(crate) fn replace(&self, rules: Arc<Rules>) -> Arc<Rules> {
         let mut place = self.rules.write();
         // Numbers and rules are read together under the lock.
         self.number.store(next(), Ordering::Release);
@@ -33,7 +33,7 @@ impl InForce {
     }
 
     /// Asks the rules. What asks them must not ask again from within.
-    pub(super) fn with<R>(&self, ask: impl FnOnce(&Rules) -> R) -> R {
+    pub(crate) fn with<R>(&self, ask: impl FnOnce(&Rules) -> R) -> R {
         let number = self.number.load(Ordering::Acquire);
         AT_HAND.with_borrow_mut(|at_hand| {
             let (_, rules) = match at_hand {

@@ -1,0 +1,256 @@
+//! What a mount's users do, and what its replicas try, in an audit trail: joins what the mount and its client tell to rules and trail.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::RwLock;
+use tokio::sync::{Notify, oneshot};
+use vouch_audit::operations::number;
+use vouch_audit::record::{Act, Class, Refusal, access};
+use vouch_audit::rules::Rules;
+use vouch_audit::trail::Trail;
+use vouch_audit::{Flavour, Record};
+use vouch_tree_client::{Disbelieved, ErrorClass, Witness};
+use vouch_tree_mount::{Kept, News, Observer, Operation, Seen};
+
+use crate::exit::Outcome;
+use crate::trail::{self, Bounds, InForce, TrailConfig, now_ns};
+
+/// The trail of a mount.
+pub(super) struct MountAudit {
+    trail: Trail,
+    rules: InForce,
+    config: TrailConfig,
+    /// The mount point, which paths in records begin with.
+    point: Vec<u8>,
+    bounds: Bounds,
+    since: Instant,
+    halt: Arc<Notify>,
+    /// Nothing is recorded any more, and so nothing answered. Held for reading by who records.
+    ended: RwLock<bool>,
+}
+
+impl MountAudit {
+    /// Goes on with the trail. The rules must be good.
+    pub(super) fn begin(config: TrailConfig, point: &Path) -> Outcome<Self> {
+        let halt = Arc::new(Notify::new());
+        let halted = halt.clone();
+        let (trail, rules) = trail::begin(&config, move || halted.notify_one())?;
+        // What a killed mount has left can't be looked at.
+        let point = point.canonicalize().or_else(|_| std::path::absolute(point)).unwrap_or_else(|_| point.to_owned());
+        let point = point.as_os_str().as_bytes().to_vec();
+        Ok(MountAudit { trail, rules, config, point, bounds: Bounds::default(), since: Instant::now(), halt, ended: RwLock::new(false) })
+    }
+
+    /// Reads the rules anew; a fault changes nothing.
+    pub(super) fn reload(&self) {
+        match trail::reload(&self.config, &self.trail, &self.rules) {
+            Ok(()) => tracing::info!("audit rules read anew"),
+            Err(error) => tracing::error!(%error, "the new audit rules are faulty; the old ones stay in force"),
+        }
+    }
+
+    /// Records what was done to the mount.
+    pub(super) fn act(&self, act: Act, detail: &str) {
+        trail::act(&self.trail, act, b"", detail);
+    }
+
+    /// Records how many refusals were left out lately, if any were.
+    pub(super) fn tell_left_out(&self) {
+        self.bounds.tell_left_out(&self.trail, self.mono_ms());
+    }
+
+    /// Ready once the policy says to stop.
+    pub(super) async fn halted(&self) {
+        self.halt.notified().await;
+    }
+
+    /// Ends the trail, with this said last. Whatever is asked of the mount from here on gets no answer.
+    pub(super) fn stop(&self, detail: &str) {
+        *self.ended.write() = true;
+        self.tell_left_out();
+        self.act(Act::Stop, detail);
+        self.trail.stop();
+    }
+
+    fn mono_ms(&self) -> u64 {
+        u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Records something that was refused, if no rule says never and it does not come too often.
+    fn refuse(&self, refusal: Refusal, from: Option<(SocketAddr, &str)>, tree: &str, detail: &str) {
+        let export = export(tree);
+        let mut record = Record {
+            time_ns: now_ns(),
+            class: Class::Refusal,
+            operation: refusal as u16,
+            address: from.map(|(replica, _)| replica.ip()),
+            port: from.map(|(replica, _)| replica.port()),
+            client: from.map_or(b"", |(_, host)| host.as_bytes()),
+            export: &export,
+            detail: detail.as_bytes(),
+            ..Record::default()
+        };
+        let Some(key) = self.rules.with(|rules| rules.select_refusal(&record).map(Box::<[u8]>::from)) else { return };
+        let address = from.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |(replica, _)| replica.ip());
+        let Some(untold) = self.bounds.admit(address, self.mono_ms()) else { return };
+        record.gap = untold;
+        record.key = &key;
+        self.trail.record(&record);
+    }
+
+    /// Whether it was recorded.
+    fn record(&self, seen: &Seen<'_>, rules: &Rules) -> bool {
+        let operation = number_of(seen.operation);
+        if !rules.may_record(operation) {
+            return false;
+        }
+        let (path, export) = ([&self.point, seen.path].concat(), export(seen.tree));
+        let file = seen.number.map(u64::to_be_bytes);
+        let asked = match seen.operation {
+            Operation::Open if seen.executes => Some(access::READ | access::EXECUTE),
+            Operation::Open => Some(access::READ),
+            _ => None,
+        };
+        let record = Record {
+            time_ns: now_ns(),
+            class: Class::Operation,
+            operation,
+            flavour: Flavour::Local,
+            result: seen.failure.map_or(0, |failure| status_of(failure.errno)),
+            uid: Some(seen.by.uid),
+            gid: Some(seen.by.gid),
+            pid: seen.by.pid,
+            login: seen.by.login,
+            export: &export,
+            path: &path,
+            file: file.as_ref().map_or(b"", |file| file),
+            asked,
+            granted: asked.filter(|_| seen.failure.is_none()),
+            offset: seen.offset,
+            read: seen.read,
+            written: (seen.operation == Operation::Close).then_some(0),
+            open_ns: seen.open.map(|open| u64::try_from(open.as_nanos()).unwrap_or(u64::MAX)),
+            detail: seen.failure.map_or(seen.remark, |failure| failure.why).as_bytes(),
+            ..Record::default()
+        };
+        if let Some(key) = rules.select(&record) {
+            self.trail.record(&Record { key, ..record });
+            return true;
+        }
+        // A file is what it is under whichever of its names.
+        for other in seen.other_paths {
+            let path = [&self.point, &**other].concat();
+            let record = Record { path: &path, ..record.clone() };
+            if let Some(key) = rules.select(&record) {
+                self.trail.record(&Record { key, ..record });
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Ready when all that was recorded until now is kept.
+    fn kept(&self) -> Kept {
+        let (send, kept) = oneshot::channel();
+        self.trail.after(Box::new(move || {
+            // Who has waited for too long waits no more.
+            let _ = send.send(());
+        }));
+        Box::pin(async move {
+            if kept.await.is_err() {
+                // The trail has ended without it.
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+}
+
+impl Observer for MountAudit {
+    fn wants(&self, operation: Operation) -> bool {
+        self.rules.with(|rules| rules.may_record(number_of(operation)))
+    }
+
+    fn seen(&self, seen: &Seen<'_>) -> Option<Kept> {
+        let ended = self.ended.read();
+        if *ended {
+            return Some(Box::pin(std::future::pending()));
+        }
+        let is_recorded = self.rules.with(|rules| self.record(seen, rules));
+        (is_recorded && self.trail.blocks()).then(|| self.kept())
+    }
+
+    fn news(&self, news: &News<'_>) {
+        let revision = |tree: &str, detail: &str| trail::act(&self.trail, Act::Revision, &export(tree), detail);
+        match *news {
+            News::Shown { tree, revision: now, before: None } => revision(tree, &format!("revision {now} is shown")),
+            News::Shown { tree, revision: now, before: Some(before) } => {
+                revision(tree, &format!("revision {now} is shown, {before} before"))
+            }
+            News::Back { tree, revision: now } => revision(tree, &format!("revision {now} is shown again")),
+            News::Withdrawn { tree, class, why } => {
+                let detail = format!("nothing of this tree is shown any more: {why}");
+                self.refuse(refusal_to_show(class).unwrap_or(Refusal::Altered), None, tree, &detail);
+            }
+            News::NotOpened { tree, class, why } => {
+                if let Some(refusal) = refusal_to_show(class) {
+                    self.refuse(refusal, None, tree, why);
+                }
+            }
+        }
+    }
+}
+
+impl Witness for MountAudit {
+    fn disbelieved(&self, what: &Disbelieved<'_>) {
+        self.refuse(trail::refusal_of(&what.what), Some((what.replica, what.host)), &what.tree.to_string(), what.why);
+    }
+}
+
+/// What kind of refusal it is that nothing of a tree may be shown; none where it just can't be reached.
+const fn refusal_to_show(class: ErrorClass) -> Option<Refusal> {
+    match class {
+        ErrorClass::Expired => Some(Refusal::Expired),
+        ErrorClass::Refused => Some(Refusal::Authentication),
+        ErrorClass::Damaged => Some(Refusal::Altered),
+        _ => None,
+    }
+}
+
+/// As the list of exports names a tree.
+fn export(tree: &str) -> Vec<u8> {
+    if tree.is_empty() { Vec::new() } else { format!("tree:{tree}").into_bytes() }
+}
+
+const fn number_of(operation: Operation) -> u16 {
+    match operation {
+        Operation::Lookup => number::LOOKUP,
+        Operation::Attributes => number::GETATTR,
+        Operation::Link => number::READLINK,
+        Operation::List => number::READDIR,
+        Operation::Xattr => number::GETXATTR,
+        Operation::Xattrs => number::LISTXATTRS,
+        Operation::Open => number::OPEN,
+        Operation::Read => number::READ,
+        Operation::Seek => number::SEEK,
+        Operation::Close => number::CLOSE,
+    }
+}
+
+/// Records have statuses of NFS (RFC 8881, section 15.1); most small ones are errnos.
+fn status_of(errno: i32) -> u32 {
+    match errno {
+        // EKEYREVOKED: there is no such status; the detail says what it was.
+        128 => 13,
+        // ESTALE, ENODATA, ERANGE, ELOOP.
+        116 => 70,
+        61 => 10095,
+        34 => 10005,
+        40 => 10029,
+        1..=31 => errno.unsigned_abs(),
+        _ => 5,
+    }
+}

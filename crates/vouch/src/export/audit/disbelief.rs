@@ -1,0 +1,29 @@
+//! What replicas of exported trees sent and was not believed, as refusals. The file systems are opened by who knows no trail, and so are told of it later.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use vouch_tree_client::{Disbelieved, Witness};
+
+use super::Audit;
+use super::refused::Refused;
+use crate::trail::refusal_of;
+
+/// Tells the trail, once there is one.
+#[derive(Default)]
+pub(in crate::export) struct Disbelief(OnceLock<Weak<Audit>>);
+
+impl Disbelief {
+    /// From now on it is told.
+    pub(in crate::export) fn tell(&self, audit: &Arc<Audit>) {
+        // A second one there is not: a server has one trail.
+        let _ = self.0.set(Arc::downgrade(audit));
+    }
+}
+
+impl Witness for Disbelief {
+    fn disbelieved(&self, what: &Disbelieved<'_>) {
+        let Some(audit) = self.0.get().and_then(Weak::upgrade) else { return };
+        let detail = format!("tree:{}: {}", what.tree, what.why);
+        audit.refuse(&Refused { detail: &detail, ..Refused::from(refusal_of(&what.what), what.replica) });
+    }
+}

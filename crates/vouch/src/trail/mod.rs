@@ -1,0 +1,114 @@
+//! The audit trail of a service, whichever it is: from what its administrator chose to a trail that is written and rules that are in force. What becomes a record is the
+//! service's own business.
+
+mod bounds;
+mod doubt;
+mod in_force;
+mod options;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use vouch_audit::Record;
+use vouch_audit::record::{Act, Class};
+use vouch_audit::rules::{Resolve, Rules};
+use vouch_audit::trail::{Disk, Keeping, Log, Options, Rotation, SystemDisk, Trail};
+
+pub(crate) use bounds::Bounds;
+pub(crate) use doubt::refusal_of;
+pub(crate) use in_force::InForce;
+pub(crate) use options::TrailArgs;
+
+/// What is recorded, where, and how.
+#[derive(Clone, Debug)]
+pub struct TrailConfig {
+    /// The trail's directory.
+    pub directory: PathBuf,
+    /// The key, if it lies elsewhere.
+    pub key: Option<PathBuf>,
+    /// The rules; everything if none.
+    pub rules: Option<PathBuf>,
+    /// How the trail is kept.
+    pub keeping: Keeping,
+    /// When segments end and seals are made.
+    pub rotation: Rotation,
+}
+
+/// Why there is no trail, or no rules.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {why}", path.display())]
+pub struct TrailError {
+    /// The directory, or the file of rules.
+    pub path: PathBuf,
+    /// Why not.
+    pub why: String,
+}
+
+/// Goes on with a trail. The rules must be good. `halt` is called at most once, where the policy says to stop.
+pub(crate) fn begin(config: &TrailConfig, halt: impl Fn() + Send + 'static) -> Result<(Trail, InForce), TrailError> {
+    let rules = Arc::new(read_rules(config)?);
+    let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
+    let options = Options { rotation: config.rotation, boot: boot_id(), key: config.key.clone() };
+    let failed = |why: String| TrailError { path: config.directory.clone(), why };
+    let (log, opened) = Log::open(disk.clone(), &config.directory, options, now_ns()).map_err(|error| failed(error.to_string()))?;
+    if opened.unclosed {
+        tracing::warn!(torn = opened.torn_len, "the audit trail had no end; it was put in order, and says so");
+    }
+    let trail = Trail::start(log, disk, config.keeping.clone(), halt).map_err(|error| failed(error.to_string()))?;
+    Ok((trail, InForce::new(rules)))
+}
+
+/// Reads the rules anew, and records that; a fault changes nothing.
+pub(crate) fn reload(config: &TrailConfig, trail: &Trail, rules: &InForce) -> Result<(), TrailError> {
+    let after = Arc::new(read_rules(config)?);
+    let before = rules.replace(after.clone());
+    let what = if after.audits_less_than(&before) { Act::TurnedDown } else { Act::Rules };
+    act(trail, what, b"", &format!("{} rules in force, {} before", after.len(), before.len()));
+    Ok(())
+}
+
+/// Records what was done to the service, or to what it serves under the name of an export.
+pub(crate) fn act(trail: &Trail, what: Act, export: &[u8], detail: &str) {
+    trail.record(&Record {
+        time_ns: now_ns(),
+        class: Class::Administrative,
+        operation: what as u16,
+        uid: Some(rustix::process::getuid().as_raw()),
+        export,
+        detail: detail.as_bytes(),
+        ..Record::default()
+    });
+}
+
+/// The wall clock, as records have it.
+pub(crate) fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn read_rules(config: &TrailConfig) -> Result<Rules, TrailError> {
+    let Some(path) = &config.rules else { return Ok(Rules::everything()) };
+    let failed = |why: String| TrailError { path: path.clone(), why };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    Rules::parse(&text, &System).map_err(|errors| failed(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ")))
+}
+
+/// Names of users and groups by the system.
+struct System;
+
+impl Resolve for System {
+    fn user(&self, name: &str) -> Option<u32> {
+        nix::unistd::User::from_name(name).ok().flatten().map(|user| user.uid.as_raw())
+    }
+
+    fn group(&self, name: &str) -> Option<u32> {
+        nix::unistd::Group::from_name(name).ok().flatten().map(|group| group.gid.as_raw())
+    }
+}
+
+/// The number of this boot, as the kernel gives it.
+fn boot_id() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    data_encoding::HEXLOWER.decode(digits.as_bytes()).ok().and_then(|bytes| bytes.try_into().ok()).unwrap_or_default()
+}

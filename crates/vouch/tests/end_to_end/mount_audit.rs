@@ -1,0 +1,384 @@
+//! The trail of a mount: who read what, which replica lied, and that nothing is opened without its record where the administrator wants it so.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use vouch_audit::Record;
+use vouch_audit::frame::Kind;
+use vouch_audit::operations::number::OPEN;
+use vouch_audit::record::Class;
+use vouch_audit::trail::{entries, segments};
+use vouch_nfs4::Verifier;
+use vouch_nfs4::op::ShareAccess;
+use vouch_nfs4_client::{Client, Config, Identity, Plain};
+use vouch_oncrpc::AuthSys;
+
+use crate::world::{Mount, World, eventually, free_port, have, have_fuse, is_root, signal};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often the mount is killed.
+const KILLS: u64 = 12;
+/// Threads that open files meanwhile.
+const WORKERS: usize = 3;
+/// Files of each.
+const FILES: usize = 100;
+
+/// A published small tree and an empty trail, whose first public key lies beside it; none where mounts don't work.
+fn world(make: impl FnOnce(&World)) -> Option<World> {
+    if !have_fuse() {
+        return None;
+    }
+    let world = World::new();
+    world.small_tree();
+    make(&world);
+    world.publish();
+    let public = world.ok(["audit", "keygen", "trail"]);
+    world.write("trail.pub", public);
+    // For other users, who look at the mount.
+    fs::set_permissions(world.path(""), PermissionsExt::from_mode(0o755)).expect("our own directory");
+    Some(world)
+}
+
+fn mount(world: &World, more: &[&str]) -> Mount {
+    let name = world.name("");
+    let args = [&["--audit", "trail", "--cache", "cache"], more, &[&*name]].concat();
+    Mount::new(world, "mnt", &args)
+}
+
+/// What a search in the trail finds.
+fn search(world: &World, more: &[&str]) -> Vec<Value> {
+    let found = world.ok([&["audit", "search", "trail", "--json"], more].concat());
+    found.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+fn actions(found: &[Value]) -> Vec<&str> {
+    found.iter().filter_map(|one| one["event"]["action"].as_str()).collect()
+}
+
+fn verify(world: &World) {
+    let public = fs::read_to_string(world.path("trail.pub")).expect("written above");
+    let verified = world.ok(["audit", "verify", "--public", public.trim(), "trail"]);
+    assert!(verified.contains("sound"), "{verified}");
+}
+
+#[test]
+fn who_read_what_through_a_mount_is_found_in_its_trail() {
+    let Some(world) = world(|_| {}) else { return };
+    let replica = world.serve();
+    let mounted = mount(&world, &[]);
+    let numbers = mounted.path("dir/numbers");
+    let len = fs::metadata(world.path("src/dir/numbers")).expect("published").len();
+    let uid = if is_root() { 4711 } else { rustix::process::getuid().as_raw() };
+    let mut command = Command::new(if is_root() { "setpriv" } else { "cat" });
+    if is_root() {
+        command.args(["--reuid=4711", "--regid=4712", "--clear-groups", "cat"]);
+    }
+    let output = command.arg(&numbers).output().expect("a tool of every system");
+    assert_eq!((output.status.code(), output.stdout.len() as u64), (Some(0), len), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(fs::metadata(mounted.path("missing")).is_err());
+    let held = File::open(mounted.path("hello")).expect("published");
+    assert_eq!(mounted.terminate(), Some(0));
+    drop((held, replica));
+
+    let (uid_text, path) = (uid.to_string(), numbers.to_str().expect("UTF-8"));
+    let mine = |more: &[&str]| search(&world, &[&["--uid", &uid_text, "--path", path], more].concat());
+    let opens = mine(&["-S", "open"]);
+    assert_eq!(opens.len(), 1, "{opens:?}");
+    let (open, tree) = (&opens[0], format!("tree:{}", world.name("")));
+    assert_eq!(
+        (&open["vouch"]["export"], &open["vouch"]["flavour"], &open["event"]["outcome"]),
+        (&tree.into(), &"local".into(), &"success".into())
+    );
+    assert_eq!((&open["vouch"]["asked"], &open["vouch"]["granted"]), (&1.into(), &1.into()));
+    assert!(open["process"]["thread"]["id"].as_u64().is_some_and(|pid| pid > 0), "{open}");
+    let close = &mine(&["-S", "close"])[0];
+    assert_eq!((close["vouch"]["bytes_read"].as_u64(), &close["vouch"]["file_id"]), (Some(len), &open["vouch"]["file_id"]));
+    if is_root() {
+        assert_eq!(open["user"]["group"]["id"], "4712");
+    }
+    // What was open at the end has its end, and what is not there was asked for.
+    let hello = world.path("mnt/hello");
+    let held = search(&world, &["--path", hello.to_str().expect("UTF-8"), "-S", "close"]);
+    assert!(held[0]["vouch"]["detail"].as_str().is_some_and(|why| why.contains("still open")), "{held:?}");
+    let missing = search(&world, &["--path", world.path("mnt/missing").to_str().expect("UTF-8"), "--result", "failure"]);
+    assert_eq!((actions(&missing), &missing[0]["error"]["code"]), (vec!["lookup"], &"2".into()));
+    assert_eq!(actions(&search(&world, &["--class", "administrative"])), ["start", "revision", "stop"]);
+    verify(&world);
+
+    let text = world.ok(["audit", "search", "trail", "--kernel-text"]);
+    world.write("audit.log", &text);
+    for (program, args) in [("ausearch", vec!["-i", "-ui", &uid_text, "-f", path, "-sc", "openat"]), ("aureport", vec!["--file"])] {
+        let asked =
+            Command::new(program).args(&args).arg("-if").arg(world.path("audit.log")).env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").output();
+        let Ok(asked) = asked else {
+            println!("skipped: {program} is not installed");
+            continue;
+        };
+        let said = String::from_utf8_lossy(&asked.stdout).into_owned();
+        assert!(said.contains(path), "{program}: {said} {}", String::from_utf8_lossy(&asked.stderr));
+        assert!(program != "ausearch" || said.matches("type=SYSCALL").count() == 1, "{said}");
+    }
+}
+
+/// Files that make leaves of their own.
+fn noisy(world: &World) {
+    let mut state = 1u32;
+    let mut draw = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    };
+    for number in 0..40 {
+        world.write(&format!("src/noise/{number}"), (0..60_000).map(|_| draw()).collect::<Vec<u8>>());
+    }
+}
+
+/// A copy of the database in which content was altered.
+fn make_liar(world: &World) {
+    world.run_tool("cp", &["-a", "db", "liar"]);
+    for pack in fs::read_dir(world.path("liar/packs")).expect("packs").flatten() {
+        if pack.file_name().to_string_lossy().starts_with("d-") {
+            let mut bytes = fs::read(pack.path()).expect("a pack");
+            bytes.iter_mut().skip(300).step_by(4096).for_each(|byte| *byte ^= 0x20);
+            fs::write(pack.path(), bytes).expect("a pack");
+        }
+    }
+}
+
+#[test]
+fn a_lying_replica_is_in_the_trail_also_where_another_one_heals_it() {
+    let Some(world) = world(noisy) else { return };
+    make_liar(&world);
+    // Only what rules can't leave out by naming operations.
+    world.write("rules", "-a never,exit -S open,close,read,lookup,getattr,readdir\n");
+    let (liar, honest) = (world.serve_db("liar", 0), world.serve());
+    let options = ["--no-cache", "--audit", "trail", "--audit-rules", "rules", "--timeout", "5s", "--only-replicas", "--replica"];
+    let at = |who: &[&str]| Mount::new(&world, "mnt", &[&["--xattrs", "off"], &options[..], who, &[&world.name("")]].concat());
+    let lies = || search(&world, &["--class", "refusal", "--newest", "-n", "100000"]);
+
+    let alone = at(&[&liar.address]);
+    assert_eq!(fs::read(alone.path("noise/7")).unwrap_err().raw_os_error(), Some(5));
+    assert_eq!(alone.terminate(), Some(0));
+    let found = lies();
+    assert!(!found.is_empty() && found.iter().all(|one| one["event"]["action"] == "altered"), "{found:?}");
+    assert_eq!((&found[0]["source"]["ip"], &found[0]["source"]["port"]), (&"127.0.0.1".into(), &liar.port().into()));
+    assert_eq!(found[0]["vouch"]["export"], format!("tree:{}", world.name("")));
+    assert!(found[0]["vouch"]["detail"].as_str().is_some_and(|why| why.contains("hash to")), "{found:?}");
+
+    // Which replica is asked is the client's choice: with luck the liar has no say.
+    let before = found.len();
+    let healed = (0..20).any(|_| {
+        let both = at(&[&liar.address, "--replica", &honest.address]);
+        for number in 0..40 {
+            let name = format!("noise/{number}");
+            assert!(fs::read(both.path(&name)).expect("healed") == fs::read(world.path(format!("src/{name}"))).expect("published"));
+        }
+        assert_eq!(both.terminate(), Some(0));
+        lies().len() > before
+    });
+    assert!(healed, "no lie was told in 20 mounts");
+    assert!(search(&world, &["--class", "operation"]).is_empty(), "rules left all of them out");
+    verify(&world);
+}
+
+#[test]
+fn rules_select_by_path_and_sighup_reads_them_anew() {
+    let Some(world) = world(|_| {}) else { return };
+    let _replica = world.serve();
+    let point = world.path("mnt");
+    let watch = |name: &str| world.write("rules", format!("-w {}/{name} -p r -k {name}\n", point.display()));
+    let opened = |key: &str| search(&world, &["--key", key, "-S", "open"]).len();
+    let acts = || search(&world, &["--class", "administrative"]).len();
+    watch("dir");
+    let mounted = mount(&world, &["--audit-rules", "rules", "--audit-sync", "each"]);
+    let read_both = || ["hello", "dir/numbers"].iter().for_each(|name| drop(fs::read(mounted.path(name)).expect("published")));
+    read_both();
+    assert!(eventually(PATIENCE, || opened("dir") == 1));
+    assert_eq!(search(&world, &["--path", point.join("hello").to_str().expect("UTF-8")]).len(), 0);
+    // A fault changes nothing.
+    let before = acts();
+    world.write("rules", "-w nowhere\n");
+    mounted.signal("HUP");
+    read_both();
+    assert!(eventually(PATIENCE, || opened("dir") == 2));
+    watch("hello");
+    mounted.signal("HUP");
+    assert!(eventually(PATIENCE, || acts() == before + 1));
+    assert_eq!(actions(&search(&world, &["--class", "administrative"])).last(), Some(&"turned-down"));
+    read_both();
+    assert!(eventually(PATIENCE, || opened("hello") == 1));
+    assert_eq!(mounted.terminate(), Some(0));
+    assert_eq!(opened("dir"), 2);
+    verify(&world);
+    let refused = world.fails(3, ["mount", "--audit", "nowhere", &world.name(""), "mnt"]);
+    assert!(refused.contains("nowhere"), "{refused}");
+}
+
+#[test]
+fn nothing_is_opened_without_its_record_wherever_the_mount_is_killed() {
+    let files = |world: &World| {
+        for number in 0..WORKERS * FILES {
+            world.write(&format!("src/many/{number}"), number.to_string());
+        }
+    };
+    let Some(world) = world(files) else { return };
+    let _replica = world.serve();
+    let (mut dice, mut all) = (23u64, 0);
+    for round in 0..KILLS {
+        let first = segments(&world.path("trail")).expect("the trail").last().map_or(1, |file| file.number);
+        let before = recorded_opens(&world.path("trail"), first);
+        let mounted = mount(&world, &["--audit-policy", "block", "--audit-sync", "each", "--audit-segment", "64K", "--audit-seal", "1s"]);
+        let (opened, ended): (Arc<Mutex<HashMap<PathBuf, usize>>>, Arc<AtomicBool>) = Default::default();
+        let workers: Vec<_> = (0..WORKERS)
+            .map(|worker| {
+                let (opened, ended, many) = (opened.clone(), ended.clone(), mounted.path("many"));
+                std::thread::spawn(move || {
+                    for number in (0..FILES).cycle() {
+                        let path = many.join((worker * FILES + number).to_string());
+                        if ended.load(Ordering::SeqCst) || File::open(&path).is_err() {
+                            return;
+                        }
+                        *opened.lock().entry(path).or_default() += 1;
+                    }
+                })
+            })
+            .collect();
+        assert!(eventually(PATIENCE, || !opened.lock().is_empty()), "kill {round}: nothing is opened");
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        std::thread::sleep(Duration::from_millis((dice >> 33) % 120));
+        mounted.kill();
+        ended.store(true, Ordering::SeqCst);
+        workers.into_iter().for_each(|worker| worker.join().expect("it has seen the end"));
+        let after = recorded_opens(&world.path("trail"), first);
+        for (path, count) in opened.lock().iter() {
+            let count_of = |counts: &HashMap<PathBuf, usize>| counts.get(path).copied().unwrap_or(0);
+            let recorded = count_of(&after) - count_of(&before);
+            assert!(recorded >= *count, "kill {round}: {} was opened {count} times, {recorded} are recorded", path.display());
+            all += count;
+        }
+    }
+    // Once more, and in good order: what the kills left is whole.
+    assert_eq!(mount(&world, &[]).terminate(), Some(0));
+    verify(&world);
+    assert!(all as u64 >= KILLS);
+    println!("{KILLS} kills, {all} opens acknowledged");
+}
+
+/// How often each path was opened, as the segments from this one on have it.
+fn recorded_opens(trail: &Path, first: u64) -> HashMap<PathBuf, usize> {
+    let mut found = HashMap::new();
+    let read = entries(trail, first, |entry| {
+        let mut scratch = Vec::new();
+        if entry.kind == Kind::Record
+            && let Ok(record) = Record::decode(&entry.body, &mut scratch)
+            && (record.class, record.operation, record.result) == (Class::Operation, OPEN, 0)
+        {
+            let path = std::str::from_utf8(record.path).expect("UTF-8");
+            *found.entry(PathBuf::from(path)).or_default() += 1;
+        }
+        true
+    });
+    read.expect("the trail is read");
+    found
+}
+
+/// A small disk that goes when dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn new(world: &World, name: &str) -> Self {
+        fs::create_dir(world.path(name)).expect("new");
+        world.run_tool("mount", &["-t", "tmpfs", "-o", "size=2M", "tmpfs", name]);
+        SmallDisk(world.path(name))
+    }
+
+    /// Writes until nothing more fits.
+    fn fill(&self) {
+        let mut filler = File::create(self.0.join("filler")).expect("room for a name");
+        for len in [1 << 16, 4096, 1] {
+            while filler.write_all(&vec![1; len]).is_ok() {}
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn what_a_full_disk_does_to_a_mount_is_as_the_policy_says() {
+    if !have("root, to make a small disk", is_root()) {
+        return;
+    }
+    for policy in ["count", "block", "halt"] {
+        let Some(world) = world(|_| {}) else { return };
+        let _replica = world.serve();
+        let disk = SmallDisk::new(&world, "disk");
+        world.ok(["audit", "keygen", "disk/trail"]);
+        let name = world.name("");
+        let args = ["--audit", "disk/trail", "--audit-sync", "each", "--audit-policy", policy, "--timeout", "2s", &name];
+        let mut mounted = Mount::new(&world, "mnt", &args);
+        let hello = mounted.path("hello");
+        assert!(fs::read(&hello).is_ok());
+        disk.fill();
+        // What there still is of the trail's last page is used up first.
+        match policy {
+            "count" => assert!((0..500).all(|_| File::open(&hello).is_ok())),
+            "block" => assert!(eventually(PATIENCE, || (0..100).any(|_| File::open(&hello).is_err())), "opened, and not recorded"),
+            _ => {
+                assert!(eventually(PATIENCE, || (0..100).any(|_| File::open(&hello).is_err()) || mounted.ended().is_some()));
+                assert!(eventually(PATIENCE, || mounted.ended() == Some(7)), "it goes on");
+                continue;
+            }
+        }
+        fs::remove_file(world.path("disk/filler")).expect("it was made");
+        assert!(eventually(PATIENCE, || fs::read(&hello).is_ok()), "{policy}: it does not go on");
+        assert_eq!(mounted.terminate(), Some(0), "{policy}");
+        let opens: u64 =
+            world.ok(["audit", "search", "disk/trail", "-S", "open", "--result", "success", "--count"]).trim().parse().expect("a number");
+        assert!(policy != "count" || opens >= 500, "{opens}");
+    }
+}
+
+#[test]
+fn a_replica_that_lies_to_an_export_is_in_its_trail() {
+    let world = World::new();
+    noisy(&world);
+    world.publish();
+    make_liar(&world);
+    let liar = world.serve_db("liar", world.port);
+    world.ok(["audit", "keygen", "trail"]);
+    let listen = format!("127.0.0.1:{}", free_port());
+    let source = format!("tree:{}", world.name(""));
+    let mut command = world.command(["export", "--dir", &source, "--options", "ro,insecure,no_root_squash", "--listen", &listen]);
+    command.args(["--state", "exporting", "--audit", "trail", "--audit-sync", "each"]);
+    let mut export = command.stdout(Stdio::null()).spawn().expect("the binary starts");
+    assert!(eventually(PATIENCE, || std::net::TcpStream::connect(&listen).is_ok()), "the export does not start");
+    let read = async {
+        let identity = Identity::new(b"reader".to_vec(), Verifier([1; 8]));
+        let me = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
+        let client = Client::connect(Config::new(listen.parse().expect("an address"), 1, identity, Plain::sys(&me))).await?;
+        let directory = client.walk(b"export/noise").await?;
+        let open = client.open(&directory.handle, b"7", ShareAccess::READ, None).await?;
+        client.read(&open, 0, 60_000).await.map(drop)
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let refused = runtime.block_on(read).is_err();
+    signal("TERM", export.id());
+    assert!(export.wait().expect("a child").success());
+    assert!(refused, "a lie was believed");
+    let found = search(&world, &["--class", "refusal"]);
+    assert!(!found.is_empty() && found.iter().all(|one| one["event"]["action"] == "altered"), "{found:?}");
+    assert_eq!(found[0]["source"]["port"], liar.port());
+    assert!(found[0]["vouch"]["detail"].as_str().is_some_and(|why| why.starts_with(&source)), "{found:?}");
+}
