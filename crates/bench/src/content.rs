@@ -1,5 +1,5 @@
 //! File data that tells where it belongs, so that every byte that is read can be checked: pages of noise, each a different piece, with
-//! the file's number and the page's at its front. Zeros where a document has zeros.
+//! the file's number, the page's, and at the how manieth write it was put there at its front. Zeros where a document has zeros.
 
 use crate::case::Content;
 
@@ -25,15 +25,34 @@ impl Pages {
 
     /// Fills `bytes` with what file `file` has at `offset`, which begins a page.
     pub fn fill(&self, content: Content, file: u64, offset: u64, bytes: &mut [u8]) {
-        if content == Content::Zeros {
-            return bytes.fill(0);
+        match content {
+            Content::Zeros => bytes.fill(0),
+            Content::Random => self.fill_anew(file, offset, bytes, &|_| 0),
         }
+    }
+
+    /// Fills `bytes` with what file `file` has at `offset` after so many writes of each page.
+    pub fn fill_anew(&self, file: u64, offset: u64, bytes: &mut [u8], generation: &dyn Fn(u64) -> u32) {
         for (chunk, page) in bytes.chunks_mut(PAGE_LEN).zip(offset / PAGE_LEN as u64..) {
-            chunk.copy_from_slice(&self.noise(file, page)[..chunk.len()]);
-            let head = head(file, page);
+            let generation = generation(page);
+            chunk.copy_from_slice(&self.noise(file, page, generation)[..chunk.len()]);
+            let head = head(file, page, generation);
             let len = head.len().min(chunk.len());
             chunk[..len].copy_from_slice(&head[..len]);
         }
+    }
+
+    /// Whether a page is what it is after so many writes.
+    pub fn is(&self, file: u64, page: u64, generation: u32, bytes: &[u8]) -> bool {
+        let head = head(file, page, generation);
+        let len = head.len().min(bytes.len());
+        bytes[..len] == head[..len] && bytes[len..] == self.noise(file, page, generation)[len..bytes.len()]
+    }
+
+    /// After how many writes a whole page is so, if it is a page of that place.
+    pub fn generation(&self, file: u64, page: u64, bytes: &[u8]) -> Option<u32> {
+        let generation = u32::from_le_bytes(*bytes.get(16..)?.first_chunk()?);
+        self.is(file, page, generation, bytes).then_some(generation)
     }
 
     /// Whether `bytes` are what file `file` has at `offset`, which begins a page.
@@ -41,15 +60,11 @@ impl Pages {
         if content == Content::Zeros {
             return bytes.chunks(PAGE_LEN).all(|chunk| chunk == &ZEROS[..chunk.len()]);
         }
-        bytes.chunks(PAGE_LEN).zip(offset / PAGE_LEN as u64..).all(|(chunk, page)| {
-            let head = head(file, page);
-            let len = head.len().min(chunk.len());
-            chunk[..len] == head[..len] && chunk[len..] == self.noise(file, page)[len..chunk.len()]
-        })
+        bytes.chunks(PAGE_LEN).zip(offset / PAGE_LEN as u64..).all(|(chunk, page)| self.is(file, page, 0, chunk))
     }
 
-    fn noise(&self, file: u64, page: u64) -> &[u8] {
-        let start = mix(file.rotate_left(32) ^ page) as usize % (POOL_LEN - PAGE_LEN);
+    fn noise(&self, file: u64, page: u64, generation: u32) -> &[u8] {
+        let start = mix(file.rotate_left(32) ^ page ^ u64::from(generation) << 40) as usize % (POOL_LEN - PAGE_LEN);
         &self.pool[start..start + PAGE_LEN]
     }
 }
@@ -60,10 +75,11 @@ impl Default for Pages {
     }
 }
 
-fn head(file: u64, page: u64) -> [u8; 16] {
-    let mut head = [0; 16];
+fn head(file: u64, page: u64, generation: u32) -> [u8; 20] {
+    let mut head = [0; 20];
     head[..8].copy_from_slice(&file.to_le_bytes());
-    head[8..].copy_from_slice(&page.to_le_bytes());
+    head[8..16].copy_from_slice(&page.to_le_bytes());
+    head[16..].copy_from_slice(&generation.to_le_bytes());
     head
 }
 
@@ -95,6 +111,21 @@ mod tests {
             assert!(!pages.are(Content::Random, 7, 8192, &bytes), "byte {at}");
             bytes[at] ^= 1;
         }
+    }
+
+    #[test]
+    fn data_of_an_earlier_write_is_told_from_the_last() {
+        let (pages, mut bytes) = (Pages::new(), vec![0; 2 * PAGE_LEN]);
+        pages.fill_anew(7, 8192, &mut bytes, &|page| page as u32);
+        let of = |page: u64, at: usize| pages.generation(7, page, &bytes[at..at + PAGE_LEN]);
+        assert_eq!((of(2, 0), of(3, PAGE_LEN), of(3, 0)), (Some(2), Some(3), None));
+        assert!(!pages.is(7, 2, 1, &bytes[..PAGE_LEN]));
+        bytes[4000] ^= 1;
+        assert_eq!(pages.generation(7, 2, &bytes[..PAGE_LEN]), None);
+        // Of another write the noise is other, too: half a page of each is found out.
+        let mut other = vec![0; PAGE_LEN];
+        pages.fill_anew(7, 8192, &mut other, &|_| 9);
+        assert!(bytes[100..200] != other[100..200]);
     }
 
     #[test]

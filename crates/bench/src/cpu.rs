@@ -54,20 +54,18 @@ impl ServerCpu {
         }
     }
 
-    /// The process that listens at an address of this machine, as far as this user may look.
+    /// The process that listens at an address of this machine, as far as this user may look. Who listens at that very address has it before who
+    /// listens at all of them.
     pub fn listening_at(address: SocketAddr) -> Option<Self> {
         if !address.ip().is_loopback() && !is_local(address.ip()) {
             return None;
         }
-        let mut inodes = Vec::new();
-        for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-            let text = fs::read_to_string(table).unwrap_or_default();
-            inodes.extend(text.lines().skip(1).filter_map(|line| {
-                let fields: Vec<_> = line.split_whitespace().collect();
-                let port = u16::from_str_radix(fields.get(1)?.rsplit(':').next()?, 16).ok()?;
-                (fields.get(3) == Some(&"0A") && port == address.port()).then(|| format!("socket:[{}]", fields.get(9).unwrap_or(&"")))
-            }));
-        }
+        let text: String = ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default()).concat();
+        let mut listeners: Vec<(SocketAddr, String)> = text.lines().filter_map(listener).collect();
+        listeners.retain(|(at, _)| at.port() == address.port() && (at.ip() == address.ip() || at.ip().is_unspecified()));
+        let exact = listeners.iter().any(|(at, _)| at.ip() == address.ip());
+        listeners.retain(|(at, _)| !exact || at.ip() == address.ip());
+        let inodes: Vec<String> = listeners.into_iter().map(|(_, inode)| format!("socket:[{inode}]")).collect();
         let processes = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         processes.filter(|pid| *pid != std::process::id()).find_map(|pid| {
             let holds = fs::read_dir(format!("/proc/{pid}/fd"))
@@ -77,6 +75,25 @@ impl ServerCpu {
             holds.then_some(Self::Process(pid))
         })
     }
+}
+
+/// Address and inode of a line of /proc/net/tcp or tcp6, if it listens (proc(5)); addresses in words of this machine's byte order.
+fn listener(line: &str) -> Option<(SocketAddr, String)> {
+    let fields: Vec<_> = line.split_whitespace().collect();
+    let (ip, port) = fields.get(1)?.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let words: Vec<[u8; 4]> = (0..ip.len() / 8)
+        .map(|at| ip.get(at * 8..at * 8 + 8).and_then(|word| u32::from_str_radix(word, 16).ok()).map(u32::to_ne_bytes))
+        .collect::<Option<_>>()?;
+    let ip: IpAddr = match words[..] {
+        [word] => word.into(),
+        [a, b, c, d] => {
+            let bytes: [u8; 16] = [a, b, c, d].concat().try_into().ok()?;
+            IpAddr::from(bytes).to_canonical()
+        }
+        _ => return None,
+    };
+    (fields.get(3) == Some(&"0A")).then(|| Some((SocketAddr::new(ip, port), (*fields.get(9)?).to_owned())))?
 }
 
 /// The number of a thread of the kernel, by its name. A program that calls itself so is none: the kernel's are children of kthreadd.
@@ -142,10 +159,16 @@ fn stat(who: &str) -> Option<Stat> {
 /// alone: sshd and web servers work by such.
 fn process_s(pid: u32) -> Option<f64> {
     let own = clock_s(pid)?;
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    let children: f64 = children.split_whitespace().filter_map(|child| process_s(child.parse().ok()?)).sum();
+    let children: f64 = children_of(pid).into_iter().filter_map(process_s).sum();
     let ended = stat(&pid.to_string()).map_or(0.0, |stat| (stat.child_user + stat.child_system) / ticks_a_second());
     Some(own + children + ended)
+}
+
+/// Of all threads: a child is of the thread that started it.
+fn children_of(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.map(|task| fs::read_to_string(task.path().join("children")).unwrap_or_default());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|child| child.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
 /// Of one process, by its CPU clock.
@@ -232,6 +255,64 @@ mod tests {
             // Less than a tick, of a thread that is no more.
             assert!(so_far() - before >= worked, "{} of {worked}", so_far() - before);
         }
+    }
+
+    #[test]
+    fn a_child_of_another_thread_is_one_of_the_process() {
+        let (told, hears) = std::sync::mpsc::channel();
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+            told.send(child.id()).expect("it is waited for");
+            let _ = ends.recv();
+            let _ = child.kill();
+            let _ = child.wait();
+        });
+        let child = hears.recv().expect("a child");
+        let found = children_of(std::process::id());
+        drop(end);
+        thread.join().expect("it ends");
+        assert!(found.contains(&child), "{child} of {found:?}");
+    }
+
+    #[test]
+    fn a_line_of_the_kernels_table_tells_the_address() {
+        let line = |at: &str, state: &str| {
+            format!("   0: {at} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     0        0 4711 1")
+        };
+        let word = |bytes: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(bytes));
+        let v4 = format!("{}:0801", word([127, 0, 0, 2]));
+        assert_eq!(listener(&line(&v4, "0A")), Some((SocketAddr::from(([127, 0, 0, 2], 2049)), "4711".into())));
+        assert_eq!(listener(&line(&v4, "01")), None);
+        let mapped = format!("{}{}{}{}:0801", word([0; 4]), word([0; 4]), word([0, 0, 255, 255]), word([127, 0, 0, 2]));
+        assert_eq!(listener(&line(&mapped, "0A")), Some((SocketAddr::from(([127, 0, 0, 2], 2049)), "4711".into())));
+        assert_eq!(listener("  sl  local_address rem_address   st"), None);
+    }
+
+    #[test]
+    fn a_listener_of_the_same_port_at_another_address_is_another() {
+        let listen = |at: &str, port: u16| {
+            let mut child = std::process::Command::new("python3")
+                .args(["-c", "import socket,sys\ns=socket.create_server((sys.argv[1],int(sys.argv[2])))\nprint(s.getsockname()[1],flush=True)\nsys.stdin.read()"])
+                .args([at, &port.to_string()])
+                .stdin(std::process::Stdio::piped())
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .expect("python3, which the tests need elsewhere too");
+            let mut line = String::new();
+            std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().expect("piped")), &mut line).expect("a port");
+            (child, line.trim().parse::<u16>().expect("a port"))
+        };
+        let (mut one, port) = listen("127.0.0.3", 0);
+        let (mut two, _) = listen("127.0.0.4", port);
+        let at = |ip: [u8; 4]| ServerCpu::listening_at(SocketAddr::from((ip, port)));
+        let found = (at([127, 0, 0, 3]), at([127, 0, 0, 4]), at([127, 0, 0, 5]));
+        let pids = (one.id(), two.id());
+        for child in [&mut one, &mut two] {
+            drop(child.stdin.take());
+            let _ = child.wait();
+        }
+        assert_eq!(found, (Some(ServerCpu::Process(pids.0)), Some(ServerCpu::Process(pids.1)), None));
     }
 
     #[test]

@@ -22,6 +22,7 @@ pub mod statistics;
 pub mod stop;
 pub mod subject;
 pub mod target;
+mod written;
 
 pub use case::Case;
 pub use error::Error;

@@ -267,7 +267,11 @@ impl Bench {
             .map(|(result, subject)| format!("{} ({}, {})", subject.label, result.panel, result.name))
             .collect();
         if !limited.is_empty() {
-            notes.push(format!("the load generator itself was the limit, and the server may do more: {}", limited.join("; ")));
+            notes.push(format!(
+                "the client was the limit, and the server may do more: the load generator's busiest thread had no more to give, or the machine that it shares \
+                 with the server had nothing left and the client took most of it: {}",
+                limited.join("; ")
+            ));
         }
         for (count, what) in [
             (refused as fn(&SubjectResult) -> u64, "were refused"),

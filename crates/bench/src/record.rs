@@ -30,6 +30,9 @@ pub struct Run {
     pub interrupted: bool,
     /// Where.
     pub machine: Machine,
+    /// The nodes that took part beside it, by name.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub nodes: Vec<(String, Machine)>,
     /// What was measured; the first is what the others are compared with.
     pub subjects: Vec<About>,
     /// The figures.
@@ -136,6 +139,7 @@ impl Run {
             quick,
             interrupted: false,
             machine: Machine::here(),
+            nodes: Vec::new(),
             subjects: Vec::new(),
             results: Vec::new(),
             left_out: Vec::new(),
@@ -374,7 +378,8 @@ impl Calls {
 
 /// How far a write has come otherwise.
 const FOR_GOOD: &str = "stored for good";
-/// The name of what the busiest thread of the load generator used of a CPU, in the other figures of a sample.
+/// The name of what the busiest thread of the load generator used of a CPU, in the other figures of a sample; 1 also where the client kept a server of
+/// the same machine from more.
 pub(crate) const BUSIEST: &str = "busiest client thread";
 /// A client thread that is on a CPU for this part of the time has none left for more load.
 const LIMIT: f64 = 0.95;

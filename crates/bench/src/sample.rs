@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::case::Metric;
 use crate::latency::Latency;
+use crate::record::BUSIEST;
 
 /// One measurement of one case on one subject.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -100,8 +101,26 @@ impl Sample {
         self.unanswered += other.unanswered;
         self.unsent += other.unsent;
         self.client_cpu_s = sum(self.client_cpu_s, other.client_cpu_s);
+        // Of that which holds for all as soon as it holds for one: noise, a server that allowed fewer calls, a generator that had no more to give.
+        self.elsewhere = self.elsewhere.into_iter().chain(other.elsewhere).reduce(f64::max);
+        self.depth = self.depth.into_iter().chain(other.depth).min();
+        for (name, value) in &other.others {
+            match self.others.iter_mut().find(|(ours, _)| ours == name) {
+                Some((_, ours)) if name == BUSIEST => *ours = ours.max(*value),
+                Some((_, ours)) => *ours += value,
+                None => self.others.push((name.clone(), *value)),
+            }
+        }
         self.latency.merge(&other.latency);
         self.nodes.push((node, other));
+    }
+
+    /// Notes what a part of the load generator used of a CPU; the most counts.
+    pub(crate) fn busy(&mut self, part: f64) {
+        match self.others.iter_mut().find(|(name, _)| name == BUSIEST) {
+            Some((_, most)) => *most = most.max(part),
+            None => self.others.push((BUSIEST.into(), part)),
+        }
     }
 }
 
@@ -114,5 +133,29 @@ fn sum(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a + b),
         (a, b) => a.or(b),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_node_suffers_from_the_run_is_told_of() {
+        let node = |busiest, elsewhere, depth| {
+            let mut sample = Sample { seconds: 1.0, operations: 10, elsewhere, depth, ..Sample::default() };
+            sample.busy(busiest);
+            sample.others.push(("records".into(), 2.0));
+            sample
+        };
+        let mut sum = Sample::default();
+        sum.join("a".into(), node(0.3, Some(0.01), None));
+        sum.join("b".into(), node(0.99, Some(0.5), Some(32)));
+        sum.join("c".into(), node(0.4, None, Some(64)));
+        assert_eq!((sum.operations, sum.elsewhere, sum.depth), (30, Some(0.5), Some(32)));
+        assert_eq!(sum.others, [(BUSIEST.to_owned(), 0.99), ("records".to_owned(), 6.0)]);
+        let mut result = crate::record::CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond);
+        result.sum_up("fleet", vec![("fleet".into(), vec![sum])]);
+        assert!(result.subjects[0].client_is_limit);
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::wire::{Credential, Line};
 use super::{Answer, Ask};
 use crate::cpu::ServerCpu;
+use crate::machine::Machine;
 use crate::nfs::NfsOptions;
 use crate::subject::{About, Meter};
 use crate::{Case, Error, Sample, Subject};
@@ -23,7 +24,7 @@ impl Fleet {
     /// Connects to all of them.
     pub fn connect(agents: &[SocketAddr], credential: &dyn Fn(SocketAddr) -> Credential) -> Result<Self, Error> {
         let members = agents.iter().map(|&address| {
-            let line = Line::connect(address, &credential(address))?;
+            let mut line = Line::connect(address, &credential(address))?;
             line.without_hurry();
             Ok(Member { name: address.to_string(), line })
         });
@@ -31,22 +32,31 @@ impl Fleet {
     }
 
     /// Asks all, then hears all: they work at the same time.
-    fn all(&self, ask: &Ask) -> Result<Vec<(String, Answer)>, Error> {
+    fn all(&self, ask: &Ask) -> Result<Vec<(usize, String, Answer)>, Error> {
+        self.each(&|_| Some(ask.clone()))
+    }
+
+    /// Asks each for its own, or nothing, then hears those that were asked; each with its place.
+    fn each(&self, ask: &dyn Fn(usize) -> Option<Ask>) -> Result<Vec<(usize, String, Answer)>, Error> {
         let mut members = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        for member in members.iter_mut() {
-            member.line.send(ask, &member.name)?;
+        let mut asked = Vec::new();
+        for (at, member) in members.iter_mut().enumerate() {
+            if let Some(ask) = ask(at) {
+                member.line.send(&ask, &member.name)?;
+                asked.push((at, member));
+            }
         }
         // All are heard before a failure is told, or the next answer would be to another question.
-        let heard: Vec<Result<(String, Answer), Error>> = members
-            .iter_mut()
-            .map(|member| {
+        let heard: Vec<Result<(usize, String, Answer), Error>> = asked
+            .into_iter()
+            .map(|(at, member)| {
                 let name = member.name.clone();
                 let answer = member.line.receive(&name)?.ok_or_else(|| Error::Unreachable(format!("agent {name}: it hung up")))?;
                 match answer {
                     Answer::Failed { why, corrupt: true, .. } => Err(Error::Corrupt(format!("agent {name}: {why}"))),
                     Answer::Failed { why, unreachable: true, .. } => Err(Error::Unreachable(format!("agent {name}: {why}"))),
                     Answer::Failed { why, .. } => Err(Error::Refused(format!("agent {name}: {why}"))),
-                    answer => Ok((name, answer)),
+                    answer => Ok((at, name, answer)),
                 }
             })
             .collect();
@@ -60,8 +70,8 @@ pub struct FleetSubject {
     number: u32,
     about: About,
     server_cpu: Option<ServerCpu>,
-    /// Names of the nodes.
-    nodes: Vec<String>,
+    /// Names of the nodes, and what they are.
+    nodes: Vec<(String, Machine)>,
     clean: bool,
 }
 
@@ -72,16 +82,45 @@ impl FleetSubject {
         let opened = fleet.all(&Ask::Open { number, options: Box::new(options) })?;
         let mut about = None;
         let mut nodes = Vec::new();
-        for (name, answer) in opened {
-            if let Answer::Opened { about: theirs, node } = answer {
-                about.get_or_insert(theirs);
-                nodes.push(format!("{node} ({name})"));
-            }
+        for (_, name, answer) in opened {
+            let Answer::Opened { about: theirs, node, machine } = answer else {
+                return Err(Error::Refused(format!("agent {name}: it answers something else")));
+            };
+            about.get_or_insert(theirs);
+            nodes.push((format!("{node} ({name})"), *machine));
         }
         let mut about = about.ok_or_else(|| Error::Refused("no agent has opened it".into()))?;
-        about.details.push(format!("{} agents: {}", nodes.len(), nodes.join(", ")));
+        let names: Vec<&str> = nodes.iter().map(|(name, _)| &name[..]).collect();
+        about.details.push(format!(
+            "{} agents, which share the files of a copy and the rate of a load; a single file is one for each: {}",
+            nodes.len(),
+            names.join(", ")
+        ));
         Ok(Self { fleet: fleet.clone(), number, about, server_cpu, nodes, clean: false })
     }
+
+    /// The nodes, by name.
+    pub fn nodes(&self) -> &[(String, Machine)] {
+        &self.nodes
+    }
+}
+
+/// What the node at this place of so many does of a case; nothing if there is none left for it. The work is for all of them together, but for a single
+/// file, which can't be shared: there each has one.
+fn share(case: &Case, at: usize, nodes: usize) -> Option<Case> {
+    let mut case = *case;
+    match &mut case {
+        Case::Load(load) => load.rate = load.rate.map(|rate| rate / nodes as f64),
+        Case::Put(copy) | Case::Get(copy) if copy.files > 1 => {
+            let before = |at: usize| copy.files * at as u64 / nodes as u64;
+            copy.files = before(at + 1) - before(at);
+            if copy.files == 0 {
+                return None;
+            }
+        }
+        _ => {}
+    }
+    Some(case)
 }
 
 impl Subject for FleetSubject {
@@ -97,31 +136,31 @@ impl Subject for FleetSubject {
         .then(|| "agents measure NFS servers alone".into())
     }
 
+    fn stored(&self, case: &Case) -> Option<&'static str> {
+        crate::nfs::stored(case)
+    }
+
     fn prepare(&mut self, case: &Case) -> Result<(), Error> {
-        self.fleet.all(&Ask::Prepare { number: self.number, case: *case }).map(drop)
+        let (number, nodes) = (self.number, self.nodes.len());
+        self.fleet.each(&|at| share(case, at, nodes).map(|case| Ask::Prepare { number, case })).map(drop)
     }
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
-        // The load is for all of them together.
-        let mut case = *case;
-        if let Case::Load(load) = &mut case
-            && let Some(rate) = &mut load.rate
-        {
-            *rate /= self.nodes.len() as f64;
-        }
         self.fleet.all(&Ask::Ready)?;
         let meter = Meter::begin(self.server_cpu.as_ref(), true)?;
-        let measured = self.fleet.all(&Ask::Measure { number: self.number, case })?;
+        let (number, nodes) = (self.number, self.nodes.len());
+        let measured = self.fleet.each(&|at| share(case, at, nodes).map(|case| Ask::Measure { number, case }))?;
         let mut sample = Sample::default();
-        for (node, (_, answer)) in self.nodes.iter().zip(measured) {
+        for (at, node, answer) in measured {
             let Answer::Measured { sample: part } = answer else {
                 return Err(Error::Refused(format!("agent {node}: it answers something else")));
             };
-            sample.join(node.clone(), *part);
+            sample.join(self.nodes[at].0.clone(), *part);
         }
-        let clients = sample.client_cpu_s;
+        // What this machine did is no load; the nodes tell what they suffered from.
+        let (client_s, elsewhere, others) = (sample.client_cpu_s, sample.elsewhere, sample.others.clone());
         meter.end(&mut sample)?;
-        (sample.client_cpu_s, sample.elsewhere) = (clients, None);
+        (sample.client_cpu_s, sample.elsewhere, sample.others) = (client_s, elsewhere, others);
         Ok(sample)
     }
 
@@ -134,5 +173,35 @@ impl Subject for FleetSubject {
             return Ok(());
         }
         self.fleet.all(&Ask::Clean { number: self.number }).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::{Content, Copy};
+
+    #[test]
+    fn what_is_asked_of_all_is_done_once() {
+        let copy = |files| Case::Put(Copy { files, len: 10, content: Content::Random, streams: 1, depth: 1 });
+        let files = |files: u64, nodes: usize| -> Vec<u64> {
+            let of = |at| share(&copy(files), at, nodes).map(|case| if let Case::Put(copy) = case { copy.files } else { 0 });
+            (0..nodes).filter_map(of).collect()
+        };
+        assert_eq!(files(10, 3), [3, 3, 4]);
+        assert_eq!(files(2, 3).iter().sum::<u64>(), 2);
+        assert_eq!(files(2, 3).len(), 2);
+        // One file can't be shared.
+        assert_eq!(files(1, 3), [1, 1, 1]);
+        let load = crate::case::Load {
+            order: crate::case::Order::Random,
+            block: 4096,
+            read_percent: 100,
+            depth: 1,
+            rate: Some(900.0),
+            seconds: 1.0,
+            file_len: 1 << 20,
+        };
+        assert!(matches!(share(&Case::Load(load), 2, 3), Some(Case::Load(load)) if load.rate == Some(300.0)));
     }
 }

@@ -11,6 +11,7 @@ pub use wire::{Acceptor, Credential};
 
 use serde::{Deserialize, Serialize};
 
+use crate::machine::Machine;
 use crate::nfs::NfsOptions;
 use crate::subject::About;
 use crate::{Case, Sample};
@@ -38,7 +39,7 @@ enum Ask {
 #[serde(rename_all = "snake_case")]
 enum Answer {
     /// It is connected.
-    Opened { about: About, node: String },
+    Opened { about: About, node: String, machine: Box<Machine> },
     /// It is done.
     Done,
     /// What it measured.

@@ -58,7 +58,7 @@ pub fn serve(listener: &TcpListener, acceptor: &Acceptor, limits: Limits, stop: 
 
 /// One coordinator, to its end; how much was measured.
 fn coordinator(stream: TcpStream, acceptor: &Acceptor, limits: Limits, ended: &Stop) -> Result<u64, Error> {
-    let line = Line::accept(stream, acceptor)?;
+    let mut line = Line::accept(stream, acceptor, PROOF_WITHIN, ended)?;
     line.without_hurry();
     let (mut line, mut receiver) = line.part()?;
     // A coordinator that hangs up in the middle of a measurement ends it.
@@ -112,7 +112,8 @@ fn answer(ask: Ask, subjects: &mut HashMap<u32, NfsSubject>, limits: Limits, sto
             let subject = NfsSubject::connect(options, stop)?;
             let about = subject.about();
             subjects.insert(number, subject);
-            Answer::Opened { about, node: rustix::system::uname().nodename().to_string_lossy().into_owned() }
+            let machine = Box::new(crate::machine::Machine::here());
+            Answer::Opened { about, machine, node: rustix::system::uname().nodename().to_string_lossy().into_owned() }
         }
         Ask::Prepare { number, case } => {
             within(&case, limits)?;
@@ -147,6 +148,7 @@ fn within(case: &Case, limits: Limits) -> Result<(), Error> {
     let sane = match case {
         Case::Load(load) => {
             load.block > 0
+                && load.block % crate::content::PAGE_LEN as u32 == 0
                 && load.block <= 1 << 20
                 && u64::from(load.block) <= load.file_len
                 && load.read_percent <= 100
@@ -158,3 +160,6 @@ fn within(case: &Case, limits: Limits) -> Result<(), Error> {
     let right = sane && bytes <= limits.bytes && (0.0..=limits.seconds).contains(&seconds) && (1..=1024).contains(&case.depth());
     if right { Ok(()) } else { Err(Error::Refused("more than this agent does".into())) }
 }
+
+/// How long a coordinator may take to prove that it may be one: meanwhile no other is heard.
+const PROOF_WITHIN: Duration = Duration::from_secs(10);

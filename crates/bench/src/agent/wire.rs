@@ -3,17 +3,17 @@
 //! Both sides send a nonce; the session's key comes of the shared token and both nonces, or is sent by Kerberos, sealed. Each message is a
 //! line of JSON with its keyed BLAKE3 before it, over direction, number and bytes. Nothing of it is secret but the key.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use vouch_gss_mit::{ClientSource, MitAcceptor, MitInitiator};
 use vouch_rpcsec_gss::{Accept, Acceptor as _, InitStep, Initiator as _};
 
-use crate::Error;
+use crate::{Error, Stop};
 
 /// How a coordinator proves that it may.
 #[derive(Clone)]
@@ -47,6 +47,16 @@ pub(super) struct Line {
     theirs: u8,
     sent: u64,
     received: u64,
+    /// Until the other side has proven who it is.
+    hurry: Option<Hurry>,
+}
+
+/// What a peer is held to that nobody knows yet: all of the proof together by then, in lines of that length.
+#[derive(Debug, Clone)]
+struct Hurry {
+    until: Instant,
+    stop: Stop,
+    line_len_max: usize,
 }
 
 /// The half that receives, for a thread of its own.
@@ -58,7 +68,8 @@ impl Line {
         let name = address.to_string();
         let stream =
             TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| Error::Unreachable(format!("agent {name}: {error}")))?;
-        let mut line = Self::begin(stream, COORDINATOR, AGENT, &name)?;
+        let hurry = Hurry { until: Instant::now() + PATIENCE, stop: Stop::default(), line_len_max: PROOF_LEN_MAX };
+        let mut line = Self::begin(stream, COORDINATOR, AGENT, hurry, &name)?;
         let ours = nonce()?;
         let kind = if matches!(credential, Credential::Token(_)) { "token" } else { "kerberos" };
         line.plain(&format!("{GREETING} {kind} {}", hex(&ours)), &name)?;
@@ -112,10 +123,13 @@ impl Line {
         if hello == "agent" { Ok(()) } else { Err(Error::Refused(format!("agent {name}: it greets in another way"))) }
     }
 
-    /// The agent's side.
-    pub(super) fn accept(stream: TcpStream, acceptor: &Acceptor) -> Result<Self, Error> {
+    /// The agent's side. Whoever is not known by then is hung up on, in whatever pieces the proof comes: others wait.
+    pub(super) fn accept(stream: TcpStream, acceptor: &Acceptor, within: Duration, stop: &Stop) -> Result<Self, Error> {
         let name = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.to_string());
-        let mut line = Self::begin(stream, AGENT, COORDINATOR, &name)?;
+        // A ticket may hold what a directory says of its user; a token's proof is short.
+        let line_len_max = if matches!(acceptor, Acceptor::Token(_)) { TOKEN_LINE_LEN_MAX } else { PROOF_LEN_MAX };
+        let hurry = Hurry { until: Instant::now() + within, stop: stop.clone(), line_len_max };
+        let mut line = Self::begin(stream, AGENT, COORDINATOR, hurry, &name)?;
         let greeting = line.hear(&name)?;
         let mut words = greeting.split(' ');
         let (version, kind, nonce_text) = (words.next(), words.next(), words.next());
@@ -162,17 +176,19 @@ impl Line {
         Ok(line)
     }
 
-    fn begin(stream: TcpStream, ours: u8, theirs: u8, name: &str) -> Result<Self, Error> {
+    fn begin(stream: TcpStream, ours: u8, theirs: u8, hurry: Hurry, name: &str) -> Result<Self, Error> {
         let failed = || Error::io(name.to_owned());
         stream.set_nodelay(true).map_err(failed())?;
-        // Only until it has proven who it is: a measurement may take long.
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed())?;
+        // Only until it has proven who it is: a measurement may take long. Between two looks at the clock.
+        stream.set_read_timeout(Some(TICK)).map_err(failed())?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(failed())?;
         let input = BufReader::new(stream.try_clone().map_err(failed())?);
-        Ok(Self { input, output: stream, key: [0; 32], ours, theirs, sent: 0, received: 0 })
+        Ok(Self { input, output: stream, key: [0; 32], ours, theirs, sent: 0, received: 0, hurry: Some(hurry) })
     }
 
     /// Lets the other side take its time from now on.
-    pub(super) fn without_hurry(&self) {
+    pub(super) fn without_hurry(&mut self) {
+        self.hurry = None;
         // A socket that takes no such option reports it with the next read.
         let _ = self.output.set_read_timeout(None);
     }
@@ -207,8 +223,9 @@ impl Line {
         let output = self.output.try_clone().map_err(failed())?;
         let idle = BufReader::new(self.output.try_clone().map_err(failed())?);
         let (key, ours, theirs, sent, received) = (self.key, self.ours, self.theirs, self.sent, self.received);
-        let sender = Self { input: idle, output: self.output, key, ours, theirs, sent, received };
-        Ok((sender, Receiver(Self { input: self.input, output, key, ours, theirs, sent, received })))
+        let hurry = self.hurry;
+        let sender = Self { input: idle, output: self.output, key, ours, theirs, sent, received, hurry: hurry.clone() };
+        Ok((sender, Receiver(Self { input: self.input, output, key, ours, theirs, sent, received, hurry })))
     }
 
     fn plain(&mut self, line: &str, name: &str) -> Result<(), Error> {
@@ -218,13 +235,35 @@ impl Line {
 
     fn hear(&mut self, name: &str) -> Result<String, Error> {
         let mut line = Vec::new();
-        let lost = |error| Error::Unreachable(format!("{name}: {error}"));
-        let read = (&mut self.input).take(LINE_LEN_MAX).read_until(b'\n', &mut line).map_err(lost)?;
-        if read == 0 {
-            return Err(Error::Unreachable(format!("{name}: it hung up")));
+        let line_len_max = self.hurry.as_ref().map_or(LINE_LEN_MAX, |hurry| hurry.line_len_max);
+        loop {
+            match &self.hurry {
+                Some(hurry) if hurry.stop.asked() => return Err(Error::Interrupted),
+                Some(hurry) if Instant::now() >= hurry.until => {
+                    return Err(Error::Refused(format!("{name}: it does not prove itself in time")));
+                }
+                _ => {}
+            }
+            let bytes = match self.input.fill_buf() {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if self.hurry.is_some() && matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
+                Err(error) => return Err(Error::Unreachable(format!("{name}: {error}"))),
+            };
+            if bytes.is_empty() {
+                return Err(Error::Unreachable(format!("{name}: it hung up")));
+            }
+            let end = bytes.iter().position(|byte| *byte == b'\n');
+            let len = end.unwrap_or(bytes.len());
+            if line.len() + len > line_len_max {
+                return Err(Error::Refused(format!("{name}: a line of more than {line_len_max} bytes")));
+            }
+            line.extend(&bytes[..len]);
+            self.input.consume(len + usize::from(end.is_some()));
+            if end.is_some() {
+                return String::from_utf8(line).map_err(|_| Error::Refused(format!("{name}: not a line of text")));
+            }
         }
-        let text = line.strip_suffix(b"\n").and_then(|line| String::from_utf8(line.to_vec()).ok());
-        text.ok_or_else(|| Error::Refused(format!("{name}: not a line of text")))
     }
 }
 
@@ -262,12 +301,18 @@ fn unhex(text: &str, name: &str) -> Result<Vec<u8>, Error> {
     data_encoding::HEXLOWER.decode(text.as_bytes()).map_err(|_| Error::Refused(format!("{name}: not a message of this protocol")))
 }
 
-const GREETING: &str = "vouch-bench-1";
+const GREETING: &str = "vouch-bench-2";
 const COORDINATOR: u8 = b'C';
 const AGENT: u8 = b'A';
 const PATIENCE: Duration = Duration::from_secs(30);
 /// A sample with a full histogram is some hundred kilobytes.
-const LINE_LEN_MAX: u64 = 16 << 20;
+const LINE_LEN_MAX: usize = 16 << 20;
+/// A ticket with all the groups of its user is up to 64 KiB, twice that in hexadecimal.
+const PROOF_LEN_MAX: usize = 192 << 10;
+/// A greeting and a nonce; a sum and a word.
+const TOKEN_LINE_LEN_MAX: usize = 512;
+/// How often a waiting side looks at the clock, and for who wants to stop.
+const TICK: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
 mod tests {
@@ -279,7 +324,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let address = listener.local_addr().expect("a port");
         let token = theirs.to_vec();
-        let agent = std::thread::spawn(move || Line::accept(listener.accept().expect("the caller").0, &Acceptor::Token(token)));
+        let agent = std::thread::spawn(move || {
+            Line::accept(listener.accept().expect("the caller").0, &Acceptor::Token(token), PATIENCE, &Stop::default())
+        });
         let coordinator = Line::connect(address, &Credential::Token(ours.to_vec()));
         (agent.join().expect("it ends"), coordinator)
     }
@@ -301,6 +348,38 @@ mod tests {
         let (agent, coordinator) = pair(b"secret", b"guess");
         assert!(matches!(agent, Err(Error::Refused(_))));
         assert!(coordinator.is_err());
+    }
+
+    /// What comes of a peer that sends this over and over, a byte at a time, until it is hung up on.
+    fn held_by(text: &[u8], every: Duration, within: Duration, stop: &Stop) -> Result<Line, Error> {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("a port");
+        let text = text.to_vec();
+        let peer = std::thread::spawn(move || {
+            let mut stream = TcpStream::connect(address).expect("the agent");
+            for byte in text.iter().cycle() {
+                if stream.write_all(&[*byte]).is_err() {
+                    return;
+                }
+                std::thread::sleep(every);
+            }
+        });
+        let accepted = Line::accept(listener.accept().expect("the caller").0, &Acceptor::Token(b"secret".to_vec()), within, stop);
+        peer.join().expect("it is hung up on");
+        accepted
+    }
+
+    #[test]
+    fn who_proves_nothing_holds_an_agent_no_longer_than_it_is_patient() {
+        let (slow, stop) = (Duration::from_millis(20), Stop::default());
+        let held = held_by(b"x", slow, Duration::from_millis(300), &stop);
+        assert!(matches!(&held, Err(Error::Refused(why)) if why.contains("in time")), "{:?}", held.err());
+        // Lines that never end are not gathered.
+        let held = held_by(b"x", Duration::ZERO, Duration::from_secs(60), &stop);
+        assert!(matches!(&held, Err(Error::Refused(why)) if why.contains("bytes")), "{:?}", held.err());
+        // Who wants to stop does not wait for it.
+        stop.ask();
+        assert!(matches!(held_by(b"x", slow, Duration::from_secs(60), &stop), Err(Error::Interrupted)));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Reads and writes within one open file; and one large file, written or read whole.
 
+use std::collections::VecDeque;
+
 use vouch_nfs4::op::{Args, ReadArgs, Results, StableHow, WriteArgs};
 use vouch_nfs4::{Bytes, Status};
 use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
@@ -9,10 +11,11 @@ use super::session::OTHER_DATA;
 use super::{Gain, Opened, Work, putfh};
 use crate::case::{Content, Load, Order};
 use crate::content::{Pages, mix};
+use crate::written::{Block, Written};
 
-/// A mix of reads and writes, for as long as it is wanted. What is written is what was there, so that every read can be checked.
+/// A mix of reads and writes, for as long as it is wanted. Each write is another, so that a read tells whether it is there.
 #[derive(Debug)]
-pub(super) struct Mixed {
+pub(super) struct Mixed<'a> {
     pages: Pages,
     file: Opened,
     number: u64,
@@ -20,22 +23,55 @@ pub(super) struct Mixed {
     blocks: u64,
     next: u64,
     seed: u64,
-    asked: Vec<Asked>,
+    written: &'a Written,
+    asked: Vec<Option<Asked>>,
+    /// Blocks that were written last.
+    last: VecDeque<u64>,
+    /// Blocks that are read, each once, where it is these alone.
+    only: Option<Vec<u64>>,
     data: Vec<u8>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Asked {
-    block: u64,
+    number: u64,
+    block: Block,
     writes: bool,
+    /// Whether the server may know of it.
+    sent: bool,
 }
 
-impl Mixed {
-    pub(super) fn new(pages: &Pages, file: Opened, number: u64, load: Load, seed: u64) -> Self {
+impl<'a> Mixed<'a> {
+    pub(super) fn new(pages: &Pages, file: Opened, number: u64, load: Load, seed: u64, written: &'a Written) -> Self {
         let (blocks, data) = ((load.file_len / u64::from(load.block)).max(1), vec![0; load.block as usize]);
         // Sessions that read one after another begin apart.
         let next = mix(seed) % blocks;
-        Self { pages: pages.clone(), file, number, load, blocks, next, seed, asked: vec![Asked::default(); load.depth as usize], data }
+        let (pages, asked, last) = (pages.clone(), vec![None; load.depth as usize], VecDeque::new());
+        Self { pages, file, number, load, blocks, next, seed, written, asked, last, only: None, data }
+    }
+
+    /// Reads these blocks and is done.
+    pub(super) fn reading(mut self, blocks: Vec<u64>) -> Self {
+        self.only = Some(blocks);
+        self
+    }
+
+    /// Blocks that were written last, each once.
+    pub(super) fn last(&self) -> Vec<u64> {
+        let mut blocks: Vec<u64> = self.last.iter().copied().collect();
+        blocks.sort_unstable();
+        blocks.dedup();
+        blocks
+    }
+
+    /// Gives a lane's block back; whoever wrote and got no word does not know what is there.
+    fn give_back(&mut self, lane: usize) {
+        if let Some(Asked { block, writes, sent, .. }) = self.asked[lane].take() {
+            if writes && sent {
+                self.written.doubt(block);
+            }
+            self.written.give_back(block);
+        }
     }
 
     fn random(&mut self) -> u64 {
@@ -44,30 +80,49 @@ impl Mixed {
     }
 }
 
-impl Work for Mixed {
+impl Drop for Mixed<'_> {
+    fn drop(&mut self) {
+        // Calls without an answer are among them.
+        (0..self.asked.len()).for_each(|lane| self.give_back(lane));
+    }
+}
+
+impl Work for Mixed<'_> {
     fn next(&mut self, lane: usize) -> bool {
-        let block = match self.load.order {
-            Order::Random => self.random() % self.blocks,
-            Order::Sequential => {
+        self.give_back(lane);
+        let number = match (&mut self.only, self.load.order) {
+            (Some(blocks), _) => match blocks.pop() {
+                Some(number) => number,
+                None => return false,
+            },
+            (None, Order::Random) => self.random() % self.blocks,
+            (None, Order::Sequential) => {
                 self.next = (self.next + 1) % self.blocks;
                 self.next
             }
         };
         let writes = match self.load.read_percent {
+            _ if self.only.is_some() => false,
             100 => false,
             0 => true,
             percent => self.random() % 100 >= u64::from(percent),
         };
-        self.asked[lane] = Asked { block, writes };
+        let (number, block) = self.written.take(number, u64::from(self.load.block), self.blocks);
+        if self.load.order == Order::Sequential {
+            self.next = number;
+        }
+        self.asked[lane] = Some(Asked { number, block, writes, sent: false });
         true
     }
 
     fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer) {
-        let Asked { block, writes } = self.asked[lane];
-        let (offset, stateid) = (block * u64::from(self.load.block), self.file.stateid);
+        let asked = self.asked[lane].as_mut().expect("`next` has prepared it");
+        asked.sent = true;
+        let Asked { block, writes, .. } = *asked;
+        let (offset, stateid) = (block.offset(), self.file.stateid);
         putfh(&self.file.handle, call, w);
         if writes {
-            self.pages.fill(Content::Random, self.number, offset, &mut self.data);
+            self.written.fill(&self.pages, self.number, block, &mut self.data);
             call.op(w, &Args::Write(WriteArgs { stateid, offset, stable: StableHow::Unstable, data: Bytes(&self.data) }));
         } else {
             call.op(w, &Args::Read(ReadArgs { stateid, offset, count: self.load.block }));
@@ -75,24 +130,33 @@ impl Work for Mixed {
     }
 
     fn reply(&mut self, lane: usize, mut body: ReplyBody<'_>) -> Result<Gain, Error> {
-        let Asked { block, .. } = self.asked[lane];
-        let offset = block * u64::from(self.load.block);
+        let Some(Asked { number, block, .. }) = self.asked[lane] else { return Err(Error::Mismatch("an answer to nothing")) };
         body.next_ok()?;
         match body.next_ok()? {
             Results::Read(Ok(ok)) => {
-                let whole = ok.data.len() == self.load.block as usize;
-                if !whole || !self.pages.are(Content::Random, self.number, offset, &ok.data) {
+                if !self.written.holds(&self.pages, self.number, block, &ok.data) {
                     return Err(Error::Mismatch(OTHER_DATA));
                 }
             }
-            Results::Write(Ok(ok)) if ok.count == self.load.block => {}
+            Results::Write(Ok(ok)) if ok.count == self.load.block => {
+                self.written.wrote(block);
+                self.last.truncate(SAMPLE - 1);
+                self.last.push_front(number);
+            }
             _ => return Err(Error::Mismatch("a short transfer")),
         }
+        self.written.give_back(block);
+        self.asked[lane] = None;
         Ok(Gain { bytes: u64::from(self.load.block), operations: 1 })
     }
 
-    fn refused(&mut self, _lane: usize, _status: Status) {}
+    fn refused(&mut self, lane: usize, _status: Status) {
+        self.give_back(lane);
+    }
 }
+
+/// Blocks that are read back after a load that only writes.
+const SAMPLE: usize = 256;
 
 /// A whole file, block after block, once.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use vouch_xdr::{Reader, Writer};
 use super::metadata::Getattr;
 use super::session::SessionOptions;
 use super::{NfsOptions, NfsSubject, Pace, Session};
-use crate::case::{Content, Copy};
+use crate::case::{Content, Copy, Load, Order};
 use crate::target::{NfsTarget, Sec};
 use crate::{Case, Error, Stop, Subject};
 
@@ -32,6 +32,8 @@ struct World {
     directories: BTreeSet<Vec<u8>>,
     /// What the next writes are refused with.
     refuse: VecDeque<Status>,
+    /// Whether writes are acknowledged and forgotten.
+    forgets: bool,
     /// GETATTRs that are answered before it falls silent.
     answers: Option<u32>,
 }
@@ -168,6 +170,9 @@ fn operation(args: &Args<'_>, world: &mut World, current: &mut Vec<u8>) -> Resul
         Args::Write(args) => {
             if let Some(status) = world.refuse.pop_front() {
                 return Results::Write(Err(status));
+            }
+            if world.forgets {
+                return Results::Write(Ok(WriteOk { count: args.data.len() as u32, committed: args.stable, verifier: Verifier([1; 8]) }));
             }
             let Some(data) = world.files.get_mut(current) else { return Results::Write(Err(Status::STALE)) };
             let end = args.offset as usize + args.data.len();
@@ -317,4 +322,40 @@ fn a_silence_in_which_nothing_is_due_is_not_the_servers() {
     let mut work = Getattr { handle: Filehandle::new(b"").expect("a short one") };
     let tally = session.run(&mut work, 4, Pace::Open(1.0), Some(Duration::from_secs(3)), &Stop::default()).expect("a server that answers");
     assert_eq!((tally.operations, tally.unanswered, tally.unsent), (3, 0, 0));
+}
+
+#[test]
+fn writes_that_are_acknowledged_and_lost_are_found_out() {
+    for read_percent in [0, 50] {
+        let (address, world) = start();
+        let mut subject = subject(address);
+        let load = |rate| Load { order: Order::Random, block: 8192, read_percent, depth: 4, rate, seconds: 0.3, file_len: 1 << 18 };
+        for rate in [None, Some(200.0)] {
+            let case = Case::Load(load(rate));
+            subject.prepare(&case).expect("a file");
+            assert!(subject.measure(&case).expect("what was written is read").operations > 0);
+            // Blocks of another size on the same file.
+            let case = Case::Load(Load { block: 4096, order: Order::Sequential, ..load(rate) });
+            assert!(subject.measure(&case).expect("what was written is read").operations > 0);
+        }
+        // A write that is refused leaves what was there.
+        refuse(&world, [Status::DELAY, Status::DELAY, Status::DELAY]);
+        let refused = subject.measure(&Case::Load(load(None))).expect("it goes on");
+        assert_eq!(refused.errors, 3);
+        world.lock().unwrap_or_else(PoisonError::into_inner).forgets = true;
+        let lost = subject.measure(&Case::Load(load(None)));
+        assert!(matches!(lost, Err(Error::Corrupt(_))), "{read_percent}: {lost:?}");
+        world.lock().unwrap_or_else(PoisonError::into_inner).forgets = false;
+        subject.clean().expect("it is removed");
+    }
+}
+
+#[test]
+fn a_file_of_fewer_blocks_than_calls_is_loaded_too() {
+    let (address, _world) = start();
+    let mut subject = subject(address);
+    let load = Load { order: Order::Random, block: 1 << 18, read_percent: 50, depth: 8, rate: None, seconds: 0.2, file_len: 1 << 18 };
+    subject.prepare(&Case::Load(load)).expect("a file");
+    assert!(subject.measure(&Case::Load(load)).expect("one block for all").operations > 0);
+    subject.clean().expect("it is removed");
 }

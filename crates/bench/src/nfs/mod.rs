@@ -11,8 +11,8 @@ mod subject;
 mod tree;
 
 pub use session::{Gain, Pace, Session, Tally, Work};
-pub(crate) use subject::PREFIX;
 pub use subject::{NfsOptions, NfsSubject};
+pub(crate) use subject::{PREFIX, stored};
 
 use vouch_nfs4::op::{Args, OpenArgs, OpenClaim, OpenHow, PutfhArgs, Results, ShareAccess, ShareDeny};
 use vouch_nfs4::{Bytes, ClientId, Filehandle, OwnerSeq, StateOwner, Stateid};

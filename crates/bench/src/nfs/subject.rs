@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use vouch_nfs4::Filehandle;
@@ -18,6 +19,7 @@ use crate::cpu::ServerCpu;
 use crate::record::BUSIEST;
 use crate::subject::{About, Meter};
 use crate::target::{NfsTarget, Sec};
+use crate::written::Written;
 use crate::{Case, Error, Sample, Stop, Subject};
 
 /// How a server is measured.
@@ -56,6 +58,8 @@ pub struct NfsSubject {
     local: bool,
     /// The large file, its length and each session's open of it, with the session's renewals at that time.
     large: Option<(u64, Vec<(Opened, u64)>)>,
+    /// What was written to it.
+    written: Arc<Written>,
     /// The directory of files to look at.
     looked_at: Option<Filehandle>,
     /// Where each kind of copy was put last.
@@ -97,7 +101,22 @@ impl NfsSubject {
         let local = address.ip().is_loopback() || ServerCpu::listening_at(address).is_some();
         let (stop, pages) = (stop.clone(), Pages::new());
         let (large, looked_at, copies) = (None, None, HashMap::new());
-        Ok(Self { options, stop, pages, sessions, root, name, directory, local, large, looked_at, copies, rounds: 0, old: Vec::new() })
+        Ok(Self {
+            options,
+            stop,
+            pages,
+            sessions,
+            root,
+            name,
+            directory,
+            local,
+            large,
+            looked_at,
+            copies,
+            rounds: 0,
+            old: Vec::new(),
+            written: Arc::new(Written::new(0)),
+        })
     }
 
     fn directory(&self) -> Result<Filehandle, Error> {
@@ -204,10 +223,31 @@ impl NfsSubject {
         self.rounds += 1;
         let (seed, sessions) = (self.rounds, self.sessions.len());
         let pace = load.rate.map_or(Pace::Closed, |rate| Pace::Open(rate / sessions as f64));
-        self.all(sessions as u64, move |at, _, session| {
-            let mut work = Mixed::new(&pages, opens[at], LARGE_NUMBER, load, mix(seed * 1000 + at as u64));
-            session.run(&mut work, load.depth as usize, pace, Some(Duration::from_secs_f64(load.seconds)), &stop)
-        })
+        let (written, last) = (self.written.clone(), Mutex::new(Vec::new()));
+        let sample = self.all(sessions as u64, |at, _, session| {
+            let mut work = Mixed::new(&pages, opens[at], LARGE_NUMBER, load, mix(seed * 1000 + at as u64), &written);
+            let tally = session.run(&mut work, load.depth as usize, pace, Some(Duration::from_secs_f64(load.seconds)), &stop)?;
+            last.lock().unwrap_or_else(PoisonError::into_inner).extend(work.last());
+            Ok(tally)
+        })?;
+        let mut last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if load.read_percent == 0 && !last.is_empty() {
+            last.sort_unstable();
+            last.dedup();
+            self.read_back(&load, last)?;
+        }
+        Ok(sample)
+    }
+
+    /// Reads some of what a load has written that reads nothing, after it: else a server that loses all would be the fastest.
+    fn read_back(&mut self, load: &Load, blocks: Vec<u64>) -> Result<(), Error> {
+        let (open, written, stop) = (self.opens()?[0], self.written.clone(), self.stop.clone());
+        let (load, count) = (Load { depth: load.depth.min(MAKE_DEPTH as u32), ..*load }, blocks.len() as u64);
+        let mut work = Mixed::new(&self.pages, open, LARGE_NUMBER, load, 0, &written).reading(blocks);
+        let session = &mut self.sessions[0];
+        let tally = session.run(&mut work, load.depth as usize, Pace::Closed, None, &stop)?;
+        let done = tally.operations;
+        all_of(tally, done, count, "blocks that were written", session, &stop).map(drop)
     }
 
     /// Each session's open of the large file; opened again by a session that has connected anew.
@@ -303,6 +343,7 @@ impl NfsSubject {
         let opens = std::iter::once(Ok(file)).chain(others).collect::<Result<Vec<_>, _>>()?;
         let renewals = self.sessions.iter().map(Session::has_renewed);
         self.large = Some((len, opens.into_iter().zip(renewals).collect()));
+        self.written = Arc::new(Written::new(len));
         Ok(())
     }
 
@@ -326,7 +367,8 @@ impl NfsSubject {
 impl Subject for NfsSubject {
     fn about(&self) -> About {
         let NfsOptions { label, target, sec, sessions, connections, .. } = &self.options;
-        let details = vec![format!("NFSv4.1 from user space, {sessions} session(s) of {connections} connection(s)")];
+        let stored = "files that are copied and objects of metadata are stored for good (FILE_SYNC, or COMMIT before CLOSE), writes of loads UNSTABLE without COMMIT";
+        let details = vec![format!("NFSv4.1 from user space, {sessions} session(s) of {connections} connection(s)"), stored.into()];
         About { label: label.clone(), target: target.to_string(), sec: Some(sec.to_string()), details }
     }
 
@@ -336,6 +378,10 @@ impl Subject for NfsSubject {
             Case::Audit { .. } | Case::Read(_) | Case::Compile { .. } | Case::Replay { .. } => Some(OTHER_WORK.into()),
             _ => None,
         }
+    }
+
+    fn stored(&self, case: &Case) -> Option<&'static str> {
+        stored(case)
     }
 
     fn prepare(&mut self, case: &Case) -> Result<(), Error> {
@@ -379,6 +425,11 @@ impl Subject for NfsSubject {
         }
         self.sessions[0].remove_all(&self.root, self.name.as_bytes())
     }
+}
+
+/// How far what a case writes has come when a write counts as done.
+pub(crate) fn stored(case: &Case) -> Option<&'static str> {
+    matches!(case, Case::Load(load) if load.read_percent < 100).then_some("UNSTABLE, no COMMIT")
 }
 
 /// What is to be done to its end is done to its end, or it is an error that says why not: a file with a hole would be told as corrupt by who reads

@@ -125,8 +125,11 @@ enum Asked<'a> {
 /// All counts of one kind of message and one length, which are measured together, round by round.
 struct Group {
     /// Of each count, the samples of each subject.
-    counts: Vec<(usize, Vec<(String, Vec<Sample>)>)>,
+    counts: Vec<(usize, OfSubjects)>,
 }
+
+/// Samples by label.
+type OfSubjects = Vec<(String, Vec<Sample>)>;
 
 impl Group {
     fn new(subjects: &[About], counts: &[usize]) -> Self {

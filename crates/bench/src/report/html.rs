@@ -281,6 +281,9 @@ fn foot(run: &Run, page: &mut String) {
         row(&escape(&about.label), std::iter::once(about.target.clone()).chain(about.details.clone()).collect::<Vec<_>>().join("; "));
     }
     row("Machine", format!("{} × {}, {} GiB", machine.cores, machine.cpu, number(machine.memory as f64 / (1u64 << 30) as f64)));
+    for (name, machine) in &run.nodes {
+        row(&escape(name), machine.brief());
+    }
     row("Instructions", machine.crypto.join(" "));
     row("Governor", machine.governor.clone().unwrap_or_else(|| "not told".into()));
     row("System", format!("{}, Linux {}", machine.system, machine.kernel));

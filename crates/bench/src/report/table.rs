@@ -1,12 +1,14 @@
 //! The table on the terminal.
 
 use super::words::{confidence, cpu, figure, latency, number, ratio, within};
+use crate::Case;
 use crate::plan::{Level, deltas};
 use crate::record::{CaseResult, Run, SubjectResult};
 
 /// All panels of a run, and what a reader should know.
 pub fn table(run: &Run) -> String {
     let mut text = format!("{}\n", run.machine.brief());
+    run.nodes.iter().for_each(|(name, machine)| text.push_str(&format!("{name}: {}\n", machine.brief())));
     let several = run.baselines(&run.results).len() > 1;
     for (workload, panel, results) in run.panels() {
         let against = if several { format!(", against {}", run.baselines(results.iter().copied()).join(", ")) } else { String::new() };
@@ -14,7 +16,7 @@ pub fn table(run: &Run) -> String {
         let others = other_names(&results);
         let head = HEAD.map(|name| name.replace("95%", &confidence(&results)));
         let mut rows = vec![head.into_iter().chain(others.iter().cloned()).chain([String::new()]).collect::<Vec<_>>()];
-        for result in results {
+        for result in &results {
             for (at, subject) in result.subjects.iter().enumerate() {
                 let calls =
                     |value: fn(&crate::record::Calls) -> f64| subject.calls.as_ref().map_or(NONE.into(), |calls| latency(value(calls)));
@@ -40,6 +42,13 @@ pub fn table(run: &Run) -> String {
                 row.push(faults(subject));
                 rows.push(row);
             }
+        }
+        if results.iter().all(|result| matches!(result.case, Some(Case::Connect { .. }))) {
+            // What a client can ask for is seldom what a server can do: what an answer costs the server is told first.
+            rows.iter_mut().for_each(|row| {
+                let server = row.remove(SERVER_CPU);
+                row.insert(2, server);
+            });
         }
         drop_empty(&mut rows);
         text.push_str(&columns(&rows));
@@ -131,6 +140,8 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
 }
 
 const HEAD: [&str; 10] = ["case", "on", "median", "±", "ratio [95%]", "p50", "p99", "p99.9", "client CPU", "server CPU"];
+/// The column of [`HEAD`].
+const SERVER_CPU: usize = 9;
 const NONE: &str = "–";
 
 #[cfg(test)]
@@ -138,6 +149,18 @@ mod tests {
     use super::*;
     use crate::Sample;
     use crate::case::Metric;
+
+    #[test]
+    fn of_connections_the_servers_cost_is_told_first() {
+        let sample = Sample { seconds: 1.0, operations: 10, server_cpu_s: Some(1e-3), client_cpu_s: Some(1.0), ..Sample::default() };
+        let case = Some(Case::Connect { depth: 1, seconds: 1.0 });
+        let mut result = CaseResult { case, ..CaseResult::new("tree", "Connections", "n", Metric::OperationsPerSecond) };
+        result.sum_up("replica", vec![("replica".into(), vec![sample; 6])]);
+        let mut run = Run::begin("test".into(), true);
+        run.results.push(result);
+        let table = table(&run);
+        assert!(table.find("server CPU") < table.find("median") && table.find("100 µs") < table.find("10.0 op/s"), "{table}");
+    }
 
     #[test]
     fn a_column_without_figures_is_left_out_and_other_figures_have_theirs() {

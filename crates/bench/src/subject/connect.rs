@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::{About, Meter};
-use crate::cpu::ServerCpu;
+use crate::cpu::{self, ServerCpu};
 use crate::{Case, Error, Latency, Sample, Stop, Subject};
 
 /// What is asked on each connection.
@@ -40,14 +40,14 @@ impl ConnectSubject {
         Self { label, address, asked, server_cpu, stop: stop.clone(), first: Default::default() }
     }
 
-    fn sockets(&self, name: usize, time: Duration) -> Result<(Latency, f64), Error> {
+    fn sockets(&self, name: usize, time: Duration, sample: &mut Sample) -> Result<(), Error> {
         let requests = match &self.asked {
             Asked::Records(of_names) => of_names[name].clone(),
             Asked::Http(paths) | Asked::Https(paths) => {
                 vec![format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", paths[name], self.address).into_bytes()]
             }
         };
-        let (start, sum) = (Instant::now(), Mutex::new((Latency::new(), None)));
+        let (start, sum) = (Instant::now(), Mutex::new((Latency::new(), None, 0.0_f64)));
         std::thread::scope(|scope| {
             for _ in 0..CLIENTS {
                 scope.spawn(|| {
@@ -61,11 +61,14 @@ impl ConnectSubject {
                     let mut sum = sum.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     sum.0.merge(&latency);
                     sum.1 = sum.1.take().or(fault);
+                    sum.2 = sum.2.max(cpu::thread_s());
                 });
             }
         });
-        let (latency, fault) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        fault.map_or_else(|| Ok((latency, start.elapsed().as_secs_f64())), Err)
+        let (latency, fault, busiest) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        (sample.operations, sample.seconds, sample.latency) = (latency.count(), start.elapsed().as_secs_f64(), latency);
+        sample.busy(busiest / sample.seconds);
+        fault.map_or(Ok(()), Err)
     }
 
     fn once(&self, name: usize, requests: &[Vec<u8>]) -> Result<(), Error> {
@@ -164,10 +167,12 @@ impl Subject for ConnectSubject {
         let meter = Meter::begin(self.server_cpu.as_ref(), self.server_cpu.is_some())?;
         let mut sample = Sample::default();
         if let Asked::Https(paths) = &self.asked {
+            let before = cpu::children_s();
             (sample.operations, sample.seconds) = self.handshakes(&paths[name], time)?;
+            // Each of them is one thread.
+            sample.busy((cpu::children_s() - before) / CLIENTS as f64 / sample.seconds);
         } else {
-            (sample.latency, sample.seconds) = self.sockets(name, time)?;
-            sample.operations = sample.latency.count();
+            self.sockets(name, time, &mut sample)?;
         }
         meter.end(&mut sample)?;
         if self.stop.asked() { Err(Error::Interrupted) } else { Ok(sample) }

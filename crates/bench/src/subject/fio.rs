@@ -24,8 +24,8 @@ pub(super) fn verify(file: &Path, len: u64, stop: &Stop) -> Result<(), Error> {
     run(file, &[format!("--size={len}"), "--rw=read".into(), "--bs=1M".into()], stop).map(drop)
 }
 
-/// A load: each call in flight is a thread that waits for it; with `durable`, until what it writes is stored.
-pub(super) fn load(file: &Path, load: &Load, direct: bool, durable: bool, stop: &Stop) -> Result<Sample, Error> {
+/// A load, and the CPU seconds that its threads took for it: fio also starts, lays out its verification and reports, which is no part of it. Each call in flight is a thread that waits for it; with `durable`, until what it writes is stored.
+pub(super) fn load(file: &Path, load: &Load, direct: bool, durable: bool, stop: &Stop) -> Result<(Sample, Option<f64>), Error> {
     let random = if load.order == Order::Random { "rand" } else { "" };
     let kind = match load.read_percent {
         100 => "read",
@@ -50,7 +50,12 @@ pub(super) fn load(file: &Path, load: &Load, direct: bool, durable: bool, stop: 
     // A read has nothing to wait for.
     let durable = (durable && load.read_percent < 100).then(|| "--sync=dsync".to_owned());
     let args: Vec<String> = args.into_iter().chain(durable).chain(part.map(|part| format!("--offset_increment={part}"))).collect();
-    sample(&run(file, &args, stop)?)
+    let report = run(file, &args, stop)?;
+    let (mut sample, cpu) = (sample(&report)?, cpu_s(&report));
+    if let Some(cpu) = cpu {
+        sample.busy(cpu / f64::from(load.depth) / sample.seconds);
+    }
+    Ok((sample, cpu))
 }
 
 fn run(file: &Path, args: &[String], stop: &Stop) -> Result<Value, Error> {
@@ -114,9 +119,41 @@ fn sample(report: &Value) -> Result<Sample, Error> {
     Ok(sample)
 }
 
+/// CPU seconds of all threads of a load: they are told as percentages of the time that all of them ran together.
+fn cpu_s(report: &Value) -> Option<f64> {
+    let job = report["jobs"].get(0)?;
+    let percent = job["usr_cpu"].as_f64()? + job["sys_cpu"].as_f64()?;
+    Some(percent / 100.0 * job["job_runtime"].as_f64()? / 1e3)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpu_is_that_of_the_threads_while_they_work() {
+        let report = serde_json::json!({"jobs": [{"usr_cpu": 10.0, "sys_cpu": 15.0, "job_runtime": 4000}]});
+        assert_eq!(cpu_s(&report), Some(1.0));
+        assert_eq!(cpu_s(&serde_json::json!({"jobs": [{"usr_cpu": 10.0}]})), None);
+    }
+
+    #[test]
+    fn of_a_short_load_less_is_told_than_fio_takes_to_start_and_end() {
+        if !is_here() {
+            println!("skipped: needs the package fio");
+            return;
+        }
+        let at = tempfile::tempdir().expect("a directory");
+        let (file, stop) = (at.path().join("large"), Stop::default());
+        lay_out(&file, 1 << 20, &stop).expect("a file");
+        let before = crate::cpu::children_s();
+        let load_of = Load { order: Order::Random, block: 4096, read_percent: 100, depth: 2, rate: None, seconds: 0.05, file_len: 1 << 20 };
+        let (_, cpu) = load(&file, &load_of, false, false, &stop).expect("fio takes it");
+        let cpu = cpu.expect("it is told");
+        // Two threads for a twentieth of a second, whatever fio does before and after; it counts in milliseconds.
+        assert!(cpu <= 0.15, "{cpu}");
+        assert!(crate::cpu::children_s() - before >= 0.0);
+    }
 
     #[test]
     fn a_report_of_both_directions_is_one_sample() {

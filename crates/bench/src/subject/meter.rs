@@ -14,13 +14,23 @@ pub struct Meter<'a> {
     helper: Option<(ServerCpu, f64)>,
     server_s: Option<f64>,
     machine_s: Option<(f64, f64)>,
+    /// Somebody works for the client whose CPU can't be read: what is left over is not others'.
+    blind: bool,
 }
 
 impl<'a> Meter<'a> {
     /// Reads all clocks.
     pub fn begin(server: Option<&'a ServerCpu>, local: bool) -> Result<Self, Error> {
         let server_s = server.map(ServerCpu::seconds).transpose()?;
-        Ok(Self { server, local, client_s: cpu::own_s() + cpu::children_s(), helper: None, server_s, machine_s: cpu::machine_s() })
+        Ok(Self {
+            server,
+            local,
+            client_s: cpu::own_s() + cpu::children_s(),
+            helper: None,
+            server_s,
+            machine_s: cpu::machine_s(),
+            blind: false,
+        })
     }
 
     /// Counts a program that works for the client as a part of it.
@@ -29,29 +39,86 @@ impl<'a> Meter<'a> {
         Ok(Self { helper, ..self })
     }
 
+    /// Says that somebody works for the client whose CPU can't be read.
+    pub fn blind(self, blind: bool) -> Self {
+        Self { blind, ..self }
+    }
+
     /// Reads them again, into a sample.
     pub fn end(self, sample: &mut Sample) -> Result<(), Error> {
-        let mut client = cpu::own_s() + cpu::children_s() - self.client_s;
-        if let Some((helper, before)) = &self.helper {
-            client += (helper.seconds()? - before).max(0.0);
-        }
-        sample.client_cpu_s = Some(client);
+        self.end_of(sample, None)
+    }
+
+    /// Reads them again, into a sample. The load itself took so much CPU, where that is known better than by what this program and those that it has
+    /// started took, which is more: they start, wait, and report.
+    pub fn end_of(self, sample: &mut Sample, load_s: Option<f64>) -> Result<(), Error> {
+        let own = cpu::own_s() + cpu::children_s() - self.client_s;
+        let helper = match &self.helper {
+            Some((helper, before)) => (helper.seconds()? - before).max(0.0),
+            None => 0.0,
+        };
+        let client = own + helper;
+        sample.client_cpu_s = Some(load_s.unwrap_or(own) + helper);
         if let (Some(source), Some(before)) = (self.server, self.server_s) {
             sample.server_cpu_s = Some((source.seconds()? - before).max(0.0));
         }
         if let (Some((busy, had)), Some((busy_now, had_now))) = (self.machine_s, cpu::machine_s()) {
             let known = match (self.local, sample.server_cpu_s) {
+                _ if self.blind => None,
                 (false, _) => Some(client),
                 (true, Some(server)) => Some(client + server),
                 (true, None) => None,
             };
             let (busy, had) = (busy_now - busy, had_now - had);
             // The kernel counts in hundredths of a second: short measurements say nothing.
+            if self.local && had >= SHORTEST_S && is_limit(client, sample.server_cpu_s, busy / had) {
+                sample.busy(1.0);
+            }
             sample.elsewhere = known.filter(|_| had >= SHORTEST_S).map(|known| ((busy - known) / had).clamp(0.0, 1.0));
         }
         Ok(())
     }
 }
 
+/// Whether the client is what keeps the server from more: they share a machine that has no CPU left, and the client has the larger part of it.
+fn is_limit(client_s: f64, server_s: Option<f64>, busy: f64) -> bool {
+    busy >= SATURATED && server_s.is_some_and(|server_s| client_s > server_s)
+}
+
+/// A machine that is busy for this part of the time has nothing left.
+const SATURATED: f64 = 0.95;
 /// CPU seconds that the machine must have had for its idle part to be told.
 const SHORTEST_S: f64 = 0.3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_most_of_a_machine_without_rest_is_the_limit() {
+        assert!(is_limit(3.0, Some(1.0), 0.99));
+        assert!(!is_limit(1.0, Some(3.0), 0.99));
+        assert!(!is_limit(3.0, Some(1.0), 0.6));
+        assert!(!is_limit(3.0, None, 0.99));
+    }
+
+    #[test]
+    fn what_a_program_takes_to_start_is_not_the_loads_but_is_known() {
+        let end = |blind| {
+            let meter = Meter::begin(None, false).expect("our own clocks").blind(blind);
+            let (start, mut state) = (cpu::thread_s(), 1);
+            // Long enough for the machine to be told of.
+            while cpu::thread_s() - start < 0.4 {
+                state = crate::content::mix(state);
+            }
+            assert!(state != 0);
+            let mut sample = Sample::default();
+            meter.end_of(&mut sample, Some(0.125)).expect("our own clocks");
+            sample
+        };
+        let sample = end(false);
+        assert_eq!(sample.client_cpu_s, Some(0.125));
+        assert!(sample.elsewhere.is_some());
+        assert_eq!(end(true).elsewhere, None);
+    }
+}

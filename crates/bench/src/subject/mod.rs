@@ -2,6 +2,7 @@
 
 pub mod compile;
 mod connect;
+mod daemon;
 mod exported;
 mod fio;
 mod kernel_audit;

@@ -4,17 +4,21 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::daemon::Daemon;
 use super::{About, Meter, fio};
-use crate::case::{Content, Copy, Load, Order};
+use crate::case::{Content, Copy, Load};
 use crate::content::{Pages, mix};
-use crate::cpu::ServerCpu;
+use crate::cpu::{self, ServerCpu};
+use crate::written::Written;
 use crate::{Case, Error, Latency, Sample, Stop, Subject, machine};
+
+mod due;
 
 /// How a directory is measured.
 #[derive(Debug, Clone)]
@@ -27,8 +31,19 @@ pub struct MountOptions {
     pub warm: bool,
     /// Where the CPU time of what serves it can be read.
     pub server_cpu: Option<ServerCpu>,
+    /// Where the CPU time of who shows the directory can be read, a daemon of FUSE; else it is looked for.
+    pub client_cpu: Option<ServerCpu>,
     /// Whether a directory that holds something is worked in all the same.
     pub not_empty: bool,
+}
+
+/// What a thread did.
+#[derive(Default)]
+struct Did {
+    /// Bytes of file data.
+    bytes: u64,
+    /// CPU seconds of waiting for a call to be due, which are the tool's and no client's.
+    waited_s: f64,
 }
 
 /// A mounted directory.
@@ -40,6 +55,10 @@ pub struct MountSubject {
     /// Whether the file system takes reads that pass the cache by.
     direct: bool,
     fio: bool,
+    /// Who shows the directory, if it is FUSE.
+    daemon: Daemon,
+    /// What was written to the file of loads that are due at a time.
+    written: Written,
     /// Length of the file that loads use; fio's and ours differ.
     large: HashMap<bool, u64>,
     copies: HashMap<(u64, u64, Content), PathBuf>,
@@ -65,7 +84,9 @@ impl MountSubject {
             Ok(direct)
         })?;
         let (stop, pages, own, fio) = (stop.clone(), Pages::new(), Some(own), fio::is_here());
-        Ok(Self { options, stop, pages, own, direct, fio, large: HashMap::new(), copies: HashMap::new(), rounds: 0 })
+        let daemon = options.client_cpu.clone().map_or_else(|| Daemon::of(&options.directory), Daemon::Found);
+        let (written, large, copies) = (Written::new(0), HashMap::new(), HashMap::new());
+        Ok(Self { options, stop, pages, own, direct, fio, daemon, written, large, copies, rounds: 0 })
     }
 
     fn own(&self) -> Result<PathBuf, Error> {
@@ -152,7 +173,7 @@ impl MountSubject {
             loop {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= copy.files || self.stop.asked() {
-                    return Ok(bytes);
+                    return Ok(Did { bytes, waited_s: 0.0 });
                 }
                 let start = Instant::now();
                 if !each(number)? {
@@ -165,59 +186,11 @@ impl MountSubject {
         Ok(sample)
     }
 
-    /// Load that is due at a time: whoever is free takes the next call, and what waits is late.
-    fn due(&self, load: &Load, rate: f64) -> Result<Sample, Error> {
-        let path = self.own()?.join("due");
-        let file = File::options().read(true).write(true).custom_flags(self.flags()).open(&path).map_err(Error::file(&path))?;
-        if !self.direct {
-            self.forget();
-            self.forget_file(&file);
-        }
-        let (blocks, block) = (load.file_len / u64::from(load.block), u64::from(load.block));
-        let (start, next, end) = (Instant::now(), AtomicU64::new(0), Duration::from_secs_f64(load.seconds));
-        let unsent = AtomicU64::new(0);
-        let mut sample = self.threads(load.depth, |latency, _| {
-            // O_DIRECT wants memory of whole pages.
-            let mut memory = vec![0; load.block as usize + 4096];
-            let skip = memory.as_ptr().align_offset(4096);
-            let data = &mut memory[skip..skip + load.block as usize];
-            let mut bytes = 0;
-            loop {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                let due = Duration::from_secs_f64(at as f64 / rate);
-                if due >= end || self.stop.asked() {
-                    return Ok(bytes);
-                }
-                let now = start.elapsed();
-                if now >= end {
-                    latency.record((end - due).as_nanos() as u64);
-                    unsent.fetch_add(1, Ordering::Relaxed);
-                    continue;
-                }
-                std::thread::sleep(due.saturating_sub(now));
-                let place = if load.order == Order::Random { mix(at) % blocks } else { at % blocks } * block;
-                if mix(at ^ 0x55) % 100 < u64::from(load.read_percent) {
-                    file.read_exact_at(data, place)?;
-                    if !self.pages.are(Content::Random, u64::MAX, place, data) {
-                        return Err(io::Error::from(io::ErrorKind::InvalidData));
-                    }
-                } else {
-                    self.pages.fill(Content::Random, u64::MAX, place, data);
-                    file.write_all_at(data, place)?;
-                }
-                latency.record((start.elapsed().saturating_sub(due)).as_nanos() as u64);
-                bytes += block;
-            }
-        })?;
-        sample.unsent = unsent.load(Ordering::Relaxed);
-        sample.operations -= sample.unsent;
-        Ok(sample)
-    }
-
     fn metadata(&self, depth: u32, seconds: f64) -> Result<Sample, Error> {
         let directory = self.own()?.join("repository");
         let (start, time) = (Instant::now(), Duration::from_secs_f64(seconds));
         self.threads(depth, |latency, thread| {
+            let _ = fs::remove_file(directory.join(format!("tmp_obj-{thread}")));
             let (passing, lasting) = (directory.join(format!("tmp_obj-{thread}")), directory.join(format!("obj-{thread}")));
             let mut seed = mix(thread + 1);
             let mut timed = |step: &mut dyn FnMut() -> io::Result<()>| {
@@ -231,11 +204,18 @@ impl MountSubject {
                     seed = mix(seed);
                     timed(&mut || fs::symlink_metadata(directory.join(format!("file{:06}", seed % LOOKED_AT))).map(drop))?;
                 }
-                timed(&mut || fs::write(&passing, [b'o'; 300]))?;
+                // The calls that the same takes by NFS: made, written for good, closed.
+                let mut object = None;
+                timed(&mut || File::create_new(&passing).map(|file| object = Some(file)))?;
+                timed(&mut || object.as_mut().map_or(Ok(()), |file| file.write_all(&[b'o'; 300]).and_then(|()| file.sync_all())))?;
+                timed(&mut || {
+                    drop(object.take());
+                    Ok(())
+                })?;
                 timed(&mut || fs::rename(&passing, &lasting))?;
                 timed(&mut || fs::remove_file(&lasting))?;
             }
-            Ok(0)
+            Ok(Did::default())
         })
     }
 
@@ -247,15 +227,15 @@ impl MountSubject {
                 fs::symlink_metadata(&own)?;
                 latency.record(start.elapsed().as_nanos() as u64);
             }
-            Ok(0)
+            Ok(Did::default())
         })
     }
 
-    /// Runs something in so many threads; each fills in latencies and returns bytes.
-    fn threads(&self, count: u32, each: impl Fn(&mut Latency, u64) -> io::Result<u64> + Sync) -> Result<Sample, Error> {
+    /// Runs something in so many threads; each fills in latencies and says what it did.
+    fn threads(&self, count: u32, each: impl Fn(&mut Latency, u64) -> io::Result<Did> + Sync) -> Result<Sample, Error> {
         let meter = self.meter()?;
         let start = Instant::now();
-        let sum = Mutex::new((Sample::default(), None));
+        let sum = Mutex::new((Sample::default(), None, 0.0));
         std::thread::scope(|scope| {
             for thread in 0..u64::from(count) {
                 let (each, sum) = (&each, &sum);
@@ -266,15 +246,22 @@ impl MountSubject {
                     sum.0.operations += latency.count();
                     sum.0.latency.merge(&latency);
                     match outcome {
-                        Ok(bytes) => sum.0.bytes += bytes,
+                        Ok(did) => {
+                            sum.0.bytes += did.bytes;
+                            sum.0.busy(cpu::thread_s() - did.waited_s);
+                            sum.2 += did.waited_s;
+                        }
                         Err(error) => sum.1 = Some(error),
                     }
                 });
             }
         });
-        let (mut sample, fault) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let (mut sample, fault, waited_s) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         sample.seconds = start.elapsed().as_secs_f64();
+        // Threads that live as long as the measurement: seconds so far, parts of a CPU from here on.
+        sample.others.iter_mut().for_each(|(_, busiest)| *busiest /= sample.seconds);
         meter.end(&mut sample)?;
+        sample.client_cpu_s = sample.client_cpu_s.map(|client| (client - waited_s).max(0.0));
         match fault {
             _ if self.stop.asked() => Err(Error::Interrupted),
             Some(error) if error.kind() == io::ErrorKind::InvalidData => Err(Error::Corrupt(self.options.directory.display().to_string())),
@@ -284,7 +271,12 @@ impl MountSubject {
     }
 
     fn meter(&self) -> Result<Meter<'_>, Error> {
-        Meter::begin(self.options.server_cpu.as_ref(), self.options.server_cpu.is_some())
+        let meter = Meter::begin(self.options.server_cpu.as_ref(), self.options.server_cpu.is_some())?;
+        Ok(match &self.daemon {
+            Daemon::None => meter,
+            Daemon::Found(daemon) => meter.with(Some(daemon.clone()))?,
+            Daemon::Hidden => meter.blind(true),
+        })
     }
 
     fn make_large(&mut self, load: &Load) -> Result<(), Error> {
@@ -292,17 +284,9 @@ impl MountSubject {
         if self.large.get(&ours).is_some_and(|len| *len >= load.file_len) {
             return Ok(());
         }
-        if ours {
-            let path = own.join("due");
-            let mut file = File::create(&path).map_err(Error::file(&path))?;
-            let mut block = vec![0; BLOCK_LEN];
-            for at in (0..load.file_len).step_by(BLOCK_LEN) {
-                self.pages.fill(Content::Random, u64::MAX, at, &mut block);
-                file.write_all(&block).map_err(Error::file(&path))?;
-            }
-            file.sync_all().map_err(Error::file(&path))?;
-        } else {
-            fio::lay_out(&own.join("large"), load.file_len, &self.stop)?;
+        match ours {
+            true => self.lay_out(load.file_len)?,
+            false => fio::lay_out(&own.join("large"), load.file_len, &self.stop)?,
         }
         self.large.insert(ours, load.file_len);
         Ok(())
@@ -343,7 +327,13 @@ impl Subject for MountSubject {
                 format!("no O_DIRECT here: through the page cache, {dropped} before copies and loads; writes of loads are O_DSYNC")
             }
         };
-        let details = machine::mount_of(directory).into_iter().chain([cache]).collect();
+        let daemon = match self.daemon {
+            Daemon::None => None,
+            Daemon::Found(_) => Some("client CPU is with that of the mount's daemon".to_owned()),
+            Daemon::Hidden => Some("client CPU is without the mount's daemon, which was not found: --client-cpu LABEL=pid:N".to_owned()),
+        };
+        let stored = "files that are copied and objects of metadata are stored for good (fsync)".to_owned();
+        let details = machine::mount_of(directory).into_iter().chain([cache, stored]).chain(daemon).collect();
         About { label: label.clone(), target: directory.display().to_string(), sec: None, details }
     }
 
@@ -356,6 +346,17 @@ impl Subject for MountSubject {
             | Case::Compile { .. }
             | Case::Replay { .. } => Some(OTHER_WORK.into()),
             Case::Load(Load { rate: None, .. }) if !self.fio => Some("fio is not installed".into()),
+            _ => None,
+        }
+    }
+
+    fn stored(&self, case: &Case) -> Option<&'static str> {
+        match case {
+            Case::Load(load) if load.read_percent < 100 => match self.flags() {
+                DSYNC => None,
+                DIRECT => Some("past the page cache (O_DIRECT), not synced"),
+                _ => Some("in the page cache"),
+            },
             _ => None,
         }
     }
@@ -378,8 +379,8 @@ impl Subject for MountSubject {
                 None => {
                     let file = self.own()?.join("large");
                     let meter = self.meter()?;
-                    let mut sample = fio::load(&file, load, self.direct, self.flags() == DSYNC, &self.stop)?;
-                    meter.end(&mut sample)?;
+                    let (mut sample, cpu) = fio::load(&file, load, self.direct, self.flags() == DSYNC, &self.stop)?;
+                    meter.end_of(&mut sample, cpu)?;
                     if load.read_percent < 100 {
                         fio::verify(&file, load.file_len, &self.stop)?;
                     }
@@ -435,34 +436,5 @@ mod tests {
         assert_eq!(fs::read_dir(at.path()).expect("it is there").count(), 0);
         let (own, ()) = directory_in(at.path(), |_| Ok(())).expect("a directory");
         assert!(own.is_dir());
-    }
-
-    #[test]
-    fn a_load_that_is_due_at_a_time_waits_for_what_it_writes_where_the_cache_is_in_the_way() {
-        let at = tempfile::tempdir().expect("a directory");
-        for (warm, flags) in [(false, DSYNC), (true, 0)] {
-            let options = MountOptions { label: "a".into(), directory: at.path().to_owned(), warm, server_cpu: None, not_empty: true };
-            let mut subject = MountSubject::begin(options, &Stop::default()).expect("a directory");
-            // As of a file system without O_DIRECT.
-            subject.direct = false;
-            assert_eq!(subject.flags(), flags);
-            let (order, read_percent) = (Order::Random, 50);
-            let load = |rate| Case::Load(Load { order, block: 4096, read_percent, depth: 2, rate, seconds: 0.2, file_len: 1 << 20 });
-            // fio's say how far the steps of the others go: they wait likewise.
-            match subject.lacks(&load(None)) {
-                Some(why) => println!("skipped in part: {why}"),
-                None => {
-                    subject.prepare(&load(None)).expect("a file");
-                    assert!(subject.measure(&load(None)).expect("fio takes it").operations > 0);
-                }
-            }
-            let load = load(Some(100.0));
-            subject.prepare(&load).expect("a file");
-            let sample = subject.measure(&load).expect("what was written is read");
-            assert_eq!(sample.operations + sample.unsent, 20);
-            assert_eq!(sample.latency.count(), 20);
-            assert_eq!(subject.about().details.iter().any(|detail| detail.contains("O_DSYNC")), !warm);
-            subject.clean().expect("it is removed");
-        }
     }
 }

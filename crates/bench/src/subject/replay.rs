@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::{About, Meter};
-use crate::cpu::ServerCpu;
+use crate::cpu::{self, ServerCpu};
 use crate::{Case, Error, Latency, Sample, Stop, Subject};
 
 /// A server, and what its clients ask.
@@ -105,6 +105,7 @@ impl Subject for ReplaySubject {
                     sum.0.operations += latency.count();
                     sum.0.bytes += bytes;
                     sum.0.latency.merge(&latency);
+                    sum.0.busy(cpu::thread_s());
                     if outcome.is_err() {
                         sum.1 = outcome;
                     }
@@ -113,6 +114,8 @@ impl Subject for ReplaySubject {
         });
         let (mut sample, outcome) = sum.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         sample.seconds = start.elapsed().as_secs_f64();
+        // Threads that live as long as the measurement: seconds so far, parts of a CPU from here on.
+        sample.others.iter_mut().for_each(|(_, busiest)| *busiest /= sample.seconds);
         meter.end(&mut sample)?;
         outcome?;
         if self.stop.asked() { Err(Error::Interrupted) } else { Ok(sample) }

@@ -127,3 +127,44 @@ fn pump(mut from: TcpStream, mut to: TcpStream, mut may_pass: impl FnMut() -> bo
         let _ = to.shutdown(std::net::Shutdown::Write);
     });
 }
+
+#[test]
+fn what_can_not_be_meant_is_said_before_anything_is_made() {
+    let world = World::new();
+    for name in ["a", "b"] {
+        std::fs::create_dir(world.path(name)).expect("a directory");
+    }
+    let (mount, quick) = (["--mount", "a=a"], "--quick");
+    for (args, says) in [
+        // A source that nobody reads.
+        ([&["bench", "iops", quick, "--server-cpu", "c=pid:1"], &mount[..]].concat(), "c=…"),
+        ([&["bench", "iops", quick, "--client-cpu", "c=pid:1"], &mount[..]].concat(), "c=…"),
+        // Agents measure NFS servers.
+        ([&["bench", "transfer", quick, "--agent", "127.0.0.1:9"], &mount[..]].concat(), "agents measure NFS servers alone"),
+        (["bench", "transfer", quick, "--agent", "127.0.0.1:9", "--target", "scp://"].to_vec(), "agents measure NFS servers alone"),
+        ([&["bench", "transfer", quick, "--sizes", "64K,0"], &mount[..]].concat(), "at least one byte"),
+        ([&["bench", "transfer", quick, "--large-size", "0"], &mount[..]].concat(), "at least one byte"),
+        (["bench", "tree", quick, "--dir", "b", "--target", "nfs://127.0.0.1/x"].to_vec(), "http://"),
+    ] {
+        let said = world.fails(2, args.clone());
+        assert!(said.contains(says), "{args:?}: {said}");
+        assert!(["a", "b"].iter().all(|name| std::fs::read_dir(world.path(name)).is_ok_and(|entries| entries.count() == 0)), "{args:?}");
+    }
+    // What fails is told once, without the command's name twice.
+    let said = world.fails(4, ["bench", "audit", "--no-kernel", quick, "--dir", "nowhere"]);
+    assert!(!said.contains("bench: bench"), "{said}");
+}
+
+#[test]
+fn a_tree_that_is_being_prepared_is_removed_when_it_is_interrupted() {
+    let world = World::new();
+    std::fs::create_dir(world.path("place")).expect("a directory");
+    let count = || std::fs::read_dir(world.path("place")).expect("a directory").count();
+    let mut child =
+        world.command(["bench", "tree", "--dir", "place"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
+    assert!(eventually(Duration::from_secs(60), || count() > 0), "it begins");
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it lives");
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    assert_eq!(count(), 0);
+}

@@ -11,7 +11,7 @@ use vouch_bench::plan::{self, audit};
 use vouch_bench::subject::{AuditGuard, AuditSubject, Audited, ExportSubject, Rules};
 use vouch_bench::{Run, Stop, Subject};
 
-use super::measure::{Measure, Part};
+use super::measure::{Measure, Part, Wish};
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::size;
@@ -35,7 +35,7 @@ impl Seal {
         let mut how = of_seal(self.measure.quick);
         how.enctypes = self.enctypes.unwrap_or(how.enctypes);
         how.lens = self.sizes.map_or(how.lens, |sizes| sizes.into_iter().map(|len| len as usize).collect());
-        self.measure.run(global, vec![seal(how)])
+        self.measure.run(global, &Wish::new(), vec![seal(how)])
     }
 }
 
@@ -46,7 +46,7 @@ pub(super) fn of_seal(quick: bool) -> plan::Seal {
 
 /// The part of a run that measures it.
 pub(super) fn seal<'a>(how: plan::Seal) -> Part<'a> {
-    Part { subjects: Box::new(|_: &mut Run, _: &Stop| Ok(Vec::new())), work: Box::new(move |bench| plan::seal(bench, &how)) }
+    Part::new(|_: &mut Run, _: &Stop| Ok(Vec::new()), move |bench| plan::seal(bench, &how))
 }
 
 /// What audit costs: the same work with the kernel's audit off, with file watches, with system calls, with CAPP's rules (LANL's auditd);
@@ -72,7 +72,7 @@ impl Audit {
     /// Measures.
     pub(super) fn run(self, global: &Global) -> Outcome {
         let files = self.files.unwrap_or(if self.measure.quick { 2_000 } else { 50_000 });
-        self.measure.run(global, audit_parts(&self.dir, files, !self.no_kernel))
+        self.measure.run(global, &Wish::new(), audit_parts(&self.dir, files, !self.no_kernel))
     }
 }
 
@@ -94,7 +94,7 @@ fn exported_part(directory: &Path, files: u64, kernel: bool) -> Part<'_> {
         let subject = |audited| Box::new(ExportSubject::new(&program, directory, audited, stop)) as Box<dyn Subject>;
         Ok(audited.into_iter().map(subject).collect())
     };
-    Part { subjects: Box::new(subjects), work: Box::new(move |bench| bench.all(&audit::exported(files))) }
+    Part::new(subjects, move |bench| bench.all(&audit::exported(files)))
 }
 
 /// Work on the machine's own files under the kernel's audit.
@@ -121,7 +121,7 @@ fn local_part(directory: &Path, files: u64) -> Part<'_> {
         });
         Ok(all.into())
     };
-    Part { subjects: Box::new(subjects), work: Box::new(move |bench| bench.all(&audit::audit(files, by_mpi.get().is_some()))) }
+    Part::new(subjects, move |bench| bench.all(&audit::audit(files, by_mpi.get().is_some())))
 }
 
 /// What `audit` measures, in a process of its own.

@@ -36,30 +36,68 @@ pub(super) struct Part<'a> {
     pub(super) subjects: Make<'a>,
     /// Measures.
     pub(super) work: Work<'a>,
+    /// Whether a run goes on without it, also where it is the first.
+    optional: bool,
+}
+
+impl<'a> Part<'a> {
+    /// One that a run does not do without if it is the first.
+    pub(super) fn new(
+        subjects: impl FnOnce(&mut Run, &Stop) -> Outcome<Vec<Box<dyn Subject>>> + 'a,
+        work: impl FnOnce(&mut Bench) -> Result<(), Error> + 'a,
+    ) -> Self {
+        Self { subjects: Box::new(subjects), work: Box::new(work), optional: false }
+    }
+
+    /// One that may fail.
+    pub(super) fn optional(self) -> Self {
+        Self { optional: true, ..self }
+    }
+}
+
+/// Ctrl-C, heard from the first file on that is made for a run: what was made is removed, and what there is is told.
+pub(super) struct Wish {
+    stop: Stop,
+    _taken: interrupt::Taken,
+}
+
+impl Wish {
+    /// From now on.
+    pub(super) fn new() -> Self {
+        let stop = Stop::default();
+        let asked = stop.clone();
+        Self { stop, _taken: interrupt::take(move || asked.ask()) }
+    }
+
+    /// Who is asked.
+    pub(super) const fn stop(&self) -> &Stop {
+        &self.stop
+    }
 }
 
 impl Measure {
     /// Measures all parts, reports, and ends with what went wrong, if anything did.
-    pub(super) fn run(&self, global: &Global, parts: Vec<Part<'_>>) -> Outcome {
+    pub(super) fn run(&self, global: &Global, wish: &Wish, parts: Vec<Part<'_>>) -> Outcome {
+        self.run_without(global, wish, parts, Vec::new())
+    }
+
+    /// As [`Self::run`], with what was left out before.
+    pub(super) fn run_without(&self, global: &Global, wish: &Wish, parts: Vec<Part<'_>>, mut left_out: Vec<String>) -> Outcome {
         self.outputs.check()?;
-        let stop = Stop::default();
-        let asked = stop.clone();
-        let _taken = interrupt::take(move || asked.ask());
+        let stop = wish.stop();
         // Where the program lies is nobody's business who reads the record.
         let command = std::iter::once("vouch".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" ");
         let mut whole: Option<Run> = None;
         let mut outcome = Ok(());
         for part in parts {
             let mut run = Run::begin(command.clone(), self.quick);
-            let subjects = match (part.subjects)(&mut run, &stop) {
+            let subjects = match (part.subjects)(&mut run, stop) {
                 Ok(subjects) => subjects,
-                Err(failure) => match &mut whole {
-                    None => return Err(failure),
-                    Some(whole) => {
-                        whole.left_out.push(failure.to_string());
-                        continue;
-                    }
-                },
+                Err(failure) if whole.is_none() && !part.optional => return Err(failure),
+                Err(failure) => {
+                    left_out.push(failure.to_string());
+                    continue;
+                }
             };
             let bar = progress::fraction(global, "measuring");
             let mut bench = Bench::new(run, subjects, self.rounds(), Box::new(Bar(bar.clone())), stop.clone());
@@ -75,11 +113,14 @@ impl Measure {
                 break;
             }
         }
-        let Some(run) = whole else { return Err(Failure::usage("bench", "nothing to measure")) };
+        let Some(mut run) = whole else {
+            return Err(Failure::not_found("", left_out.first().map_or("nothing to measure", String::as_str)));
+        };
+        run.left_out.extend(left_out);
         self.outputs.write(&run)?;
         outcome?;
         match run.results.is_empty() {
-            true => Err(Failure::not_found("bench", run.left_out.first().map_or("nothing could be measured", String::as_str))),
+            true => Err(Failure::not_found("", run.left_out.first().map_or("nothing could be measured", String::as_str))),
             false => Ok(()),
         }
     }

@@ -35,6 +35,9 @@ pub(super) struct Subjects {
     /// Where a server's CPU time is read: pid:N, cgroup:DIRECTORY or http://HOST:PORT/metrics; of one of several as LABEL=…; may be repeated.
     #[arg(long, value_name = "SOURCE")]
     server_cpu: Vec<Labelled<ServerCpu>>,
+    /// Where the CPU time of what shows a mounted directory is read, the daemon of FUSE, if it isn't found: pid:N or cgroup:DIRECTORY; of one of several as LABEL=…; may be repeated.
+    #[arg(long, value_name = "SOURCE")]
+    client_cpu: Vec<Labelled<ServerCpu>>,
     /// Sessions with each NFS server, each driven by a thread of its own.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     sessions: u16,
@@ -93,12 +96,73 @@ impl<T: FromStr<Err = String>> FromStr for Labelled<T> {
     }
 }
 
+/// The source of this name, or else the one without a name.
+fn source(sources: &[Labelled<ServerCpu>], name: Option<&str>) -> Option<ServerCpu> {
+    let of = |label: Option<&str>| sources.iter().find(|source| source.label.as_deref() == label);
+    name.and_then(|name| of(Some(name))).or_else(|| of(None)).map(|source| source.value.clone())
+}
+
+/// Each source is somebody's: one that nobody reads is a mistake that would be taken for a figure.
+fn all_used(option: &str, sources: &[Labelled<ServerCpu>], names: &[Option<&str>]) -> Outcome {
+    for (at, Labelled { label, .. }) in sources.iter().enumerate() {
+        let label = label.as_deref();
+        let first = sources[..at].iter().all(|other| other.label.as_deref() != label);
+        let named = |name: &str| sources.iter().any(|other| other.label.as_deref() == Some(name));
+        let used = match label {
+            Some(label) => names.contains(&Some(label)),
+            None => names.iter().any(|name| !name.is_some_and(named)),
+        };
+        if !first || !used {
+            let what = label.map_or("a source without a label".to_owned(), |label| format!("{label}=…"));
+            return Err(Failure::usage(
+                option,
+                format!("{what} is of no server or mount here, or the second of its kind; label them as --target and --mount do"),
+            ));
+        }
+    }
+    Ok(())
+}
+
 impl Subjects {
+    /// Whether nothing is named that could be measured.
+    pub(super) fn are_none(&self) -> bool {
+        self.target.is_empty() && self.mount.is_empty()
+    }
+
+    /// Finds out before anything is made what can't be meant.
+    fn check(&self) -> Outcome {
+        let mounts: Vec<String> = self.mount.iter().map(mount_name).collect();
+        let mounts = mounts.iter().map(|name| Some(name.as_str()));
+        let servers: Vec<Option<String>> = self.servers().map(|(name, _)| name).collect();
+        let names: Vec<Option<&str>> = servers.iter().map(Option::as_deref).chain(mounts.clone()).collect();
+        all_used("--server-cpu", &self.server_cpu, &names)?;
+        all_used("--client-cpu", &self.client_cpu, &mounts.collect::<Vec<_>>())?;
+        let elsewhere = !self.mount.is_empty() || self.target.iter().any(|target| !matches!(target.value, Target::Nfs(_)));
+        match !self.agent.is_empty() && elsewhere {
+            true => Err(Failure::usage("--agent", "agents measure NFS servers alone; measure --mount and scp:// by themselves")),
+            false => Ok(()),
+        }
+    }
+
+    /// NFS servers, and the names that they have where there are several or one was given.
+    fn servers(&self) -> impl Iterator<Item = (Option<String>, &NfsTarget)> {
+        let servers = || {
+            self.target.iter().filter_map(|target| match &target.value {
+                Target::Nfs(nfs) => Some((&target.label, nfs)),
+                _ => None,
+            })
+        };
+        let several = servers().count() > 1;
+        servers()
+            .map(move |(label, target)| (label.clone().or_else(|| several.then(|| format!("{}:{}", target.host, target.port))), target))
+    }
+
     /// Makes all of them; when one can't be made, those before it are cleaned. `depth` is the most calls in flight.
     pub(super) fn make(&self, depth: u32, run: &mut Run, stop: &Stop) -> Outcome<Vec<Box<dyn Subject>>> {
-        if self.target.is_empty() && self.mount.is_empty() {
+        if self.are_none() {
             return Err(Failure::usage("--target", "say what to measure, or name a mounted directory by --mount; see `vouch help bench`"));
         }
+        self.check()?;
         let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
         let made = self.fill(depth, run, stop, &mut subjects);
         let labels: Vec<String> = subjects.iter().map(|subject| subject.about().label).collect();
@@ -114,17 +178,21 @@ impl Subjects {
     }
 
     fn fill(&self, depth: u32, run: &mut Run, stop: &Stop, subjects: &mut Vec<Box<dyn Subject>>) -> Outcome {
-        let nfs = self.target.iter().filter(|target| matches!(target.value, Target::Nfs(_))).count();
         let fleet = self.fleet()?;
+        let mut servers = self.servers();
         for Labelled { label, value } in &self.target {
             match value {
                 Target::Nfs(target) => {
-                    let name = label.clone().or_else(|| (nfs > 1).then(|| format!("{}:{}", target.host, target.port)));
+                    let name = servers.next().and_then(|(name, _)| name);
                     for &sec in &self.sec {
                         let options = self.options(name.as_deref(), target, sec, depth, run)?;
                         subjects.push(match &fleet {
                             None => Box::new(NfsSubject::connect(options, stop).map_err(with_cure)?),
-                            Some(fleet) => Box::new(FleetSubject::open(fleet, subjects.len() as u32, options).map_err(with_cure)?),
+                            Some(fleet) => {
+                                let subject = FleetSubject::open(fleet, subjects.len() as u32, options).map_err(with_cure)?;
+                                run.nodes = subject.nodes().to_vec();
+                                Box::new(subject)
+                            }
                         });
                     }
                 }
@@ -136,9 +204,9 @@ impl Subjects {
                 Target::Http { .. } => return Err(Failure::usage("--target", "http:// and https:// are for `vouch bench tree`")),
             }
         }
-        for Labelled { label, value: Directory(directory) } in &self.mount {
+        for mount in &self.mount {
             run.machine.with_version("fio", "--version");
-            let name = label.clone().unwrap_or_else(|| directory.display().to_string());
+            let (name, Directory(directory)) = (mount_name(mount), &mount.value);
             let warms: &[bool] = match self.cache {
                 Cache::Cold => &[false],
                 Cache::Warm => &[true],
@@ -146,9 +214,12 @@ impl Subjects {
             };
             for &warm in warms {
                 let label = if self.cache == Cache::Both { format!("{name} {}", if warm { "warm" } else { "cold" }) } else { name.clone() };
-                let server_cpu =
-                    self.server_cpu.iter().find(|source| source.label.as_deref() == Some(&name)).map(|source| source.value.clone());
-                let options = MountOptions { label, directory: directory.clone(), warm, server_cpu, not_empty: self.not_empty };
+                let (server_cpu, client_cpu) = (source(&self.server_cpu, Some(&name)), source(&self.client_cpu, Some(&name)));
+                for source in [&server_cpu, &client_cpu].into_iter().flatten() {
+                    source.seconds()?;
+                }
+                let (directory, not_empty) = (directory.clone(), self.not_empty);
+                let options = MountOptions { label, directory, warm, server_cpu, client_cpu, not_empty };
                 subjects.push(Box::new(MountSubject::begin(options, stop).map_err(with_cure)?));
             }
         }
@@ -159,12 +230,7 @@ impl Subjects {
         let address = target.address()?;
         let route = machine::route_to(address).filter(|route| !run.machine.network.contains(route));
         run.machine.network.extend(route);
-        let told = self
-            .server_cpu
-            .iter()
-            .find(|source| source.label.as_deref() == name)
-            .or_else(|| self.server_cpu.iter().find(|source| source.label.is_none()));
-        let server_cpu = told.map(|source| source.value.clone()).or_else(|| ServerCpu::listening_at(address));
+        let server_cpu = source(&self.server_cpu, name).or_else(|| ServerCpu::listening_at(address));
         if let Some(source) = &server_cpu {
             source.seconds()?;
         }
@@ -204,9 +270,44 @@ impl Subjects {
     }
 }
 
+/// As it is called in tables and by options.
+fn mount_name(mount: &Labelled<Directory>) -> String {
+    mount.label.clone().unwrap_or_else(|| mount.value.0.display().to_string())
+}
+
 fn with_cure(error: Error) -> Failure {
     match error.cure() {
         Some(cure) => Failure::from(error).cure(cure),
         None => error.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources(all: &[&str]) -> Vec<Labelled<ServerCpu>> {
+        all.iter().map(|text| text.parse().expect("a source")).collect()
+    }
+
+    #[test]
+    fn a_source_without_a_label_is_everybodys_who_has_none_of_its_own() {
+        let sources = sources(&["a=pid:1", "pid:2"]);
+        assert_eq!(source(&sources, Some("a")), Some(ServerCpu::Process(1)));
+        assert_eq!(source(&sources, Some("b")), Some(ServerCpu::Process(2)));
+        assert_eq!(source(&sources, None), Some(ServerCpu::Process(2)));
+        assert_eq!(source(&sources[..1], Some("b")), None);
+    }
+
+    #[test]
+    fn a_source_that_nobody_reads_is_a_mistake() {
+        let check = |all: &[&str], names: &[Option<&str>]| all_used("--server-cpu", &sources(all), names).is_ok();
+        assert!(check(&["a=pid:1", "pid:2"], &[Some("a"), Some("b")]));
+        assert!(check(&["pid:2"], &[None]));
+        assert!(check(&[], &[]));
+        assert!(!check(&["c=pid:1"], &[Some("a"), Some("b")]));
+        assert!(!check(&["pid:1"], &[]));
+        assert!(!check(&["a=pid:1", "pid:2"], &[Some("a")]));
+        assert!(!check(&["a=pid:1", "a=pid:2"], &[Some("a")]));
     }
 }

@@ -14,7 +14,7 @@ use vouch_bench::target::{Target, resolve};
 use vouch_bench::{Run, Stop, Subject};
 
 use self::mounted::Mounted;
-use super::measure::{Measure, Part};
+use super::measure::{Measure, Part, Wish};
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 
@@ -40,9 +40,16 @@ pub(super) struct Tree {
 impl Tree {
     /// Measures.
     pub(super) fn run(self, global: &Global) -> Outcome {
+        if self.target.iter().any(|target| !matches!(target, Target::Http { .. })) {
+            return Err(Failure::usage(
+                "--target",
+                "connections are compared with http:// and https://; NFS servers with `transfer`, `iops` and `concurrency`",
+            ));
+        }
         let quick = self.measure.quick;
-        let world = World::make(&self.dir, quick)?;
-        let outcome = self.measure.run(global, parts(&world, &self.target, quick));
+        let wish = Wish::new();
+        let world = World::make(&self.dir, quick, wish.stop())?;
+        let outcome = self.measure.run(global, &wish, parts(&world, &self.target, quick));
         drop(world);
         outcome
     }
@@ -58,9 +65,9 @@ pub(super) fn parts<'a>(world: &'a World, targets: &'a [Target], quick: bool) ->
     let replayed = move |run: &mut Run, stop: &Stop| world.replayed(quick, run, stop);
     let asked = move |run: &mut Run, stop: &Stop| world.asked(targets, run, stop);
     vec![
-        Part { subjects: Box::new(subjects), work: Box::new(move |bench| bench.all(&reads)) },
-        Part { subjects: Box::new(replayed), work: Box::new(move |bench| bench.all(&replay)) },
-        Part { subjects: Box::new(asked), work: Box::new(move |bench| bench.all(&connections)) },
+        Part::new(subjects, move |bench| bench.all(&reads)),
+        Part::new(replayed, move |bench| bench.all(&replay)),
+        Part::new(asked, move |bench| bench.all(&connections)),
     ]
 }
 
@@ -98,13 +105,22 @@ impl Drop for Replica {
 }
 
 impl World {
-    pub(super) fn make(at: &Path, quick: bool) -> Outcome<Self> {
+    /// Makes it. Whoever wants to stop meanwhile is heard after each step, and what there is by then is removed.
+    pub(super) fn make(at: &Path, quick: bool, stop: &Stop) -> Outcome<Self> {
+        let go_on = || if stop.asked() { Err(Failure::interrupted()) } else { Ok(()) };
+        // A program that Ctrl-C has ended too fails for no other reason.
+        let run = |args: &[&str]| {
+            let outcome = run(&std::env::current_exe().at("this program")?, args);
+            go_on().and(outcome)
+        };
+
         let program = std::env::current_exe().at("this program")?;
         let directory = tempfile::Builder::new().prefix("vouch-bench-").tempdir_in(at).at(at.display())?;
         let path = |name: &str| directory.path().join(name);
         std::fs::create_dir(path("src")).at(at.display())?;
         let reads: Vec<_> = plan::tree_reads(quick).into_iter().map(|(_, _, read)| read).collect();
         prepare(&path("src"), &reads)?;
+        go_on()?;
         compile::prepare(&path("src"), plan::parts(quick))?;
         std::fs::create_dir_all(path("src/one/two")).at(at.display())?;
         for small in NAMES {
@@ -112,8 +128,8 @@ impl World {
         }
         let text = |name: &str| path(name).display().to_string();
         let (src, db, keys) = (text("src"), text("db"), text("keys"));
-        run(&program, &["keygen", "--out", &keys])?;
-        run(&program, &["publish", &src, "--db", &db, "--keys", &keys, "--location", "127.0.0.1:4"])?;
+        run(&["keygen", "--out", &keys])?;
+        run(&["publish", &src, "--db", &db, "--keys", &keys, "--location", "127.0.0.1:4"])?;
         let mut command = Command::new(&program);
         let log = std::fs::File::create(path("replica.log")).at(at.display())?;
         command.args(["serve", "--db", &db, "--listen", "127.0.0.1:0"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
@@ -122,9 +138,10 @@ impl World {
         if let Some(out) = replica.child.stdout.take() {
             std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).at("the replica")?;
         }
+        go_on()?;
         let address = line.trim().strip_prefix("serving on ").and_then(|rest| rest.split(',').next());
         replica.address = address.ok_or_else(|| Failure::refused("the replica", "it does not start"))?.to_owned();
-        let name = run(&program, &["name", &keys, "--location", &replica.address])?.trim().to_owned();
+        let name = run(&["name", &keys, "--location", &replica.address])?.trim().to_owned();
         std::fs::create_dir(path("web")).at(at.display())?;
         let web = WebServer::start(&path("web"), &path("src")).map_err(|error| error.to_string());
         Ok(Self { replica, web, name, program, directory })
@@ -208,7 +225,7 @@ impl World {
         }
         run.machine.with_version("cc", "--version");
         let server = Some(ServerCpu::Process(self.replica.child.id()));
-        Ok(vec![Box::new(ReplaySubject::new("replica".into(), replica, recorder.calls(), server, stop))])
+        Ok(vec![Box::new(ReplaySubject::new("replica, replayed".into(), replica, recorder.calls(), server, stop))])
     }
 
     fn replica(&self) -> Outcome<std::net::SocketAddr> {

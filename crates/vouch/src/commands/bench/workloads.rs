@@ -2,7 +2,7 @@
 
 use vouch_bench::plan;
 
-use super::measure::{Measure, Part};
+use super::measure::{Measure, Part, Wish};
 use super::subjects::Subjects;
 use super::{local, tree};
 use crate::cli::Global;
@@ -13,7 +13,7 @@ use crate::size;
 #[derive(Debug, clap::Args)]
 pub(super) struct Transfer {
     /// Sizes of the files whose rate is measured, in powers of 1024 with K, M, G.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = size::parse)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = some_bytes)]
     sizes: Option<Vec<u64>>,
     /// How many small files.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
@@ -22,7 +22,7 @@ pub(super) struct Transfer {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     large_files: Option<u64>,
     /// Bytes of each large file.
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long, value_name = "SIZE", value_parser = some_bytes)]
     large_size: Option<u64>,
     /// Small files at a time; cp and scp take one.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -45,7 +45,7 @@ impl Transfer {
         how.large = (self.large_files.unwrap_or(how.large.0), self.large_size.unwrap_or(how.large.1));
         (how.streams, how.depth) = (self.streams, self.depth);
         let plan = plan::transfer(&how);
-        self.measure.run(global, vec![on(&self.subjects, self.depth.max(self.streams), move |bench| bench.all(&plan))])
+        self.measure.run(global, &Wish::new(), vec![on(&self.subjects, self.depth.max(self.streams), move |bench| bench.all(&plan))])
     }
 }
 
@@ -89,7 +89,7 @@ impl Iops {
         how.file_len = self.load.file_size.unwrap_or(how.file_len);
         how.blocks = self.blocks.unwrap_or(how.blocks);
         how.steps = self.steps.unwrap_or(how.steps);
-        self.measure.run(global, vec![on(&self.subjects, how.depth, move |bench| plan::iops(bench, &how))])
+        self.measure.run(global, &Wish::new(), vec![on(&self.subjects, how.depth, move |bench| plan::iops(bench, &how))])
     }
 }
 
@@ -112,11 +112,11 @@ impl Concurrency {
         how.seconds = self.load.seconds.unwrap_or(how.seconds);
         how.file_len = self.load.file_size.unwrap_or(how.file_len);
         let plan = plan::concurrency(&how);
-        self.measure.run(global, vec![on(&self.subjects, how.depth, move |bench| bench.all(&plan))])
+        self.measure.run(global, &Wish::new(), vec![on(&self.subjects, how.depth, move |bench| bench.all(&plan))])
     }
 }
 
-/// All that applies, in one run: transfer, iops, concurrency; tree; seal; and audit where the kernel's audit can be taken.
+/// All that applies, in one run: transfer, iops, concurrency where a target or a mount is named; tree; seal; and audit where the kernel's audit can be taken.
 #[derive(Debug, clap::Args)]
 pub(super) struct All {
     /// Where audit makes its files.
@@ -147,14 +147,29 @@ impl All {
             plan::iops(bench, &iops)?;
             bench.all(&plan::concurrency(&concurrency))
         };
-        let world = if self.no_tree { None } else { Some(tree::World::make(&std::env::temp_dir(), quick)?) };
-        let mut parts = vec![on(&self.subjects, DEPTH, work)];
-        if let Some(world) = &world {
-            parts.extend(tree::parts(world, &[], quick));
+        let (wish, mut left_out) = (Wish::new(), Vec::new());
+        let world = match self.no_tree {
+            true => None,
+            false => match tree::World::make(&std::env::temp_dir(), quick, wish.stop()) {
+                Ok(world) => Some(world),
+                Err(failure) if wish.stop().asked() => return Err(failure),
+                Err(failure) => {
+                    left_out.push(format!("tree: {failure}"));
+                    None
+                }
+            },
+        };
+        let mut parts = Vec::new();
+        if self.subjects.are_none() {
+            left_out.push("transfer, iops, concurrency: neither --target nor --mount says what to measure".into());
+        } else {
+            parts.push(on(&self.subjects, DEPTH, work));
         }
-        parts.push(local::seal(local::of_seal(quick)));
-        parts.extend(local::audit_parts(&self.audit_dir, if quick { 2_000 } else { 50_000 }, !self.no_audit));
-        self.measure.run(global, parts)
+        let mut more = world.as_ref().map_or_else(Vec::new, |world| tree::parts(world, &[], quick));
+        more.push(local::seal(local::of_seal(quick)));
+        more.extend(local::audit_parts(&self.audit_dir, if quick { 2_000 } else { 50_000 }, !self.no_audit));
+        parts.extend(more.into_iter().map(Part::optional));
+        self.measure.run_without(global, &wish, parts, left_out)
     }
 }
 
@@ -164,7 +179,7 @@ fn on<'a>(
     depth: u32,
     work: impl FnOnce(&mut vouch_bench::pairs::Bench) -> Result<(), vouch_bench::Error> + 'a,
 ) -> Part<'a> {
-    Part { subjects: Box::new(move |run, stop| subjects.make(depth, run, stop)), work: Box::new(work) }
+    Part::new(move |run: &mut vouch_bench::Run, stop: &vouch_bench::Stop| subjects.make(depth, run, stop), work)
 }
 
 /// Calls in flight where nothing else is said.
@@ -182,6 +197,11 @@ fn block(text: &str) -> Result<u32, String> {
 fn file_size(text: &str) -> Result<u64, String> {
     let len = size::parse(text)?;
     if len >= 1 << 20 && len % (1 << 20) == 0 { Ok(len) } else { Err("whole MiB: 512M".into()) }
+}
+
+/// Bytes of a file: one has to be there to be copied.
+fn some_bytes(text: &str) -> Result<u64, String> {
+    size::parse(text).and_then(|len| if len > 0 { Ok(len) } else { Err("at least one byte".into()) })
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

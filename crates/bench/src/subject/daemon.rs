@@ -1,0 +1,138 @@
+//! Who shows a directory by FUSE: a process of this machine, whose CPU time is the client's.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::cpu::ServerCpu;
+
+/// The daemon of a mount.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Daemon {
+    /// It has none: the kernel's own file system.
+    None,
+    /// Here its CPU time is read.
+    Found(ServerCpu),
+    /// It has one, and this user may not see which.
+    Hidden,
+}
+
+impl Daemon {
+    /// Of a directory.
+    pub(super) fn of(directory: &Path) -> Self {
+        let (Ok(at), Ok(table)) = (directory.canonicalize(), fs::read_to_string("/proc/self/mountinfo")) else { return Self::None };
+        let mounts: Vec<Mounted> = table.lines().filter_map(mounted).collect();
+        // Of mounts one over the other the last is seen.
+        let Some(of) = mounts
+            .iter()
+            .filter(|mount| at.starts_with(&mount.at))
+            .enumerate()
+            .max_by_key(|(order, mount)| (mount.at.as_os_str().len(), *order))
+        else {
+            return Self::None;
+        };
+        let of = of.1;
+        if !of.fuse {
+            return Self::None;
+        }
+        let alone = mounts.iter().filter(|mount| mount.fuse).all(|mount| mount.at == of.at);
+        // The kernel numbers FUSE connections by the device's minor number.
+        let connection = fs::metadata(&of.at).ok().map(|metadata| rustix::fs::minor(metadata.dev()));
+        choose(&holders(), &of.at, connection, alone).map_or(Self::Hidden, |pid| Self::Found(ServerCpu::Process(pid)))
+    }
+}
+
+/// A line of the kernel's table.
+#[derive(Debug, PartialEq)]
+struct Mounted {
+    at: PathBuf,
+    fuse: bool,
+}
+
+/// proc_pid_mountinfo(5): the fifth field is where, what follows " - " is the type.
+fn mounted(line: &str) -> Option<Mounted> {
+    let at = line.split(' ').nth(4)?.replace("\\040", " ");
+    let kind = line.split_once(" - ")?.1.split(' ').next()?;
+    Some(Mounted { at: at.into(), fuse: kind == "fuse" || kind == "fuseblk" || kind.starts_with("fuse.") })
+}
+
+/// A process that holds the device of FUSE.
+#[derive(Debug, Clone, PartialEq)]
+struct Holder {
+    pid: u32,
+    /// Numbers of its connections, where the kernel tells them (Linux 6.16).
+    connections: Vec<u32>,
+    /// Its words, as paths.
+    words: Vec<PathBuf>,
+}
+
+fn holders() -> Vec<Holder> {
+    let processes =
+        fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    processes.filter(|pid| *pid != std::process::id()).filter_map(holder).collect()
+}
+
+fn holder(pid: u32) -> Option<Holder> {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let held = fs::read_dir(process.join("fd"))
+        .ok()?
+        .flatten()
+        .filter(|entry| fs::read_link(entry.path()).is_ok_and(|to| to == Path::new("/dev/fuse")));
+    let infos: Vec<String> =
+        held.map(|entry| fs::read_to_string(process.join("fdinfo").join(entry.file_name())).unwrap_or_default()).collect();
+    if infos.is_empty() {
+        return None;
+    }
+    let number = |info: &String| info.lines().find_map(|line| line.strip_prefix("fuse_connection:")?.trim().parse().ok());
+    let directory = fs::read_link(process.join("cwd")).unwrap_or_default();
+    let words = String::from_utf8_lossy(&fs::read(process.join("cmdline")).unwrap_or_default())
+        .split('\0')
+        .skip(1)
+        .map(|word| directory.join(word))
+        .collect();
+    Some(Holder { pid, connections: infos.iter().filter_map(number).collect(), words })
+}
+
+/// Who of them shows this mount: by the connection's number; by its words; or because there is one holder and one mount.
+fn choose(holders: &[Holder], at: &Path, connection: Option<u32>, alone: bool) -> Option<u32> {
+    let least = |found: &mut dyn Iterator<Item = &Holder>| found.map(|holder| holder.pid).min();
+    let numbered = least(&mut holders.iter().filter(|holder| connection.is_some_and(|number| holder.connections.contains(&number))));
+    // Where the kernel tells numbers, another's number is no match by its words.
+    let mut silent = holders.iter().filter(|holder| holder.connections.is_empty());
+    let is_at = |word: &PathBuf| word == at || word.canonicalize().is_ok_and(|word| word == at);
+    numbered.or_else(|| least(&mut silent.clone().filter(|holder| holder.words.iter().any(is_at)))).or_else(|| {
+        match (silent.next(), silent.next()) {
+            (Some(only), None) if alone && holders.len() == 1 => Some(only.pid),
+            _ => None,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemon_is_known_by_number_or_words_or_alone_and_else_not_guessed() {
+        let holder = |pid, connections: &[u32], word: &str| Holder { pid, connections: connections.to_vec(), words: vec![word.into()] };
+        let at = Path::new("/mnt/a");
+        assert_eq!(choose(&[holder(7, &[50], "/x"), holder(8, &[51], "/mnt/a")], at, Some(50), false), Some(7));
+        assert_eq!(choose(&[holder(7, &[], "/x"), holder(8, &[], "/mnt/a")], at, Some(50), false), Some(8));
+        // It was forked: both have the words.
+        assert_eq!(choose(&[holder(9, &[], "/mnt/a"), holder(8, &[], "/mnt/a")], at, None, false), Some(8));
+        assert_eq!(choose(&[holder(7, &[], "/x")], at, Some(50), true), Some(7));
+        assert_eq!(choose(&[holder(7, &[], "/x")], at, Some(50), false), None);
+        assert_eq!(choose(&[holder(7, &[], "/x"), holder(8, &[], "/y")], at, Some(50), true), None);
+        assert_eq!(choose(&[holder(7, &[51], "/mnt/a")], at, Some(50), true), None);
+        assert_eq!(choose(&[], at, Some(50), true), None);
+    }
+
+    #[test]
+    fn the_kernels_table_tells_where_and_what() {
+        let line = |at: &str, kind: &str| mounted(&format!("36 35 0:50 / {at} rw,nosuid - {kind} source rw"));
+        assert_eq!(line("/mnt/a\\040b", "fuse.sshfs"), Some(Mounted { at: "/mnt/a b".into(), fuse: true }));
+        assert_eq!(line("/mnt", "fusectl").map(|mount| mount.fuse), Some(false));
+        assert_eq!(line("/mnt", "nfs4").map(|mount| mount.fuse), Some(false));
+        assert_eq!(Daemon::of(Path::new("/proc/self")), Daemon::None);
+    }
+}
