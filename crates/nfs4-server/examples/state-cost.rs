@@ -72,14 +72,22 @@ fn file(number: u64) -> FileKey {
 
 fn open(state: &mut State<Arc<()>>, client: ClientKey, file: FileKey) -> Stateid {
     let share = Share::new(ShareAccess::READ, ShareDeny(0)).expect("it exists");
-    let call =
-        OpenCall { client, owner: b"open id:0000000000000000", file, share, claim: Claim::New, want: Want::No, extra: Extra::default() };
+    let call = OpenCall {
+        client,
+        owner: b"open id:0000000000000000",
+        file,
+        share,
+        claim: Claim::New,
+        want: Want::No,
+        extra: Extra::default(),
+        truncate: false,
+    };
     state.open(&call, Arc::new(()), share, 1).expect("nothing speaks against it").stateid
 }
 
 fn peer(state: &mut State<Arc<()>>, number: u64) -> Peer {
     let principal = Principal::Sys { uid: 0, gid: 0, gids: Arc::from([]) };
-    let credential = Credential { principal: &principal, flavour: Flavour::Sys };
+    let credential = Credential { principal: &principal, flavour: Flavour::Sys, address: [127, 0, 0, 1].into() };
     let name = number.to_be_bytes();
     let args = ExchangeIdArgs {
         owner: ClientOwner { verifier: Verifier([1; 8]), id: Bytes(&name) },

@@ -14,6 +14,7 @@ use crate::observe::{Later, Seen};
 use crate::op::dispatch;
 use crate::rest::Rest;
 use crate::session::{self, Opening};
+use crate::state::FileKey;
 use crate::stop::Stop;
 use crate::walk::{Core, Object, Walk};
 use crate::{Effect, ExportId, Now, Reply, Request, Server};
@@ -100,6 +101,7 @@ impl Compound {
             unsynced: Vec::new(),
             machine_admitted: false,
             machine_does: false,
+            names: Patience::None,
             op: 0,
             index: 0,
             result_at: start,
@@ -120,6 +122,12 @@ impl Compound {
 
     /// Goes on until it is done or would have to wait. Once done, it must not be run again.
     pub fn run(&mut self, server: &Server, patience: Patience) -> Progress {
+        self.run_apart(server, patience, patience)
+    }
+
+    /// The same with patience for disks, and another for the name service: each may have threads of its own that wait for it.
+    pub fn run_apart(&mut self, server: &Server, patience: Patience, names: Patience) -> Progress {
+        self.core.names = names;
         let body = std::mem::take(&mut self.body);
         let mut out = Writer::append_to(std::mem::take(&mut self.out));
         let progress = self.walk(server, patience, &body, &mut out);
@@ -170,19 +178,21 @@ impl Compound {
 
     /// Makes durable what these compounds wait for, by one call for all that are of one file system. Sleeps. A failure is left to each to meet by itself when it is run on,
     /// as it must be afterwards in any case.
-    pub fn sync_together<'a>(compounds: impl IntoIterator<Item = &'a mut Compound>) {
-        let (mut ids, mut together): (Vec<FileId>, Vec<&mut Compound>) = (Vec::new(), Vec::new());
+    pub fn sync_together<'a>(server: &Server, compounds: impl IntoIterator<Item = &'a mut Compound>) {
+        let (mut ids, mut keys): (Vec<FileId>, Vec<FileKey>) = (Vec::new(), Vec::new());
+        let mut together: Vec<&mut Compound> = Vec::new();
         let mut file_system: Option<Arc<dyn FileSystem>> = None;
         for compound in compounds {
             let [one] = &compound.core.unsynced[..] else { continue };
             let of_this = file_system.get_or_insert_with(|| one.files.site.export.file_system.clone());
             if Arc::ptr_eq(of_this, &one.files.site.export.file_system) {
                 ids.extend_from_slice(&one.ids);
+                keys.extend(one.keys());
                 together.push(compound);
             }
         }
         let Some(file_system) = file_system else { return };
-        if file_system.sync_metadata(&ids, Patience::Any).is_ok() {
+        if server.syncs().during(&keys, || file_system.sync_metadata(&ids, Patience::Any)).is_ok() {
             together.into_iter().for_each(|compound| compound.core.unsynced.clear());
         }
     }
@@ -365,7 +375,12 @@ impl Compound {
     fn sync(&mut self, server: &Server, patience: Patience, out: &mut Writer, place: &mut Place) -> Option<Result<Status, ()>> {
         let mut worse = None;
         while let Some(one) = self.core.unsynced.last() {
-            match server.watched(one.files.site.export.file_system.sync_metadata(&one.ids, patience)) {
+            let sync = || one.files.site.export.file_system.sync_metadata(&one.ids, patience);
+            let synced = match patience {
+                Patience::None => server.syncs().watched(sync()),
+                Patience::Any => server.syncs().during(&one.keys().collect::<Vec<_>>(), sync),
+            };
+            match synced {
                 Ok(()) => {}
                 Err(vouch_vfs::Error::WouldBlock) if patience == Patience::None => return Some(Err(())),
                 Err(error) => {

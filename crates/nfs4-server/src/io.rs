@@ -9,11 +9,13 @@ use parking_lot::Mutex;
 use vouch_nfs4::{Stateid, Status};
 use vouch_vfs::{Access, Caller, Error, Leniency, OpenAccess, OpenFile};
 
+use crate::job::{JobProgress, Steps};
 use crate::observer::{Lost, Totals};
+use crate::op::FREED_LEN_LONG;
 use crate::state::{FileKey, Io, IoGrant, Loss};
 use crate::stop::Stop;
 use crate::walk::{FileRef, Walk};
-use crate::{ConnectionId, Flavour, Observer, Principal};
+use crate::{ConnectionId, Effect, Flavour, Job, Now, Observer, Principal, Server};
 
 /// An open file as state keeps it.
 pub(crate) type OpenHandle = Arc<Held>;
@@ -109,9 +111,32 @@ impl Held {
         &self.tally
     }
 
+    /// Whether it was opened with these rights.
+    pub(crate) fn is_by(&self, caller: &Arc<Caller>) -> bool {
+        Arc::ptr_eq(&self.opener, caller) || self.opener == *caller
+    }
+
     /// The open file.
     pub(crate) fn file(&self) -> &dyn OpenFile {
         &*self.open
+    }
+}
+
+/// Lets go of an open file. What would take its time is done by a thread that may sleep: with the last that has it open go the blocks of a file without a name.
+pub(crate) fn release(open: OpenHandle, effects: &mut Vec<Effect>) {
+    if let Ok(held) = Arc::try_unwrap(open)
+        && held.open.frees_when_closed() >= FREED_LEN_LONG
+    {
+        effects.push(Effect::Background(Job::new(Closing(Some(held)))));
+    }
+}
+
+struct Closing(Option<Held>);
+
+impl Steps for Closing {
+    fn step(&mut self, _: &Server, _: Now) -> JobProgress {
+        self.0 = None;
+        JobProgress::Done(Vec::new())
     }
 }
 
@@ -139,8 +164,7 @@ pub(crate) fn open_for(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, p
     match granted {
         IoGrant::Open(held) => {
             // A stateid is no key: whoever isn't the opener needs the rights himself (RFC 8881, section 8.2.4 and 18.32.3: ACCESS).
-            let opener = Arc::ptr_eq(&held.opener, &file.grant.caller) || held.opener == file.grant.caller;
-            if !opener && !walk.is_machine_for(&file.grant) {
+            if !held.is_by(&file.grant.caller) && !walk.is_machine_for(&file.grant) {
                 rights(walk, file, purpose)?;
             }
             match purpose {

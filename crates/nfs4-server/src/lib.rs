@@ -38,6 +38,7 @@ mod session;
 pub mod state;
 mod status_report;
 mod stop;
+mod syncs;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod time;

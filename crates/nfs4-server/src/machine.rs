@@ -18,8 +18,8 @@ impl Walk<'_> {
         if !self.flavour.has_integrity() {
             return Bitmap::EMPTY;
         }
-        let (principal, flavour) = (self.principal.clone(), self.flavour);
-        self.state(|state| state.machine_operations(turn.client, Credential { principal: &principal, flavour }))
+        let (principal, flavour, address) = (self.principal.clone(), self.flavour, self.connection.peer().ip());
+        self.state(|state| state.machine_operations(turn.client, Credential { principal: &principal, flavour, address }))
     }
 
     /// Whether the caller is the client's machine, which may do the operation at hand in this export on what its users hold.
@@ -40,7 +40,7 @@ impl Walk<'_> {
             return Err(Status::WRONGSEC.into());
         }
         let squash = file.grant.access.flavours.first().ok_or(Status::STALE)?.squash;
-        self.server.identity().caller(&self.principal, &squash, self.patience)?.ok_or(Status::ACCESS)?;
+        self.server.identity().caller(&self.principal, &squash, self.names)?.ok_or(Status::ACCESS)?;
         Ok(())
     }
 

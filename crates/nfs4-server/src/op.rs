@@ -38,6 +38,7 @@ mod xattr;
 
 use vouch_nfs4::op::{Args, Op};
 use vouch_nfs4::{Name, Status};
+use vouch_vfs::Patience;
 
 use crate::stop::{Outcome, Stop};
 use crate::walk::{FileRef, Walk};
@@ -176,6 +177,14 @@ fn require_directory(walk: &Walk<'_>, file: &FileRef) -> Result<(), Stop> {
         Err(_) => Err(Status::NOTDIR.into()),
         Ok(()) => Ok(()),
     }
+}
+
+/// Bytes from which on it takes its time to give them back: blocks are freed one by one, and pages of memory before them, which is some milliseconds.
+pub(crate) const FREED_LEN_LONG: u64 = 64 << 20;
+
+/// Whether a thread that must not wait may give so much of a file back.
+fn may_free(walk: &Walk<'_>, len: u64) -> Result<(), Stop> {
+    if walk.patience == Patience::None && len >= FREED_LEN_LONG { Err(Stop::Blocked) } else { Ok(()) }
 }
 
 /// A name under which another export hangs can't be taken away: it is in use.

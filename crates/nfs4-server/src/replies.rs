@@ -154,6 +154,19 @@ mod tests {
         assert_eq!(replies.look(&key(1), &two), Some(Known::Answered(b"done".to_vec())));
     }
 
+    // A retry that meets its original waits for nothing and leaves nothing behind: `compound` ends its connection.
+    #[test]
+    fn a_call_under_way_is_there_once_however_often_it_comes() {
+        let (replies, one) = (Replies::default(), connection(1));
+        replies.begin(key(1), &one, 0);
+        one.close();
+        for id in 2..1000 {
+            assert_eq!(replies.look(&key(1), &connection(id)), Some(Known::UnderWay));
+        }
+        let table = replies.table.lock();
+        assert_eq!((table.calls.len(), table.order.len(), table.len), (1, 0, 0));
+    }
+
     #[test]
     fn the_oldest_go_by_age_and_by_number() {
         let (replies, one) = (Replies::default(), connection(1));

@@ -10,9 +10,10 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use vouch_nfs4::{Status, Verifier};
 
 use crate::filehandle::HandleCodec;
-use crate::io::{Anonymous, OpenHandle};
+use crate::io::{self, Anonymous, OpenHandle};
 use crate::replies::Replies;
 use crate::state::{ClientKey, DelegationPolicy, FileKey, RecoveryRecord, State, StateConfig, StateEffect, Totals};
+use crate::syncs::Syncs;
 use crate::tree::Tree;
 use crate::walk::{Core, Object};
 use crate::{
@@ -40,8 +41,7 @@ pub struct Server {
     callback_xids: AtomicU32,
     /// Numbers given to effects that change records.
     record_orders: AtomicU64,
-    /// How often data could not be made durable.
-    losses: AtomicU64,
+    syncs: Syncs,
     errors: Mutex<VecDeque<ErrorReport>>,
     callback_contexts: OnceLock<Arc<dyn CallbackContexts>>,
     /// The last moment that the driver told, for what has no moment of its own.
@@ -99,7 +99,7 @@ impl Server {
             peers: Mutex::default(),
             callback_xids: AtomicU32::new(1),
             record_orders: AtomicU64::new(1),
-            losses: AtomicU64::new(0),
+            syncs: Syncs::default(),
             errors: Mutex::default(),
             callback_contexts: OnceLock::new(),
             now: Mutex::new(now),
@@ -242,18 +242,13 @@ impl Server {
     /// COMMIT the one from after it.
     pub(crate) fn write_verifier(&self) -> Verifier {
         // Odd, so that no two counts of one start come to the same; and large, so that the next starts' are far away.
-        let losses = self.losses.load(Ordering::SeqCst).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let losses = self.syncs.losses().wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Verifier((self.config.boot ^ losses).to_be_bytes())
     }
 
-    /// Looks whether making data durable failed. The system tells of lost data once for each descriptor: who asks next by another one, or by the same, hears nothing of it. So all
-    /// that was written and not committed is to be sent again, which a new verifier asks for.
-    pub(crate) fn watched<T>(&self, result: Result<T, vouch_vfs::Error>) -> Result<T, vouch_vfs::Error> {
-        use vouch_vfs::Error::{Io, NoSpace, Quota, Resources};
-        if matches!(result, Err(Io(_) | NoSpace | Quota | Resources(_))) {
-            self.losses.fetch_add(1, Ordering::SeqCst);
-        }
-        result
+    /// Who makes data durable, and whether that has failed.
+    pub(crate) fn syncs(&self) -> &Syncs {
+        &self.syncs
     }
 
     /// Does something to the state under its lock. What is to be done outside is encoded after the lock is released; files that are not needed any more are closed then.
@@ -276,8 +271,11 @@ impl Server {
                 StateEffect::Persist { key, value } => effects.push(Effect::Persist { key, value, order }),
                 StateEffect::Forget { key } => effects.push(Effect::Forget { key, order }),
                 StateEffect::GraceEnded => effects.push(Effect::GraceEnded),
-                StateEffect::Release(open) => drop(open),
-                StateEffect::Lost { file, delegation, why } => file.tell_lost(self.observer(), delegation, why, now_ms),
+                StateEffect::Release(open) => io::release(open, effects),
+                StateEffect::Lost { file, delegation, why } => {
+                    file.tell_lost(self.observer(), delegation, why, now_ms);
+                    io::release(file, effects);
+                }
             }
         }
         result

@@ -46,11 +46,13 @@ mod lock;
 mod maker;
 mod open;
 mod owner;
+mod places;
 mod protection;
 mod range;
 mod recall_any;
 mod recovery;
 mod report;
+mod room;
 mod session;
 mod setclientid;
 mod share;
@@ -140,10 +142,10 @@ pub struct State<F> {
     /// When holders of many delegations may be asked for some again.
     recall_any_after_ms: u64,
     callbacks: slab::Slab<id::CallbackKey, backchannel::Callback>,
-    /// Silent clients, the longest silent first; some may have come back.
-    courtesy: VecDeque<ClientKey>,
-    /// Clients that have introduced themselves, oldest first; some may have been confirmed or have gone.
-    unconfirmed: VecDeque<ClientKey>,
+    /// Clients that may go to make room for others.
+    places: places::Places,
+    clients_displaced: u64,
+    clients_refused: u64,
     grace: grace::Grace,
     timers: expiry::Timers,
     effects: VecDeque<StateEffect<F>>,
@@ -181,8 +183,9 @@ impl<F: Clone> State<F> {
             delegation_count: 0,
             recall_any_after_ms: 0,
             callbacks: slab::Slab::new(),
-            courtesy: VecDeque::new(),
-            unconfirmed: VecDeque::new(),
+            places: places::Places::new(hasher),
+            clients_displaced: 0,
+            clients_refused: 0,
             grace,
             timers: expiry::Timers::default(),
             effects: VecDeque::new(),

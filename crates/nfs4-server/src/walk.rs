@@ -41,6 +41,14 @@ pub(crate) struct Unsynced {
     pub(crate) op: u32,
 }
 
+impl Unsynced {
+    /// The files across all exports.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = FileKey> {
+        let export = self.files.site.export.id;
+        self.ids.iter().map(move |&file| FileKey { export, file })
+    }
+}
+
 /// A compound's working state; the arguments are read elsewhere.
 pub(crate) struct Walk<'s> {
     pub(crate) server: &'s Server,
@@ -81,6 +89,8 @@ pub(crate) struct Core {
     pub(crate) machine_admitted: bool,
     /// The operation at hand is such.
     pub(crate) machine_does: bool,
+    /// For the name service.
+    pub(crate) names: Patience,
     /// Operation that is being done, its place among the results, and where its result starts.
     pub(crate) op: u32,
     pub(crate) index: u32,
@@ -229,13 +239,13 @@ impl<'s> Walk<'s> {
             principal: &self.principal,
             flavour: self.flavour,
             now_ms: self.now.mono_ms,
-            patience: self.patience,
+            patience: self.names,
         };
         Grant::resolve(&asker, &self.tree, self.server.identity(), export)
     }
 
     pub(crate) fn owners(&self) -> Owners<'s> {
-        Owners { identity: self.server.identity(), config: self.server.config(), flavour: self.flavour, patience: self.patience }
+        Owners { identity: self.server.identity(), config: self.server.config(), flavour: self.flavour, patience: self.names }
     }
 
     /// Does something to the state of the server, under its lock, and notes what is to be done outside.

@@ -37,9 +37,12 @@ impl FileSystem for PosixFs {
     fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes> {
         let node = self.inner.node_by(id, patience)?;
         let attributes = node.attributes()?;
-        if attributes.links == 0 && !self.inner.nodes.is_open(id) {
-            self.inner.nodes.forget(id);
-            return Err(Error::Stale);
+        if attributes.links == 0 {
+            node.note_unlinked();
+            if !self.inner.nodes.is_open(id) {
+                self.inner.nodes.forget(id);
+                return Err(Error::Stale);
+            }
         }
         Ok(attributes)
     }
@@ -249,8 +252,11 @@ impl FileSystem for PosixFs {
         for node in inner.nodes.sample(SWEEP_COUNT, skip) {
             // A file removed behind our back must not keep its blocks for a descriptor that nobody uses.
             let gone = stat(node.as_fd()).is_ok_and(|stat| stat.stx_nlink == 0);
-            if gone && !inner.nodes.is_open(&node.id) {
-                inner.nodes.forget(&node.id);
+            if gone {
+                node.note_unlinked();
+                if !inner.nodes.is_open(&node.id) {
+                    inner.nodes.forget(&node.id);
+                }
             }
         }
         let next = skip + SWEEP_COUNT;

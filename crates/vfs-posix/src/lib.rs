@@ -25,6 +25,7 @@ mod mount;
 mod names;
 mod node;
 mod open;
+mod pressure;
 mod probe;
 mod resolve;
 mod setting;

@@ -7,6 +7,7 @@ use rustix::fs::{self, AtFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::journal::Journal;
+use crate::pressure::Pressure;
 use crate::{ffi, probe};
 
 /// One file system.
@@ -33,6 +34,8 @@ pub(crate) struct Mount {
     pub(crate) fine_times: bool,
     /// Whether reads can be told not to wait.
     pub(crate) reads_now: AtomicBool,
+    /// Whether writes sleep.
+    pub(crate) pressure: Pressure,
 }
 
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -64,6 +67,7 @@ impl Mount {
             journal: Journal::of(kind, device),
             fine_times: probe::fine_times(&fd),
             reads_now: AtomicBool::new(true),
+            pressure: Pressure::default(),
             fd,
         })
     }

@@ -262,11 +262,14 @@ impl Inner {
         let known = self.nodes.get(&victim.id);
         let links = known.as_ref().and_then(|node| stat(node.as_fd()).ok()).map(|stat| stat.stx_nlink);
         let gone = links.map_or(victim.last, |links| links == 0);
-        if let Some(node) = known {
+        if let Some(node) = &known {
             node.note_change();
         }
         if !gone {
             return None;
+        }
+        if let Some(node) = &known {
+            node.note_unlinked();
         }
         self.nodes.forget(&victim.id);
         if let Some(ids) = &self.options.ids {

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,6 +24,8 @@ pub(crate) struct Node {
     fd: OwnedFd,
     /// The number of the last change that we made, for file systems whose clock is too coarse to show it; [`UNDECIDED`] until somebody asks.
     changes: AtomicU64,
+    /// Its last name is gone, as far as we know.
+    unlinked: AtomicBool,
 }
 
 /// No change of ours is known, and nobody has asked yet what that means.
@@ -39,7 +41,17 @@ impl Node {
     }
 
     pub(crate) fn new(id: FileId, file_type: FileType, mount: Arc<Mount>, fd: OwnedFd) -> Arc<Self> {
-        Arc::new(Node { id, file_type, mount, fd, changes: AtomicU64::new(UNDECIDED) })
+        Arc::new(Node { id, file_type, mount, fd, changes: AtomicU64::new(UNDECIDED), unlinked: AtomicBool::new(false) })
+    }
+
+    /// Its last name is gone.
+    pub(crate) fn note_unlinked(&self) {
+        self.unlinked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its last name is gone, as far as we know.
+    pub(crate) fn is_unlinked(&self) -> bool {
+        self.unlinked.load(Ordering::Relaxed)
     }
 
     /// We have changed the file.

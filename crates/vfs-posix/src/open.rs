@@ -4,10 +4,12 @@ use std::any::Any;
 use std::fs::File;
 use std::io::IoSlice;
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{self, FallocateFlags, OFlags, SeekFrom};
 use rustix::io::{self, Errno, ReadWriteFlags};
 use vouch_vfs::{
@@ -37,6 +39,14 @@ pub(crate) struct PosixOpen {
     pub(crate) file: Arc<File>,
     access: OpenAccess,
     caller: Caller,
+    /// Held by who makes data durable by this descriptor: the system tells of lost data once for each, so each who asks must have one for himself meanwhile.
+    syncing: Mutex<()>,
+}
+
+/// The descriptor of one who makes data durable.
+enum Cursor<'a> {
+    Shared(#[expect(dead_code, reason = "held")] MutexGuard<'a, ()>),
+    Own(OwnedFd),
 }
 
 impl Inner {
@@ -75,7 +85,8 @@ impl Inner {
 
     fn lets_in(&self, caller: &Caller, node: &Node, access: OpenAccess, leniency: Leniency) -> Result<bool> {
         const EXECUTE: u8 = 1;
-        Ok(leniency == Leniency::Owner && stat(node.as_fd()).or_error()?.stx_uid == caller.uid
+        Ok(leniency == Leniency::Proven
+            || leniency == Leniency::Owner && stat(node.as_fd()).or_error()?.stx_uid == caller.uid
             || leniency >= Leniency::Execute && !access.write && access::may(node, EXECUTE)?)
     }
 }
@@ -83,7 +94,14 @@ impl Inner {
 impl PosixOpen {
     pub(crate) fn begin(inner: &Arc<Inner>, node: Arc<Node>, fd: OwnedFd, access: OpenAccess, caller: &Caller) -> Arc<dyn OpenFile> {
         inner.nodes.opened(&node);
-        Arc::new(PosixOpen { inner: Arc::clone(inner), node, file: Arc::new(fd.into()), access, caller: caller.clone() })
+        Arc::new(PosixOpen {
+            inner: Arc::clone(inner),
+            node,
+            file: Arc::new(fd.into()),
+            access,
+            caller: caller.clone(),
+            syncing: Mutex::new(()),
+        })
     }
 
     /// Takes on the privileges of the one who opened the file: quotas, reserved blocks and set-id bits go by them.
@@ -94,6 +112,26 @@ impl PosixOpen {
         self.inner.changeable()?;
         identity::assume_privileges(&self.caller)?;
         Ok(self.node.changing())
+    }
+
+    /// A descriptor that nobody else makes data durable by at the same time. One of its own knows what is lost from now on; what was lost before is told to who has the other.
+    fn cursor(&self) -> Result<Cursor<'_>> {
+        if let Some(turn) = self.syncing.try_lock() {
+            return Ok(Cursor::Shared(turn));
+        }
+        identity::assume_root()?;
+        Ok(match self.inner.reopen(self.node.as_fd(), access_flags(self.access)) {
+            Ok(own) => Cursor::Own(own),
+            // An ordinary user can't open all that he has open.
+            Err(_) => Cursor::Shared(self.syncing.lock()),
+        })
+    }
+
+    fn descriptor<'a>(&'a self, cursor: &'a Cursor<'_>) -> BorrowedFd<'a> {
+        match cursor {
+            Cursor::Shared(_) => self.file.as_fd(),
+            Cursor::Own(own) => own.as_fd(),
+        }
     }
 
     /// A range that can be sent from the page cache as it is; none if it is short, empty, or has to be read first.
@@ -217,6 +255,11 @@ impl OpenFile for PosixOpen {
         if waits && patience == Patience::None {
             return Err(Error::WouldBlock);
         }
+        let pressure = (!self.node.mount.in_memory).then_some(&self.node.mount.pressure);
+        if patience == Patience::None && pressure.is_some_and(|pressure| pressure.is_on(mono_ms)) {
+            return Err(Error::WouldBlock);
+        }
+        let cursor = waits.then(|| self.cursor()).transpose()?;
         let _changing = self.writing()?;
         if data.is_empty() {
             return Ok(Written { len: 0, stability });
@@ -230,10 +273,14 @@ impl OpenFile for PosixOpen {
         if i64::try_from(offset).is_err() {
             return Err(Error::TooLarge);
         }
-        let len = if flags.is_empty() {
-            io::pwrite(&self.file, data, offset)
-        } else {
-            io::pwritev2(&self.file, &[IoSlice::new(data)], offset, flags)
+        let len = match &cursor {
+            None => {
+                let began = Instant::now();
+                let written = io::pwrite(&self.file, data, offset);
+                pressure.iter().for_each(|pressure| pressure.note(began.elapsed(), mono_ms));
+                written
+            }
+            Some(cursor) => io::pwritev2(self.descriptor(cursor), &[IoSlice::new(data)], offset, flags),
         }
         .or_error()?;
         if len == 0 { Err(Error::Io(std::io::ErrorKind::WriteZero.into())) } else { Ok(Written { len, stability }) }
@@ -246,7 +293,8 @@ impl OpenFile for PosixOpen {
         if patience == Patience::None {
             return Err(Error::WouldBlock);
         }
-        fs::fdatasync(&self.file).or_error()
+        let cursor = self.cursor()?;
+        fs::fdatasync(self.descriptor(&cursor)).or_error()
     }
 
     fn truncate(&self, size: u64) -> Result<()> {
@@ -308,7 +356,23 @@ impl OpenFile for PosixOpen {
         ffi::clone_range(from.file.as_fd(), from_offset, len, self.file.as_fd(), offset).or_error()
     }
 
+    fn frees_when_closed(&self) -> u64 {
+        if !self.node.is_unlinked() {
+            return 0;
+        }
+        stat(self.file.as_fd()).map_or(0, |stat| if stat.stx_nlink == 0 { stat.stx_size } else { 0 })
+    }
+
     fn as_any(&self) -> &dyn Any {
         self
     }
 }
+
+/// Milliseconds of a clock that only goes forward, from some moment on.
+fn mono_ms() -> u64 {
+    static BEGAN: OnceLock<Instant> = OnceLock::new();
+    u64::try_from(BEGAN.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -82,6 +82,8 @@ pub enum Leniency {
     Execute,
     /// As `Execute`; and an owner, who was let in once, may go on reading and writing whatever the mode says now.
     Owner,
+    /// Everything: the caller has proven all that is asked for, each part when it was first asked for.
+    Proven,
 }
 
 /// A file that was created, or found by a creation.

@@ -137,6 +137,11 @@ pub trait OpenFile: Send + Sync + Any {
     /// Shares the blocks of `from` (of the same file system) with this file; `len` 0 means to its end. Atomic.
     fn clone_range(&self, from: &dyn OpenFile, from_offset: u64, offset: u64, len: u64) -> Result<()>;
 
+    /// Bytes that go with the file when this is closed, if it has no name any more. Costs next to nothing for one that has; a name that others took away may be noticed late.
+    fn frees_when_closed(&self) -> u64 {
+        0
+    }
+
     /// For a file system to know its own open files again.
     fn as_any(&self) -> &dyn Any;
 }

@@ -2,9 +2,10 @@
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{CloneArgs, Results};
+use vouch_vfs::Patience;
 
 use super::copy::Pair;
-use crate::stop::Outcome;
+use crate::stop::{Outcome, Stop};
 use crate::walk::Walk;
 
 pub(crate) fn clone(walk: &mut Walk<'_>, args: &CloneArgs) -> Outcome {
@@ -18,6 +19,10 @@ pub(crate) fn clone(walk: &mut Walk<'_>, args: &CloneArgs) -> Outcome {
         return Err(Status::INVAL.into());
     }
     pair.check_range(args.source_offset, args.destination_offset, args.count)?;
+    // What was written to either and is not on the disk yet is written first, however little is cloned.
+    if walk.patience == Patience::None {
+        return Err(Stop::Blocked);
+    }
     let size = pair.source.file().attributes()?.size;
     let end = args.source_offset.saturating_add(args.count);
     if end > size || (!args.count.is_multiple_of(block) && end != size) {

@@ -2,6 +2,7 @@
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{CommitArgs, CommitOk, Results};
+use vouch_vfs::Patience;
 
 use crate::io;
 use crate::stop::Outcome;
@@ -15,7 +16,11 @@ pub(crate) fn commit(walk: &mut Walk<'_>, args: &CommitArgs) -> Outcome {
         return Err(Status::INVAL.into());
     }
     let open = io::any_open(walk, &file)?;
-    walk.server.watched(open.file().commit(args.offset, args.count.into(), walk.patience))?;
+    let commit = || open.file().commit(args.offset, args.count.into(), walk.patience);
+    match walk.patience {
+        Patience::None => walk.server.syncs().watched(commit())?,
+        Patience::Any => walk.server.syncs().alone(file.key(), commit)?,
+    }
     Results::Commit(Ok(CommitOk { verifier: walk.server.write_verifier() })).encode(walk.out);
     Ok(())
 }

@@ -20,7 +20,7 @@ pub(crate) fn exchange_id(walk: &mut Walk<'_>, args: &ExchangeIdArgs<'_>) -> Out
     }
     let now = walk.now.mono_ms;
     let (principal, flavour) = (walk.principal.clone(), walk.flavour);
-    let credential = crate::state::Credential { principal: &principal, flavour };
+    let credential = crate::state::Credential { principal: &principal, flavour, address: walk.connection.peer().ip() };
     let connection = walk.connection.id();
     let introduced = walk.state(|state| {
         let introduced = state.exchange_id(&args, credential, now)?;

@@ -124,7 +124,10 @@ fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool
     if wish.share.writes() || truncate {
         file.writable()?;
     }
-    let mut call = wish.call(file, attributes.uid);
+    if truncate {
+        super::may_free(walk, attributes.size)?;
+    }
+    let mut call = OpenCall { truncate, ..wish.call(file, attributes.uid) };
     let now = walk.now.mono_ms;
     let patience = walk.patience;
     let plan = walk.state(|state| state.check_open(&call, now)).map_err(|status| {
@@ -188,7 +191,8 @@ fn open_file(
             // What it has open was let in then, as when the file was made with a mode that would not; only what is asked for now has to be proven.
             Err(Error::Access) if before.is_some() => {
                 check_rights(file, wish.share, walk.patience)?;
-                open(Leniency::Owner)
+                let same = before.as_ref().is_some_and(|before| before.is_by(&file.grant.caller));
+                open(if same { Leniency::Proven } else { Leniency::Owner })
             }
             opened => opened,
         },
@@ -237,7 +241,8 @@ impl<'a> Wish<'a> {
     fn call(&self, file: &FileRef, owner: u32) -> OpenCall<'a> {
         let may_set = !file.grant.read_only() && [0, owner].contains(&file.grant.caller.uid);
         let extra = Extra { times: self.extra.times && may_set, ..self.extra };
-        OpenCall { client: self.client, owner: self.owner, file: file.key(), share: self.share, claim: self.claim, want: self.want, extra }
+        let Wish { client, owner, share, want, claim, .. } = *self;
+        OpenCall { client, owner, file: file.key(), share, claim, want, extra, truncate: false }
     }
 }
 

@@ -2,14 +2,10 @@
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{RemoveArgs, RemoveOk, Results};
-use vouch_vfs::Patience;
 
 use super::delegated;
-use crate::stop::{Outcome, Stop};
+use crate::stop::Outcome;
 use crate::walk::{Walk, change_info};
-
-/// Files from this size on take their time to go: their blocks are freed one by one.
-const BIG_FILE_LEN: u64 = 256 << 20;
 
 pub(crate) fn remove(walk: &mut Walk<'_>, args: &RemoveArgs<'_>) -> Outcome {
     let directory = walk.current_file(Status::ROFS)?;
@@ -19,8 +15,8 @@ pub(crate) fn remove(walk: &mut Walk<'_>, args: &RemoveArgs<'_>) -> Outcome {
     super::not_a_junction(walk, &directory, name)?;
     let found = directory.files().lookup(&directory.grant.caller, &directory.id, name, walk.patience);
     let (id, attributes) = found?;
-    if walk.patience == Patience::None && attributes.size >= BIG_FILE_LEN && attributes.links == 1 {
-        return Err(Stop::Blocked);
+    if attributes.links == 1 {
+        super::may_free(walk, attributes.size)?;
     }
     // RFC 8881, section 10.4: removing a file conflicts with any delegation of it.
     delegated::recall_for_change(walk, &directory.with(id))?;

@@ -23,19 +23,24 @@ pub(crate) fn rename(walk: &mut Walk<'_>, args: &RenameArgs<'_>) -> Outcome {
     let caller = &to.grant.caller;
     let (moved, _) = from.files().lookup(caller, &from.id, old, walk.patience)?;
     let replaced = match to.files().lookup(caller, &to.id, new, walk.patience) {
-        Ok((id, _)) => Some(id),
+        Ok(found) => Some(found),
         Err(Error::NotFound) => None,
         Err(error) => return Err(error.into()),
     };
     // RFC 8881, section 18.26.3: two names of one file, and so a name and itself: nothing is done, and nothing changes.
-    if replaced == Some(moved) {
+    if replaced.as_ref().is_some_and(|(id, _)| *id == moved) {
         let (source, target) = (unchanged(walk, &from)?, unchanged(walk, &to)?);
         Results::Rename(Ok(RenameOk { source, target })).encode(walk.out);
         return Ok(());
     }
+    if let Some((_, attributes)) = &replaced
+        && attributes.links == 1
+    {
+        super::may_free(walk, attributes.size)?;
+    }
     // RFC 8881, section 10.4: renaming, and being replaced, conflict with delegations.
     delegated::recall_for_change(walk, &from.with(moved))?;
-    if let Some(id) = replaced {
+    if let Some((id, _)) = replaced {
         delegated::recall_for_change(walk, &to.with(id))?;
     }
     let renamed = to.files().rename(caller, &from.id, old, &to.id, new).map_err(|error| match error {

@@ -15,7 +15,7 @@ macro_rules! in_state {
     ($walk:ident, |$state:ident, $connection:ident, $credential:ident, $now:ident| $act:expr) => {{
         let ($now, $connection) = ($walk.now.mono_ms, $walk.connection.id());
         let (principal, flavour) = ($walk.principal.clone(), $walk.flavour);
-        let $credential = Credential { principal: &principal, flavour };
+        let $credential = Credential { principal: &principal, flavour, address: $walk.connection.peer().ip() };
         $walk.state(|$state| $act)
     }};
 }

@@ -23,6 +23,9 @@ pub(crate) fn setattr(walk: &mut Walk<'_>, args: &SetattrArgs<'_>) -> Outcome {
         settings.mask = settings.mask.without(Attr::MODE.0).without(Attr::MODE_SET_MASKED.0);
     }
     file.writable()?;
+    if let Some(size) = settings.set.size {
+        super::may_free(walk, attributes.size.saturating_sub(size))?;
+    }
     let open = match settings.set.size {
         Some(_) => Some(open_for_size(walk, &file, attributes.file_type, &args.stateid)?),
         None => None,

@@ -21,7 +21,7 @@ pub(crate) fn setclientid(walk: &mut Walk<'_>, args: &SetclientidArgs<'_>) -> Ou
     };
     let now = walk.now.mono_ms;
     let (principal, flavour) = (walk.principal.clone(), walk.flavour);
-    let credential = Credential { principal: &principal, flavour };
+    let credential = Credential { principal: &principal, flavour, address: walk.connection.peer().ip() };
     match walk.state(|state| state.set_client(&args.client, callback, credential, now)) {
         Ok((client, confirm)) => {
             Results::Setclientid(Ok(SetclientidOk { client, confirm })).encode(walk.out);
@@ -39,7 +39,7 @@ pub(crate) fn setclientid(walk: &mut Walk<'_>, args: &SetclientidArgs<'_>) -> Ou
 pub(crate) fn confirm(walk: &mut Walk<'_>, args: &SetclientidConfirmArgs) -> Outcome {
     let now = walk.now.mono_ms;
     let (principal, flavour) = (walk.principal.clone(), walk.flavour);
-    let credential = Credential { principal: &principal, flavour };
+    let credential = Credential { principal: &principal, flavour, address: walk.connection.peer().ip() };
     let connection = walk.connection.id();
     walk.state(|state| {
         state.confirm_client(args.client, args.confirm, credential, now)?;

@@ -2,7 +2,7 @@
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::{Results, StableHow, WriteArgs, WriteOk};
-use vouch_vfs::Stability;
+use vouch_vfs::{Patience, Stability};
 
 use crate::io::{self, Use};
 use crate::stop::Outcome;
@@ -26,8 +26,12 @@ pub(crate) fn write(walk: &mut Walk<'_>, args: &WriteArgs<'_>) -> Outcome {
     let (mut len, mut committed) = (0, stability);
     // Of nothing, nothing is written, and that is OK.
     if !data.is_empty() {
-        let written = open.file().write(args.offset, data, stability, walk.patience);
-        let written = if stability == Stability::Unstable { written? } else { walk.server.watched(written)? };
+        let write = || open.file().write(args.offset, data, stability, walk.patience);
+        let written = match (stability, walk.patience) {
+            (Stability::Unstable, _) => write()?,
+            (_, Patience::None) => walk.server.syncs().watched(write())?,
+            (_, Patience::Any) => walk.server.syncs().during(&[file.key()], write)?,
+        };
         (len, committed) = (written.len, written.stability);
     }
     walk.bytes_written += len as u64;

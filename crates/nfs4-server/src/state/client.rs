@@ -2,7 +2,7 @@
 //! `expiry`.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use vouch_nfs4::op::{ChannelAttrs, CreateSessionOk, SequenceFlags};
@@ -11,8 +11,8 @@ use vouch_nfs4::{Bitmap, ClientId, CreateSeq, StateProtectOps, Status, Verifier}
 use super::effect::{CallbackCredential, StateEffect};
 use super::hash::{Map, Set};
 use super::id::{CallbackKey, ClientKey, OwnerKey, SessionKey, StateKey};
-use super::limits::{UNCONFIRMED_MIN, UNCONFIRMED_SHARE};
 use super::maker::Maker;
+use super::places::{Listed, Origin};
 use super::{OwnerKind, State};
 use crate::{ConnectionId, Flavour, Principal};
 
@@ -23,6 +23,8 @@ pub struct Credential<'a> {
     pub principal: &'a Principal,
     /// How that is proven.
     pub flavour: Flavour,
+    /// From where.
+    pub address: IpAddr,
 }
 
 /// The two worlds of client ids: names of one mean nothing in the other.
@@ -56,6 +58,10 @@ pub(super) struct Client {
     pub(super) owner: Arc<[u8]>,
     pub(super) verifier: Verifier,
     pub(super) principal: Principal,
+    /// Whose share of the places it takes.
+    pub(super) origin: Origin,
+    /// Where it is among those that may go to make room.
+    pub(super) listed: Option<Listed>,
     pub(super) confirmed: bool,
     pub(super) lease: Lease,
     pub(super) renewed_ms: u64,
@@ -252,7 +258,8 @@ impl<F: Clone> State<F> {
         dialect: Dialect,
         now: u64,
     ) -> Result<ClientKey, Status> {
-        self.make_room_for_client()?;
+        let origin = Origin::of(&credential);
+        self.make_room_for_client(&origin)?;
         let family = match dialect {
             Dialect::V40(_) => Family::V40,
             Dialect::V41(_) => Family::V41,
@@ -265,6 +272,8 @@ impl<F: Clone> State<F> {
             owner: owner.clone(),
             verifier,
             principal: credential.principal.clone(),
+            origin,
+            listed: None,
             confirmed: false,
             lease: Lease::Active,
             renewed_ms: now,
@@ -289,34 +298,10 @@ impl<F: Clone> State<F> {
         let key = self.clients.insert(client);
         self.client_ids.insert(id, key);
         self.names(family).entry(owner).or_default().unconfirmed = Some(key);
-        self.unconfirmed.push_back(key);
+        self.places.enter(&self.clients[key].origin);
+        self.list_client(key);
         self.watch_lease(key, now);
         Ok(key)
-    }
-
-    /// Of those that have introduced themselves and did not go on, which anybody can do under any number of names, the oldest goes first: they get a share of the places, and never
-    /// one at the cost of a client with state.
-    fn make_room_for_client(&mut self) -> Result<(), Status> {
-        let clients_max = self.config.limits.clients_max;
-        // Those that were confirmed or have gone since are in this queue too, so it is as long as the last so many introductions.
-        if self.unconfirmed.len() >= (clients_max / UNCONFIRMED_SHARE).max(UNCONFIRMED_MIN) {
-            self.expire_first_unconfirmed();
-        }
-        while self.clients.len() >= clients_max {
-            if self.unconfirmed.is_empty() {
-                return if self.expire_oldest_courtesy() { Ok(()) } else { Err(Status::DELAY) };
-            }
-            self.expire_first_unconfirmed();
-        }
-        Ok(())
-    }
-
-    fn expire_first_unconfirmed(&mut self) {
-        if let Some(key) = self.unconfirmed.pop_front()
-            && self.clients.get(key).is_some_and(|client| !client.confirmed)
-        {
-            self.expire(key);
-        }
     }
 
     /// An unconfirmed record becomes the confirmed one of its name.
@@ -327,6 +312,7 @@ impl<F: Clone> State<F> {
         let named = self.names(family).entry(owner).or_default();
         debug_assert!(named.confirmed.is_none(), "the record before has been removed");
         *named = Named { confirmed: Some(key), unconfirmed: None };
+        self.list_client(key);
         // One that has restarted since it held what it could reclaim holds none of it.
         let client = &self.clients[key];
         if !client.may_reclaim && self.grace.completed(family, &client.owner.clone()) {

@@ -86,6 +86,7 @@ impl<F: Clone> State<F> {
         if now < due {
             self.timers.set(due, Timer::Lease(key));
             self.forget_idle(key);
+            self.list_client(key);
         } else if !client.confirmed || !client.has_state() {
             self.expire(key);
         } else {
@@ -94,11 +95,7 @@ impl<F: Clone> State<F> {
                 // A server may keep what is in nobody's way (RFC 8881, section 8.4.2.4).
                 Lease::Active => {
                     client.lease = Lease::Courtesy { since_ms: now };
-                    if self.courtesy.len() > 2 * self.clients.len() + 16 {
-                        let clients = &self.clients;
-                        self.courtesy.retain(|&key| clients.get(key).is_some_and(|client| client.lease != Lease::Active));
-                    }
-                    self.courtesy.push_back(key);
+                    self.list_client(key);
                     self.end_courtesy_in_the_way(key);
                 }
                 Lease::Courtesy { since_ms } if now >= since_ms + COURTESY_MS => self.expire(key),
@@ -136,17 +133,6 @@ impl<F: Clone> State<F> {
     /// Whether the client's lease has run out, so that its state must not stand in anybody's way.
     pub(super) fn is_courtesy(&self, key: ClientKey) -> bool {
         matches!(self.clients[key].lease, Lease::Courtesy { .. })
-    }
-
-    /// Makes room: the client that has been silent for longest goes. False if there is none.
-    pub(super) fn expire_oldest_courtesy(&mut self) -> bool {
-        while let Some(key) = self.courtesy.pop_front() {
-            if self.clients.get(key).is_some_and(|client| client.lease != Lease::Active) {
-                self.expire(key);
-                return true;
-            }
-        }
-        false
     }
 
     /// A client has restarted: all that it held in its life before goes.
@@ -208,6 +194,10 @@ impl<F: Clone> State<F> {
         }
         let client = self.clients.remove(key, ended).expect("it was there at the start");
         self.client_ids.remove(&client.id);
+        if let Some(listed) = client.listed {
+            self.places.strike(listed, &client.origin);
+        }
+        self.places.leave(&client.origin);
         let family = client.family();
         let named = self.names(family).entry(client.owner.clone()).or_default();
         named.confirmed = named.confirmed.filter(|&other| other != key);

@@ -4,6 +4,13 @@
 pub(super) const UNCONFIRMED_SHARE: usize = 8;
 /// See [`UNCONFIRMED_SHARE`].
 pub(super) const UNCONFIRMED_MIN: usize = 16;
+/// One origin (an address, or a proven principal) may have so many times the places for clients that are left for all: a cluster's head with fifty thousand nodes behind it is
+/// let in where it is alone, and leaves the last fifth to others.
+pub(super) const CLIENTS_SHARE: usize = 4;
+/// Of so many clients without state the one that was heard of least recently goes: the lists are in about that order.
+pub(super) const IDLE_LOOKS_MAX: usize = 64;
+/// So often somebody is looked for who can make way, if those who were listed as such hold something by now.
+pub(super) const ROOM_ROUNDS_MAX: usize = 4;
 /// Open owners and lock owners of a client, together. Linux makes one open owner a user and a lock owner a process that locks.
 pub(super) const OWNERS_PER_CLIENT_MAX: usize = 200_000;
 /// Of so many new owners of a client that has as many as it may, one has its idle ones looked for: that takes milliseconds, in which nobody else is served.

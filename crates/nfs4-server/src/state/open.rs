@@ -5,12 +5,12 @@ use vouch_nfs4::{StateSeq, Stateid, Status};
 
 use super::State;
 use super::client::Family;
-use super::delegation::{Granted, Want};
+use super::delegation::{Granted, Touch, Want};
 use super::effect::{Loss, StateEffect};
 use super::entry::{Entry, Kind, Open, OwnerKind};
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
 use super::limits::{OPENS_PER_FILE_MAX, OPENS_SHARE};
-use super::share::{Share, reachable};
+use super::share::{Share, WRITE, reachable};
 use super::slab::Ended;
 
 /// On what grounds a file is opened.
@@ -43,6 +43,8 @@ pub struct OpenCall<'a> {
     pub want: Want,
     /// What it shall be beyond RFC 8881.
     pub extra: Extra,
+    /// The file is cut to nothing by it, which is a change of data whatever the share says.
+    pub truncate: bool,
 }
 
 /// What a delegation shall be by RFC 9754.
@@ -91,6 +93,9 @@ impl<F: Clone> State<F> {
             Claim::DelegatedPrevious => return Err(Status::NOTSUPP),
         }
         self.check_shares(call)?;
+        if call.truncate {
+            self.touch(&call.file, Some(call.client), Touch::Change, now)?;
+        }
         self.recall_for_open(call.client, &call.file, call.share, now)?;
         let existing = self.existing(call);
         let union = existing.as_ref().map_or(call.share, |(share, _)| share.or(call.share));
@@ -115,7 +120,8 @@ impl<F: Clone> State<F> {
     fn check_shares(&mut self, call: &OpenCall<'_>) -> Result<(), Status> {
         let Some(file) = self.files.find(&call.file) else { return Ok(()) };
         // The owner's own opens count as well: section 9.7 compares with the state of the file, whoever made it (RFC 7530, section 9.9).
-        let wanted = call.share;
+        let cuts = if call.truncate { WRITE } else { 0 };
+        let wanted = Share { access: call.share.access | cuts, deny: call.share.deny };
         if !self.files[file].shares.conflicts(wanted) {
             return Ok(());
         }

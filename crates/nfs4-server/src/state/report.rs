@@ -145,6 +145,10 @@ pub struct Totals {
     pub copies: usize,
     /// Bytes of slots and of replies kept for retries.
     pub reply_cache_len: usize,
+    /// Clients so far that had to make room for others.
+    pub clients_displaced: u64,
+    /// Introductions so far for which there was no room.
+    pub clients_refused: u64,
 }
 
 impl<F: Clone> State<F> {
@@ -158,6 +162,8 @@ impl<F: Clone> State<F> {
             delegations: self.delegation_count,
             copies: self.copy_count,
             reply_cache_len: self.reply_cache_len,
+            clients_displaced: self.clients_displaced,
+            clients_refused: self.clients_refused,
         }
     }
 

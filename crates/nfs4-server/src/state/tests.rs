@@ -7,6 +7,7 @@ mod grace;
 mod locks;
 mod model;
 mod opens;
+mod room;
 mod sessions;
 mod v40;
 
@@ -53,7 +54,7 @@ pub(super) fn user(uid: u32) -> Principal {
 }
 
 pub(super) fn sys(principal: &Principal) -> Credential<'_> {
-    Credential { principal, flavour: Flavour::Sys }
+    Credential { principal, flavour: Flavour::Sys, address: [127, 0, 0, 1].into() }
 }
 
 pub(super) fn file(number: u8) -> FileKey {
@@ -167,8 +168,16 @@ impl World {
         claim: Claim,
         want: Want,
     ) -> Result<Opened, Status> {
-        let call =
-            OpenCall { client: peer.client, owner: owner.as_bytes(), file: file(number), share, claim, want, extra: Extra::default() };
+        let call = OpenCall {
+            client: peer.client,
+            owner: owner.as_bytes(),
+            file: file(number),
+            share,
+            claim,
+            want,
+            extra: Extra::default(),
+            truncate: false,
+        };
         let plan = self.state.check_open(&call, self.now)?;
         self.state.open(&call, self.handle.clone(), plan.union, self.now)
     }

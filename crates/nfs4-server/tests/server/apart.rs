@@ -71,7 +71,7 @@ fn calls_that_wait_for_one_file_system_wait_together() {
         count.fetch_add(usize::from(call == Call::SyncMetadata), Ordering::Relaxed);
         None
     });
-    Compound::sync_together(&mut calls);
+    Compound::sync_together(&world.server, &mut calls);
     assert_eq!(asked.load(Ordering::Relaxed), 4, "two files and twice their directory");
     for call in &mut calls {
         assert_eq!(call.waits_for_sync(), None);
@@ -92,7 +92,7 @@ fn when_waiting_together_fails_each_learns_it_by_itself() {
         let fails = call == Call::SyncMetadata && asked.fetch_add(1, Ordering::Relaxed) < 2;
         fails.then(|| Error::Io(std::io::Error::other("a bad block")))
     });
-    Compound::sync_together(&mut calls);
+    Compound::sync_together(&world.server, &mut calls);
     let [first, second] = &mut calls;
     assert_eq!(status(&world, first, Patience::Any), Status::IO);
     assert_eq!(status(&world, second, Patience::Any), Status::OK);

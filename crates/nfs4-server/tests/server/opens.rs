@@ -56,6 +56,66 @@ fn an_open_is_widened_by_what_is_asked_for_now() {
     assert_eq!(opened(&mut other, COMMON, open(WRITE, OpenHow::NoCreate, NAMED)).unwrap_err(), Status::ACCESS);
 }
 
+// As the kernel's server does, which opens for each kind of access apart: who goes on with what he has proven need not prove it again.
+#[test]
+fn an_open_is_widened_for_one_who_has_lost_the_right_to_what_he_has_open() {
+    let world = World::new();
+    common(&world);
+    let (mut owner, mut user) = (Client::new(&world, "owner", 1000), Client::new(&world, "user", 2000));
+    let all = mode(0o666);
+    opened(&mut owner, COMMON, open(WRITE, OpenHow::Create(CreateHow::Unchecked(all.fattr())), NAMED)).unwrap();
+    let (reading, _) = opened(&mut user, COMMON, open(READ, OpenHow::NoCreate, NAMED)).unwrap();
+    let set = |client: &mut Client<'_>, bits| {
+        let mode = mode(bits);
+        client.status(FILE, &[Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: mode.fattr() })])
+    };
+    assert_eq!(set(&mut owner, 0o602), Status::OK);
+    let (both, _) = opened(&mut user, COMMON, open(WRITE, OpenHow::NoCreate, NAMED)).unwrap();
+    assert_eq!(reading.other, both.other);
+    let read = Args::Read(op::ReadArgs { stateid: both, offset: 0, count: 9 });
+    assert_eq!(user.status(FILE, &[write(both), read.clone()]), Status::OK);
+    // Another of the same client who says to be the same owner has proven nothing, and gets no more than is his.
+    user.principal = crate::world::user(3000);
+    assert_eq!(user.status(FILE, &[read.clone()]), Status::ACCESS);
+    assert_eq!(set(&mut owner, 0o604), Status::OK);
+    assert_eq!(user.status(FILE, &[read]), Status::OK);
+    let mut third = Client::new(&world, "third", 3000);
+    opened(&mut third, COMMON, open(READ, OpenHow::NoCreate, NAMED)).unwrap();
+    assert_eq!(set(&mut owner, 0o602), Status::OK);
+    third.principal = crate::world::user(4000);
+    assert_eq!(opened(&mut third, COMMON, open(WRITE, OpenHow::NoCreate, NAMED)).unwrap_err(), Status::ACCESS);
+}
+
+// RFC 8881, sections 9.7 and 10.4: what is cut is changed.
+#[test]
+fn an_open_that_cuts_is_a_change_whatever_it_is_for() {
+    let world = World::new();
+    common(&world);
+    let (mut one, mut two) = (Client::new(&world, "one", 1000), Client::new(&world, "two", 1000));
+    let empty = crate::world::Packed::new(&[4], &vouch_nfs4::Attributes { size: Some(0), ..Default::default() });
+    let cut = || open(READ, OpenHow::Create(CreateHow::Unchecked(empty.fattr())), NAMED);
+    let made = mode(0o666);
+    opened(&mut one, COMMON, open(WRITE, OpenHow::Create(CreateHow::Unchecked(made.fattr())), NAMED)).unwrap();
+    let denying = op::OpenArgs {
+        seq: OwnerSeq(0),
+        access: READ,
+        deny: ShareDeny(2),
+        owner: StateOwner { client: ClientId(0), owner: Bytes(b"denying") },
+        how: OpenHow::NoCreate,
+        claim: NAMED,
+    };
+    let closed = |client: &mut Client<'_>, stateid| client.status(FILE, &[Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid })]);
+    let (writing, _) = opened(&mut one, COMMON, open(WRITE, OpenHow::NoCreate, NAMED)).unwrap();
+    assert_eq!(one.status(FILE, &[write(writing)]), Status::OK);
+    assert_eq!(closed(&mut one, writing), Status::OK);
+    let (held, _) = opened(&mut one, COMMON, Args::Open(denying)).unwrap();
+    assert_eq!(opened(&mut two, COMMON, cut()).unwrap_err(), Status::SHARE_DENIED);
+    assert_eq!(closed(&mut one, held), Status::OK);
+    opened(&mut two, COMMON, cut()).unwrap();
+    let (_, list) = two.at(FILE, &[crate::world::getattr(&[4])]);
+    assert_eq!(crate::world::attributes(&list[0]).size, Some(0));
+}
+
 // RFC 8881, section 18.16.3: a retry of an exclusive create is answered as the first call was, whatever mode the file has.
 #[test]
 fn an_exclusive_create_that_comes_again_is_the_same() {

@@ -68,7 +68,7 @@ pub enum Call {
     Region,
 }
 
-type Fault = Box<dyn Fn(Call, &FileId) -> Option<Error> + Send + Sync>;
+type Fault = Arc<dyn Fn(Call, &FileId) -> Option<Error> + Send + Sync>;
 
 /// The file system in memory. Clones are the same file system.
 #[derive(Clone)]
@@ -103,7 +103,7 @@ impl MemoryFs {
 
     /// From now on each call asks `fault` first, and fails with what it returns. It must not call the file system.
     pub fn set_fault(&self, fault: impl Fn(Call, &FileId) -> Option<Error> + Send + Sync + 'static) {
-        *self.inner.fault.lock() = Some(Box::new(fault));
+        *self.inner.fault.lock() = Some(Arc::new(fault));
     }
 
     /// No more faults.
@@ -193,9 +193,8 @@ impl Inner {
     }
 
     fn ask_fault(&self, call: Call, id: &FileId) -> crate::Result<()> {
-        match &*self.fault.lock() {
-            Some(fault) => fault(call, id).map_or(Ok(()), Err),
-            None => Ok(()),
-        }
+        // It may have the caller wait, and nobody else.
+        let fault = self.fault.lock().clone();
+        fault.and_then(|fault| fault(call, id)).map_or(Ok(()), Err)
     }
 }

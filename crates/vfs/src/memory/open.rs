@@ -97,12 +97,12 @@ impl OpenFile for MemoryOpen {
 
     fn write(&self, offset: u64, data: &[u8], stability: Stability, patience: Patience) -> Result<Written> {
         self.inner.hesitate(patience)?;
+        if stability != Stability::Unstable && patience == Patience::None && self.inner.state.lock().slow_sync {
+            return Err(Error::WouldBlock);
+        }
         self.inner.ask_fault(Call::Write, &self.id())?;
         let mut state = self.inner.state.lock();
         self.writing(&state)?;
-        if state.slow_sync && stability != Stability::Unstable && patience == Patience::None {
-            return Err(Error::WouldBlock);
-        }
         if !data.is_empty() {
             self.put(&mut state, offset, data)?;
         }
@@ -111,9 +111,10 @@ impl OpenFile for MemoryOpen {
 
     fn commit(&self, _offset: u64, _len: u64, patience: Patience) -> Result<()> {
         self.inner.hesitate(patience)?;
-        self.inner.ask_fault(Call::Commit, &self.id())?;
-        let blocks = self.inner.state.lock().slow_sync && patience == Patience::None;
-        if blocks { Err(Error::WouldBlock) } else { Ok(()) }
+        if patience == Patience::None && self.inner.state.lock().slow_sync {
+            return Err(Error::WouldBlock);
+        }
+        self.inner.ask_fault(Call::Commit, &self.id())
     }
 
     fn truncate(&self, size: u64) -> Result<()> {
@@ -207,6 +208,11 @@ impl OpenFile for MemoryOpen {
         let mut bytes = Vec::new();
         source.read(from_offset, (end - from_offset) as usize, &mut bytes);
         self.put(&mut state, offset, &bytes)
+    }
+
+    fn frees_when_closed(&self) -> u64 {
+        let attributes = self.inner.state.lock().get(self.number).map(|inode| inode.attributes());
+        attributes.map_or(0, |attributes| if attributes.links == 0 { attributes.size } else { 0 })
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -55,7 +55,7 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
     if !created.new {
         // Made by another between the look and the making, or by this call when it came before.
         if make == Make::Unchecked {
-            let opened = existing(walk, wish, &file, false, None)?;
+            let opened = existing(walk, wish, &file, settings.set.size == Some(0), None)?;
             return Ok((file, Found { change: change_info(created.directory), attrs_set: Bitmap::EMPTY }, opened));
         }
         let opened = existing(walk, wish, &file, false, Some(created.open))?;

@@ -90,7 +90,7 @@ fn under_machine_protection_only_the_machine_may_manage() {
     let mut world = World::new();
     let machine = Principal::Gss { name: "nfs/host@REALM".into() };
     let alice = Principal::Gss { name: "alice@REALM".into() };
-    let by = |principal, flavour| Credential { principal, flavour };
+    let by = |principal, flavour| Credential { flavour, ..sys(principal) };
     let ops = StateProtectOps { must_enforce: Bitmap::of(&[44]), must_allow: Bitmap::of(&[4, 9]) };
     let args = ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..introduction("a", 1) };
     let introduced = world.state.exchange_id(&args, by(&machine, Flavour::Krb5i), 0).unwrap();
@@ -136,14 +136,14 @@ fn nobody_else_is_told_of_a_session_by_a_retry() {
     let ops = StateProtectOps { must_enforce: Bitmap::EMPTY, must_allow: Bitmap::EMPTY };
     for (state_protect, refused) in [(StateProtect::None, Status::CLID_INUSE), (StateProtect::MachineCred(ops), Status::WRONG_CRED)] {
         let mut world = World::new();
-        let maker = Credential { principal: &host, flavour: Flavour::Krb5i };
+        let maker = Credential { flavour: Flavour::Krb5i, ..sys(&host) };
         let introduced = world.state.exchange_id(&ExchangeIdArgs { state_protect, ..introduction("a", 1) }, maker, 0).unwrap();
         let connection = world.connection();
         let create = |world: &mut World, seq, by| world.state.create_session(&session_args(introduced.client, seq), connection, by, 0);
         let first = create(&mut world, introduced.seq, maker).unwrap();
         for (principal, flavour) in strangers {
             for seq in [introduced.seq, introduced.seq.next(), CreateSeq(77)] {
-                assert_eq!(create(&mut world, seq, Credential { principal, flavour }), Err(refused), "{principal:?}");
+                assert_eq!(create(&mut world, seq, Credential { flavour, ..sys(principal) }), Err(refused), "{principal:?}");
             }
         }
         assert_eq!(create(&mut world, introduced.seq, maker), Ok(first));
@@ -151,7 +151,7 @@ fn nobody_else_is_told_of_a_session_by_a_retry() {
     // Under AUTH_SYS nothing is proven; but who does not even say who he is gets nothing.
     let mut world = World::new();
     let peer = world.peer("a");
-    let by = Credential { principal: &nobody, flavour: Flavour::None };
+    let by = Credential { flavour: Flavour::None, ..sys(&nobody) };
     assert_eq!(world.state.create_session(&session_args(peer.id, CreateSeq(1)), peer.connection, by, 0), Err(Status::CLID_INUSE));
 }
 
@@ -160,7 +160,7 @@ fn nobody_else_is_told_of_a_session_by_a_retry() {
 fn a_client_that_was_proven_is_managed_by_nobody_else() {
     let name = |name: &str| Principal::Gss { name: name.into() };
     let (host, other, root) = (name("host/a@R"), name("host/b@R"), user(0));
-    let maker = Credential { principal: &host, flavour: Flavour::Krb5 };
+    let maker = Credential { flavour: Flavour::Krb5, ..sys(&host) };
     let mut world = World::new();
     let introduced = world.state.exchange_id(&introduction("a", 1), maker, 0).unwrap();
     let connection = world.connection();
@@ -171,7 +171,7 @@ fn a_client_that_was_proven_is_managed_by_nobody_else() {
     let mut peer = Peer { client, id: introduced.client, session: ok.session, connection: world.connection(), seq: SlotSeq(0) };
     assert!(world.beat(&mut peer).is_ok());
     for (principal, flavour) in [(&root, Flavour::Sys), (&other, Flavour::Krb5p)] {
-        let by = Credential { principal, flavour };
+        let by = Credential { flavour, ..sys(principal) };
         assert_eq!(world.state.bind_connection(&bind, peer.connection, by), Err(Status::WRONG_CRED));
         assert_eq!(world.state.destroy_session(&ok.session, peer.connection, by), Err(Status::WRONG_CRED));
     }
@@ -185,7 +185,7 @@ fn a_client_that_was_proven_is_managed_by_nobody_else() {
 #[test]
 fn what_could_have_been_altered_replaces_no_client_under_state_protection() {
     let host = Principal::Gss { name: "host/a@R".into() };
-    let by = |flavour| Credential { principal: &host, flavour };
+    let by = |flavour| Credential { flavour, ..sys(&host) };
     let ops = StateProtectOps { must_enforce: Bitmap::EMPTY, must_allow: Bitmap::EMPTY };
     let protected = |life| ExchangeIdArgs { state_protect: StateProtect::MachineCred(ops), ..introduction("a", life) };
     let mut world = World::new();

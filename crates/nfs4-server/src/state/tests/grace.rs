@@ -200,7 +200,7 @@ fn enter(world: &mut World, name: &'static str, life: u8, by: Credential<'_>) ->
 fn what_a_proven_client_held_waits_for_it_alone() {
     // Sections 2.4.3 and 8.4.2.1.
     let host = proven("host/a@R");
-    let machine = Credential { principal: &host, flavour: Flavour::Krb5i };
+    let machine = Credential { flavour: Flavour::Krb5i, ..sys(&host) };
     for protected in [false, true] {
         let (mut store, mut world) = (Store::default(), World::new());
         let protect = vouch_nfs4::StateProtectOps { must_enforce: vouch_nfs4::Bitmap::EMPTY, must_allow: vouch_nfs4::Bitmap::EMPTY };
@@ -214,7 +214,7 @@ fn what_a_proven_client_held_waits_for_it_alone() {
         let mut world = store.restart(2);
         let (nobody, root, other) = (Principal::None, user(0), proven("host/b@R"));
         for (principal, flavour) in [(&nobody, Flavour::None), (&root, Flavour::Sys), (&other, Flavour::Krb5p)] {
-            let by = Credential { principal, flavour };
+            let by = Credential { flavour, ..sys(principal) };
             for life in [1, 2] {
                 assert_eq!(enter(&mut world, "a", life, by).err(), Some(Status::CLID_INUSE), "{principal:?}");
             }
@@ -240,7 +240,7 @@ fn what_a_proven_client_held_waits_for_it_alone() {
 fn a_name_that_nobody_came_back_to_is_free_after_grace() {
     let host = proven("host/a@R");
     let (mut store, mut world) = (Store::default(), World::new());
-    let peer = enter(&mut world, "a", 1, Credential { principal: &host, flavour: Flavour::Krb5 }).unwrap();
+    let peer = enter(&mut world, "a", 1, Credential { flavour: Flavour::Krb5, ..sys(&host) }).unwrap();
     world.state.reclaim_complete(peer.client, false).unwrap();
     store.carry_out(&mut world);
     let mut world = store.restart(2);
@@ -256,9 +256,9 @@ fn what_was_held_by_who_proved_nothing_is_reclaimed_by_who_says_who_he_is() {
     store.carry_out(&mut world);
     let host = proven("host/a@R");
     let (other, nobody) = (user(7), Principal::None);
-    for by in [Credential { principal: &other, flavour: Flavour::Sys }, Credential { principal: &host, flavour: Flavour::Krb5 }] {
+    for by in [Credential { flavour: Flavour::Sys, ..sys(&other) }, Credential { flavour: Flavour::Krb5, ..sys(&host) }] {
         let mut world = store.clone().restart(2);
-        assert_eq!(enter(&mut world, "a", 1, Credential { principal: &nobody, flavour: Flavour::None }).err(), Some(Status::CLID_INUSE));
+        assert_eq!(enter(&mut world, "a", 1, Credential { flavour: Flavour::None, ..sys(&nobody) }).err(), Some(Status::CLID_INUSE));
         let a = enter(&mut world, "a", 1, by).unwrap();
         assert!(reclaim(&mut world, &a).is_ok());
     }
@@ -266,7 +266,7 @@ fn what_was_held_by_who_proved_nothing_is_reclaimed_by_who_says_who_he_is() {
     let records: Vec<_> = store.records.iter().map(|(key, value)| RecoveryRecord::from_bytes(key, value).unwrap()).collect();
     let records: Vec<_> = records.into_iter().map(|record| RecoveryRecord { maker: Maker::Unknown, ..record }).collect();
     let mut world = World::with(StateConfig { boot: 2, ..config() }, &records);
-    let a = enter(&mut world, "a", 1, Credential { principal: &host, flavour: Flavour::Krb5 }).unwrap();
+    let a = enter(&mut world, "a", 1, Credential { flavour: Flavour::Krb5, ..sys(&host) }).unwrap();
     assert!(reclaim(&mut world, &a).is_ok());
 }
 
@@ -287,7 +287,7 @@ fn a_client_of_4_0_that_was_proven_is_waited_for_likewise() {
         let refused = world.state.set_client(&owner(life), Callback40::unknown(), sys(&root), 0);
         assert_eq!(refused, Err(SetClientError::InUse(Callback40::unknown())));
     }
-    let machine = Credential { principal: &host, flavour: Flavour::Krb5 };
+    let machine = Credential { flavour: Flavour::Krb5, ..sys(&host) };
     let (id, confirm) = world.state.set_client(&owner(1), Callback40::unknown(), machine, 0).unwrap();
     world.state.confirm_client(id, confirm, machine, 0).unwrap();
     let client = world.state.client_of_40(id, 0).unwrap();

@@ -1,0 +1,101 @@
+//! Room for new clients: who goes when the table is full, and how much of it one origin may have.
+
+use vouch_nfs4::Status;
+
+use super::State;
+use super::client::{Client, Lease};
+use super::id::ClientKey;
+use super::limits::{CLIENTS_SHARE, IDLE_LOOKS_MAX, ROOM_ROUNDS_MAX, UNCONFIRMED_MIN, UNCONFIRMED_SHARE};
+use super::places::{Origin, Worth};
+
+impl Client {
+    /// Of which worth it is; none if it may not go.
+    fn worth(&self) -> Option<Worth> {
+        match self.lease {
+            _ if !self.confirmed => Some(Worth::Unconfirmed),
+            _ if !self.has_state() => Some(Worth::Idle),
+            Lease::Courtesy { .. } => Some(Worth::Courtesy),
+            Lease::Active => None,
+        }
+    }
+}
+
+impl<F: Clone> State<F> {
+    /// Lists a client by what it is worth now. What a client holds changes with every other call, so this is asked when its lease is looked at, and once more before it goes.
+    pub(super) fn list_client(&mut self, key: ClientKey) {
+        let Some(client) = self.clients.get_mut(key) else { return };
+        if let Some(listed) = client.listed.take() {
+            self.places.strike(listed, &client.origin);
+        }
+        client.listed = client.worth().map(|worth| self.places.list(worth, &client.origin, key));
+    }
+
+    /// Makes room for one more. DELAY if there are as many as may be and none can go, or if the origin has more than its share and none of its own can.
+    pub(super) fn make_room_for_client(&mut self, origin: &Origin) -> Result<(), Status> {
+        let clients_max = self.config.limits.clients_max;
+        // Anybody can introduce himself under any number of names: such records get a share of the places.
+        if self.places.total(Worth::Unconfirmed) >= (clients_max / UNCONFIRMED_SHARE).max(UNCONFIRMED_MIN) {
+            let whose = self.crowding(origin).or_else(|| self.places.most(Worth::Unconfirmed).map(|(whose, _)| whose));
+            if let Some(whose) = whose {
+                self.displace(Worth::Unconfirmed, &whose);
+            }
+        }
+        let left = clients_max.saturating_sub(self.clients.len());
+        let room = match left {
+            0 => self.displace_any(origin),
+            // Near the end one origin does not get what is left for all.
+            left if self.places.of(origin) >= left.saturating_mul(CLIENTS_SHARE) => {
+                [Worth::Unconfirmed, Worth::Idle, Worth::Courtesy].into_iter().any(|worth| self.displace(worth, origin))
+            }
+            _ => true,
+        };
+        if room {
+            return Ok(());
+        }
+        self.clients_refused += 1;
+        Err(Status::DELAY)
+    }
+
+    /// Which origin's introductions should make way for one more by this one: its own, or one that has more. None if each has one at most.
+    fn crowding(&self, origin: &Origin) -> Option<Origin> {
+        let own = self.places.listed(Worth::Unconfirmed, origin);
+        match self.places.most(Worth::Unconfirmed) {
+            Some((whose, count)) if count > own + 1 => Some(whose),
+            _ => (own > 0).then(|| origin.clone()),
+        }
+    }
+
+    /// The table is full. Nobody's state goes as long as there are clients without; of those, whoever has most loses one.
+    fn displace_any(&mut self, origin: &Origin) -> bool {
+        self.crowding(origin).is_some_and(|whose| self.displace(Worth::Unconfirmed, &whose))
+            || self.displace_of_most(Worth::Idle)
+            || self.displace_of_most(Worth::Unconfirmed)
+            || self.displace_of_most(Worth::Courtesy)
+    }
+
+    fn displace_of_most(&mut self, worth: Worth) -> bool {
+        // A list that was out of date is better afterwards.
+        (0..ROOM_ROUNDS_MAX).any(|_| self.places.most(worth).is_some_and(|(whose, _)| self.displace(worth, &whose)))
+    }
+
+    /// One of this worth and origin goes: of those that hold nothing the one that was heard of least recently, of others the one that was listed first. O(log n).
+    fn displace(&mut self, worth: Worth, origin: &Origin) -> bool {
+        let keys: Vec<ClientKey> = self.places.first(worth, origin).take(IDLE_LOOKS_MAX).collect();
+        let mut found: Option<(u64, ClientKey)> = None;
+        for key in keys {
+            let Some(client) = self.clients.get(key) else { continue };
+            if client.worth() != Some(worth) {
+                self.list_client(key);
+                continue;
+            }
+            let heard_ms = if worth == Worth::Idle { client.renewed_ms } else { 0 };
+            if client.running == 0 && found.is_none_or(|(before, _)| heard_ms < before) {
+                found = Some((heard_ms, key));
+            }
+        }
+        let Some((_, key)) = found else { return false };
+        self.clients_displaced += 1;
+        self.expire(key);
+        true
+    }
+}
