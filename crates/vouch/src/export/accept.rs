@@ -13,9 +13,11 @@ use socket2::{SockRef, TcpKeepalive};
 use vouch_audit::record::Refusal;
 
 use super::audit::Refused;
+use super::clock;
 use super::driver::Driver;
 use super::inbox::Message;
 use super::limits::{ACCEPT_PAUSE, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
+use super::naming::Entered;
 
 /// Connections of each address.
 #[derive(Default)]
@@ -59,6 +61,7 @@ pub(super) fn run(listeners: Vec<TcpListener>, driver: &Arc<Driver>) -> io::Resu
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => {}
         }
+        expire(driver);
         let all = std::mem::take(&mut paused);
         for (i, socket) in sockets.iter().enumerate() {
             if all || events.iter().any(|event| event.token() == Token(i)) {
@@ -100,15 +103,45 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     let _ = SockRef::from(&socket).set_tcp_keepalive(&keepalive);
     let _ = socket.set_nodelay(true);
     // Where exports name hosts by pattern or netgroup, who this is must be known before a call of its is looked at; a name service that is slow holds nobody else up.
-    if driver.hosts.must_ask(peer.ip()) {
-        let shared = driver.clone();
-        driver.names.submit(move || {
-            shared.hosts.meet(peer.ip());
-            deal(socket, peer, &shared);
-        });
-    } else {
-        deal(socket, peer, driver);
+    if !driver.hosts.must_ask(peer.ip()) {
+        return deal(socket, peer, driver);
     }
+    match driver.naming.enter(peer.ip(), (socket, peer), clock::mono_ms()) {
+        Entered::Waits => {}
+        Entered::Ask => {
+            let shared = driver.clone();
+            driver.names.submit(move || find_names(peer.ip(), &shared));
+        }
+        Entered::Refused((_, peer)) => leave_unnamed(peer, driver),
+    }
+}
+
+/// Looks for the name of a host, then for those of others that wait for a thread.
+fn find_names(first: IpAddr, driver: &Driver) {
+    let mut next = Some(first);
+    while let Some(host) = next {
+        driver.hosts.meet(host);
+        let (sockets, then) = driver.naming.found(host);
+        sockets.into_iter().for_each(|(socket, peer)| deal(socket, peer, driver));
+        next = then;
+    }
+}
+
+/// Those who have waited for their host's name for too long. A host that had one is served by that: a name service that is away takes nothing from anybody. Others are closed, and
+/// come again; to serve them as nobody would look to them as if the export were gone.
+fn expire(driver: &Driver) {
+    for (host, (socket, peer)) in driver.naming.expire(clock::mono_ms()) {
+        match driver.hosts.has_met(host) {
+            true => deal(socket, peer, driver),
+            false => leave_unnamed(peer, driver),
+        }
+    }
+}
+
+fn leave_unnamed(peer: SocketAddr, driver: &Driver) {
+    driver.traffic.addresses.leave(peer.ip());
+    driver.traffic.unnamed.add(1);
+    tracing::debug!(%peer, "a connection is closed: the name service has not told its host's name in time, or too many wait for theirs");
 }
 
 fn deal(socket: TcpStream, peer: SocketAddr, driver: &Driver) {

@@ -88,7 +88,7 @@ mod tests {
 
     fn ask(text: &str, from: &str) -> Option<Arc<ClientAccess>> {
         let parsed = parse(text.as_bytes()).unwrap();
-        let hosts = Arc::new(Hosts::new(Small));
+        let hosts = Arc::new(Hosts::new(Arc::new(Small)));
         let clients = &parsed.entries[0].clients;
         let of_kind = |pick: fn(&Who) -> Option<String>| clients.iter().filter_map(|client| pick(&client.who)).collect::<Vec<_>>();
         let names = of_kind(|who| if let Who::Host(host) = who { Some(host.clone()) } else { None });

@@ -15,6 +15,7 @@ use super::inbox::{Inbox, Message};
 use super::limits::{CALLBACKS_OUTSTANDING_MAX, OUTPUT_BYTES_MAX, OUTPUT_REPLIES_MAX, OUTPUT_SPANS_MAX, WAITING_PER_CONNECTION_MAX};
 use super::output::{Outgoing, Output};
 use super::send::{self, Sent};
+use super::shares::Shares;
 
 /// Who began the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +35,9 @@ pub(super) struct Connection {
     inbox: Arc<Inbox>,
     slot: usize,
     output: Mutex<Output>,
-    /// Calls that wait in the pool.
+    /// Calls that wait in a pool, or for a commit.
     waiting: AtomicUsize,
+    shares: Arc<Shares>,
     /// The worker has stopped reading until something leaves.
     paused: AtomicBool,
     /// Nothing can be sent any more.
@@ -56,7 +58,14 @@ struct Outstanding {
 }
 
 impl Connection {
-    pub(super) fn new(socket: TcpStream, side: Side, engine: Arc<vouch_nfs4_server::Connection>, inbox: Arc<Inbox>, slot: usize) -> Self {
+    pub(super) fn new(
+        socket: TcpStream,
+        side: Side,
+        engine: Arc<vouch_nfs4_server::Connection>,
+        inbox: Arc<Inbox>,
+        slot: usize,
+        shares: Arc<Shares>,
+    ) -> Self {
         Connection {
             socket,
             side,
@@ -65,6 +74,7 @@ impl Connection {
             slot,
             output: Mutex::default(),
             waiting: AtomicUsize::new(0),
+            shares,
             paused: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             long_replies: AtomicBool::new(false),
@@ -188,14 +198,21 @@ impl Connection {
         output.bytes_len() > OUTPUT_BYTES_MAX || output.spans_len() > OUTPUT_SPANS_MAX || output.records() > OUTPUT_REPLIES_MAX
     }
 
+    /// Whether one more of its calls may have to wait: many of its address do, and of all.
+    pub(super) fn may_wait(&self) -> bool {
+        self.shares.calls.may_take(1)
+    }
+
     /// A call goes to the pool.
     pub(super) fn begin_waiting(&self) {
+        self.shares.calls.take(1);
         self.waiting.fetch_add(1, Ordering::SeqCst);
     }
 
     /// A call came back from the pool. See [`AtWork`] for one that may panic.
     pub(super) fn end_waiting(&self) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
+        self.shares.calls.give(1);
         self.unpause();
     }
 

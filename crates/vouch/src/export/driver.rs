@@ -1,6 +1,7 @@
 //! What all threads of the server share, and how the engine's effects are carried out: callbacks leave, records become durable before replies that depend on them do.
 
 use std::collections::HashMap;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
@@ -20,11 +21,13 @@ use super::gss::{Answered, Gss};
 use super::hosts::Hosts;
 use super::identity;
 use super::inbox::{Inbox, QueuedCallback};
-use super::limits::{Limits, WAITING_COPY_LEN_MAX};
+use super::limits::{Limits, MOVES_MAX, WAITING_COPY_LEN_MAX};
+use super::naming::Naming;
 use super::output::Outgoing;
 use super::pool::Pool;
 use super::recovery::{Change, Recovery};
 use super::report::ExportStatus;
+use super::shares::Commons;
 use super::traffic::Traffic;
 
 /// The engine and everything around it.
@@ -38,6 +41,10 @@ pub(super) struct Driver {
     pub(super) names: Pool,
     /// Calls that wait for commits.
     pub(super) gathered: Gathered,
+    /// How many may wait, of all and of one address.
+    pub(super) shares: Commons,
+    /// Connections that wait for the names of their hosts.
+    pub(super) naming: Naming<(TcpStream, SocketAddr)>,
     pub(super) diallers: Diallers,
     pub(super) recovery: Recovery,
     /// All connections, for effects that name one.
@@ -57,43 +64,78 @@ pub(super) struct Driver {
     pub(super) stop: AtomicBool,
 }
 
+/// Where a call waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// For disks, and for clients that are asked something.
+    Disks,
+    /// For the name service.
+    Names,
+}
+
+impl Place {
+    fn of(names: bool) -> Self {
+        if names { Place::Names } else { Place::Disks }
+    }
+}
+
 impl Driver {
     /// Runs a call that would have to wait where it may, and sends its reply from there.
     pub(super) fn run_waiting(self: &Arc<Self>, connection: Arc<Connection>, mut compound: Compound, envelope: Option<Envelope>) {
-        let for_names = identity::take_would_wait();
+        let place = Place::of(identity::take_would_wait());
         let records = self.carry_now(compound.take_effects());
         connection.begin_waiting();
         self.traffic.blocked.add(1);
-        let export = compound.waits_for_sync();
-        let mut waiting = Waiting { connection, compound, records, envelope };
-        if let Some(export) = export {
+        self.wait_at(place, Waiting { connection, compound, records, envelope, moves: 0 });
+    }
+
+    fn wait_at(self: &Arc<Self>, place: Place, mut waiting: Waiting) {
+        if let Some(export) = waiting.compound.waits_for_sync() {
             match self.gather(export, waiting) {
                 None => return,
                 Some(back) => waiting = back,
             }
         }
-        waiting.compound.copy_body(WAITING_COPY_LEN_MAX);
+        if waiting.moves == 0 {
+            waiting.compound.copy_body(WAITING_COPY_LEN_MAX);
+        }
         let driver = self.clone();
-        let pool = if for_names { &self.names } else { &self.pool };
+        let pool = match place {
+            Place::Disks => &self.pool,
+            Place::Names => &self.names,
+        };
         pool.submit(move || {
             let connection = waiting.connection.clone();
             let _at_work = AtWork(&connection);
-            if let Some(outgoing) = driver.finish(waiting) {
+            if let Some(outgoing) = driver.finish(waiting, place) {
                 connection.send_reply(outgoing);
             }
         });
     }
 
-    /// Runs a call to its end, waiting as it must.
-    pub(super) fn finish(self: &Arc<Self>, waiting: Waiting) -> Option<Outgoing> {
-        let Waiting { connection, mut compound, mut records, envelope } = waiting;
+    /// Runs a call to its end, waiting as it must: here for what this place is for, for the other elsewhere. A name service that does not answer keeps no thread from the disks,
+    /// and no disk one from the names.
+    pub(super) fn finish(self: &Arc<Self>, waiting: Waiting, place: Place) -> Option<Outgoing> {
+        let Waiting { connection, mut compound, mut records, envelope, moves } = waiting;
         compound.resume_at(clock::now());
+        let (disks, names) = match place {
+            _ if moves >= MOVES_MAX => (Patience::Any, Patience::Any),
+            Place::Disks => (Patience::Any, Patience::None),
+            Place::Names => (Patience::None, Patience::Any),
+        };
         let reply = loop {
-            if let Progress::Done(reply) = compound.run(&self.engine, Patience::Any) {
+            identity::take_would_wait();
+            if let Progress::Done(reply) = compound.run_apart(&self.engine, disks, names) {
                 break reply;
             }
-            // It waits for the answer to a question that has to be asked first.
+            // It waits for the answer to a question that has to be asked first, or belongs elsewhere.
             records |= self.carry_now(compound.take_effects());
+            let next = Place::of(identity::take_would_wait());
+            if next != place && moves < MOVES_MAX {
+                connection.begin_waiting();
+                self.wait_at(next, Waiting { connection, compound, records, envelope, moves: moves + 1 });
+                return None;
+            }
         };
         let effects = compound.take_effects();
         self.carry(effects, &connection, reply, records || compound.waits_for_records(), envelope)

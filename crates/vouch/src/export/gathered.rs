@@ -10,7 +10,7 @@ use vouch_nfs4_server::{Compound, ExportId};
 use vouch_rpcsec_gss::Envelope;
 
 use super::connection::Connection;
-use super::driver::Driver;
+use super::driver::{Driver, Place};
 use super::gss;
 use super::limits::WAITING_MAX;
 use super::output::Outgoing;
@@ -29,6 +29,8 @@ pub(super) struct Waiting {
     pub(super) records: bool,
     /// What is to be around its results.
     pub(super) envelope: Option<Envelope>,
+    /// How often it has gone from one kind of threads to the other.
+    pub(super) moves: u8,
 }
 
 /// After a panic, those that wait are served by somebody else.
@@ -80,11 +82,11 @@ impl Driver {
                 }
             }
         };
-        Compound::sync_together(batch.iter_mut().map(|waiting| &mut waiting.compound));
+        Compound::sync_together(&self.engine, batch.iter_mut().map(|waiting| &mut waiting.compound));
         let mut replies: Vec<(Arc<Connection>, usize, Vec<Outgoing>)> = Vec::new();
         for waiting in batch {
             let connection = waiting.connection.clone();
-            let outgoing = self.finish(waiting);
+            let outgoing = self.finish(waiting, Place::Disks);
             match replies.iter_mut().find(|(known, ..)| Arc::ptr_eq(known, &connection)) {
                 Some((_, calls, ready)) => {
                     *calls += 1;

@@ -12,7 +12,7 @@ use super::resolver::Resolver;
 
 /// The memory.
 pub(super) struct Hosts {
-    resolver: Box<dyn Resolver>,
+    resolver: Arc<dyn Resolver>,
     known: RwLock<Known>,
     /// Whether any client has a name: asked for each operation where these are recorded.
     has_names: AtomicBool,
@@ -32,8 +32,8 @@ struct Known {
 }
 
 impl Hosts {
-    pub(super) fn new(resolver: impl Resolver + 'static) -> Self {
-        Hosts { resolver: Box::new(resolver), known: RwLock::default(), has_names: AtomicBool::new(false) }
+    pub(super) fn new(resolver: Arc<dyn Resolver>) -> Self {
+        Hosts { resolver, known: RwLock::default(), has_names: AtomicBool::new(false) }
     }
 
     /// Resolves what exports name, and clients anew if their names matter. Sleeps as long as the resolver does. A host that can't be resolved now keeps the addresses that it
@@ -92,6 +92,11 @@ impl Hosts {
     pub(super) fn must_ask(&self, client: IpAddr) -> bool {
         let known = self.known.read();
         known.names_wanted && known.names.get(&client).is_none_or(|(_, since)| since.elapsed() > FRESH)
+    }
+
+    /// Whether the client has been met before, however long ago.
+    pub(super) fn has_met(&self, client: IpAddr) -> bool {
+        self.known.read().names.contains_key(&client)
     }
 
     /// Learns a client's name, if names matter. To be called before a connection of it is served.
@@ -173,7 +178,7 @@ mod tests {
     #[test]
     fn a_host_that_moves_is_followed_and_one_that_is_not_found_stays() {
         let resolver = Changing::default();
-        let hosts = Hosts::new(resolver.clone());
+        let hosts = Hosts::new(Arc::new(resolver.clone()));
         let (old, new) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
         let names = ["one.example.org".to_owned(), "198.51.100.7".to_owned()];
         assert_eq!(hosts.prepare(&names, &[], false), ["one.example.org"], "it can't be resolved yet");

@@ -14,6 +14,8 @@ pub struct Limits {
     pub stall_max: Duration,
     /// Threads for what has to wait for a disk or a network.
     pub waiting_threads_max: usize,
+    /// Calls that may wait at once, over all; one address gets its share.
+    pub waiting_calls_max: usize,
     /// After the signal to stop, time for replies under way.
     pub drain_max: Duration,
 }
@@ -25,6 +27,7 @@ impl Default for Limits {
             connections_per_address_max: 16_384,
             stall_max: Duration::from_secs(60),
             waiting_threads_max: 32,
+            waiting_calls_max: WAITING_ALL_MAX,
             drain_max: Duration::from_secs(3),
         }
     }
@@ -40,9 +43,16 @@ pub(super) const LABORIOUS_LEN: usize = 64 * 1024;
 /// Less than one read, so that a long WRITE whose head was read with one stays where it is.
 pub(super) const HELD_COPY_LEN_MAX: usize = 16 * 1024;
 
-/// Receive buffers that connections of one thread may keep for records under way, each a little over a megabyte. Beyond it pieces are copied to buffers of
-/// their own length, which costs the sender's speed and not our memory.
-pub(super) const HELD_BUFFERS_MAX: usize = 64;
+/// Memory for calls that have not come whole, over all connections: some hundred long ones at once. Beyond it, and beyond its share, an address gets no more than
+/// [`READ_LEN_SHORT`] of a call taken in before others have come to their end.
+pub(super) const HELD_LEN_MAX: usize = 512 << 20;
+
+/// Bytes taken from a socket by one read where there is no room to keep what is not whole: a small call.
+pub(super) const READ_LEN_SHORT: usize = 4096;
+
+/// One address may have so many times what is left for all: of calls that wait, of memory for calls that have not come whole, of connections that wait for their host's name. One
+/// that is alone gets four fifths.
+pub(super) const SHARE: usize = 4;
 
 /// Receive buffers that a thread keeps for later, at least; and more than those of the calls that are checked together.
 pub(super) const SPARE_BUFFERS_MAX: usize = 4;
@@ -88,9 +98,23 @@ pub(super) const WAITING_COPY_LEN_MAX: usize = 128 * 1024;
 /// Threads that may wait for the name service, for hosts or for users: each costs little, and a server that does not answer keeps one for some seconds.
 pub(super) const NAMES_THREADS_MAX: usize = 32;
 
-/// Calls that may wait, for disks or for names, before no more are taken up of those connections that have some among them; with four times as many, of none. Each holds
-/// its request: a megabyte at worst.
+/// Calls that may wait for a thread, for disks or for names, before no more are taken up of those connections that have some among them.
 pub(super) const WAITING_MAX: usize = 1024;
+
+/// Calls of all that may wait, one that a thread is at among them; of each address no more than its [`SHARE`]. Each holds its request: a megabyte at worst.
+const WAITING_ALL_MAX: usize = 4096;
+
+/// How often a call may change between the threads for disks and those for names before it waits for both where it is.
+pub(super) const MOVES_MAX: u8 = 8;
+
+/// Connections that may wait for the name of their host, over all.
+pub(super) const NAMING_MAX: usize = 1024;
+
+/// Names of hosts that are looked for at once: half of the threads, so that users' names have the others.
+pub(super) const NAMING_LOOKUPS_MAX: usize = NAMES_THREADS_MAX / 2;
+
+/// How long a connection waits for the name of its host, milliseconds: as long as a resolver takes that asks three servers twice, with time-outs of five seconds.
+pub(super) const NAMING_MS_MAX: u64 = 30_000;
 
 /// A waiting thread without work ends after this.
 pub(super) const WAITING_THREAD_IDLE: Duration = Duration::from_secs(20);

@@ -34,6 +34,7 @@ mod identity;
 mod inbox;
 mod limits;
 mod metrics;
+mod naming;
 mod open;
 mod output;
 mod pool;
@@ -43,7 +44,9 @@ mod recovery;
 mod reloader;
 pub(crate) mod report;
 mod resolver;
+mod seams;
 mod send;
+mod shares;
 mod sources;
 pub(crate) mod state_directory;
 #[cfg(test)]
@@ -72,6 +75,7 @@ use pool::Pool;
 use recovery::Recovery;
 use reloader::{Reloader, read_principal_map};
 use report::{ExportStatus, Report};
+use seams::{Seams, open_gss};
 use sources::Sources;
 use state_directory::StateDirectory;
 use traffic::Traffic;
@@ -148,13 +152,13 @@ impl Server {
         let witness = config.audit.is_some().then(|| disbelief.clone() as Arc<dyn vouch_tree_client::Witness>);
         let opener = Arc::new(open::Opener::new(&config.state, witness));
         let shared = opener.clone();
-        let mut server = Self::open_with(config, Box::new(move |source, options| shared.open(source, options)), &disbelief)?;
+        let seams = Seams::system(Box::new(move |source, options| shared.open(source, options)));
+        let mut server = Self::open_with(config, Seams { disbelief, ..seams })?;
         server.opener = Some(opener);
         Ok(server)
     }
 
-    /// `disbelief` is what file systems tell their trail by.
-    fn open_with(mut config: ExportConfig, opener: sources::Open, disbelief: &audit::Disbelief) -> Result<Self, ExportError> {
+    fn open_with(mut config: ExportConfig, seams: Seams) -> Result<Self, ExportError> {
         let system = |doing| move |source: io::Error| ExportError::System { doing, source };
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let threads = config.threads.unwrap_or(cores).max(1);
@@ -166,9 +170,9 @@ impl Server {
         let idmap = read_idmap(config.idmap.as_ref())?;
         let domain = config.domain.clone().or_else(|| idmap.domain.clone()).unwrap_or_else(host_domain);
         let map = read_principal_map(config.principal_map.as_deref())?;
-        let names = Arc::new(Names::new(identity::System, idmap, config.groups, map, config.unknown_principals));
-        let hosts = Arc::new(Hosts::new(resolver::System));
-        let sources = Sources::new(config.origin.clone(), hosts.clone(), opener);
+        let names = Arc::new(Names::new(seams.names, idmap, config.groups, map, config.unknown_principals));
+        let hosts = Arc::new(Hosts::new(seams.resolver));
+        let sources = Sources::new(config.origin.clone(), hosts.clone(), seams.opener);
 
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
         for passed in &config.passed {
@@ -196,9 +200,11 @@ impl Server {
         }
         // Before trees are opened, whose replicas may lie.
         let audit = config.audit.take().map(|audit| audit::Audit::open(audit, hosts.clone())).transpose()?.map(Arc::new);
-        audit.iter().for_each(|audit| disbelief.tell(audit));
+        audit.iter().for_each(|audit| seams.disbelief.tell(audit));
         let loaded = sources.load()?;
-        let gss = open_gss(config.keytab.as_deref(), inboxes.clone())?;
+        let to_wake = inboxes.clone();
+        let relief = move || to_wake.iter().for_each(|inbox| inbox.post(inbox::Message::LookBehind));
+        let gss = open_gss(seams.acceptor, config.keytab.as_deref(), relief.clone())?;
         let (exports, comments) = loaded.into_parts(gss.is_some());
 
         let metrics = Arc::new(Metrics::new());
@@ -234,14 +240,14 @@ impl Server {
             engine.set_callback_contexts(gss.clone());
         }
 
-        let to_wake = inboxes.clone();
-        let relief = move || to_wake.iter().for_each(|inbox| inbox.post(inbox::Message::LookBehind));
         let names_pool = Pool::new("names", limits::NAMES_THREADS_MAX, WAITING_MAX, relief.clone());
         let driver = Arc::new(Driver {
             engine,
             gss,
             audit,
-            pool: Pool::new("waiting", config.limits.waiting_threads_max, WAITING_MAX, relief),
+            pool: Pool::new("waiting", config.limits.waiting_threads_max, WAITING_MAX, relief.clone()),
+            shares: shares::Commons::new(config.limits.waiting_calls_max, relief),
+            naming: naming::Naming::default(),
             names: names_pool,
             gathered: gathered::Gathered::default(),
             diallers: dial::Diallers::new(),
@@ -416,19 +422,6 @@ fn list(exports: &vouch_nfs4_server::Exports) -> Vec<ExportStatus> {
         id: export.id.0,
     };
     exports.all().iter().map(status).collect()
-}
-
-/// Kerberos by a keytab that was named, which must be good; or by the system's, if there is one.
-fn open_gss(keytab: Option<&std::path::Path>, to_wake: Vec<Arc<Inbox>>) -> Result<Option<Arc<gss::Gss>>, ExportError> {
-    let relief = move || to_wake.iter().for_each(|inbox| inbox.post(inbox::Message::LookBehind));
-    match gss::Gss::open(keytab, relief) {
-        Ok(gss) => Ok(Some(Arc::new(gss))),
-        Err(fault) if keytab.is_some() => Err(fault.into()),
-        Err(fault) => {
-            tracing::info!("no Kerberos: {fault}");
-            Ok(None)
-        }
-    }
 }
 
 fn read_idmap(path: Option<&PathBuf>) -> Result<Idmap, ExportError> {

@@ -25,8 +25,6 @@ struct Shared {
     state: Mutex<State>,
     /// Whether so much waits that those who have something here should begin no more: asked for each call, so not behind the lock.
     crowded: AtomicBool,
-    /// Whether nobody should.
-    full: AtomicBool,
     news: Condvar,
     /// Called when there is room again after somebody was told that there was none.
     relief: Box<dyn Fn() + Send + Sync>,
@@ -51,7 +49,6 @@ impl Pool {
                 waiting_max,
                 state,
                 crowded: AtomicBool::new(false),
-                full: AtomicBool::new(false),
                 news: Condvar::new(),
                 relief,
             }),
@@ -67,9 +64,6 @@ impl Pool {
         state.tasks.push_back(Box::new(task));
         if state.tasks.len() >= self.shared.waiting_max {
             self.shared.crowded.store(true, Ordering::Release);
-        }
-        if state.tasks.len() >= self.shared.waiting_max.saturating_mul(FULL) {
-            self.shared.full.store(true, Ordering::Release);
         }
         if state.idle >= state.tasks.len() {
             drop(state);
@@ -89,11 +83,6 @@ impl Pool {
     /// Whether so much waits that those who have something here should begin no more.
     pub(super) fn is_crowded(&self) -> bool {
         self.shared.crowded.load(Ordering::Acquire)
-    }
-
-    /// Whether so much waits that nobody should begin more.
-    pub(super) fn is_full(&self) -> bool {
-        self.shared.full.load(Ordering::Acquire)
     }
 
     /// Tasks that wait, and threads.
@@ -121,7 +110,6 @@ impl Shared {
             if let Some(task) = state.tasks.pop_front() {
                 let waiting = state.tasks.len();
                 let relieved = waiting <= self.waiting_max / 2 && self.crowded.swap(false, Ordering::AcqRel);
-                let relieved = waiting <= self.waiting_max && self.full.swap(false, Ordering::AcqRel) || relieved;
                 drop(state);
                 if relieved {
                     survive(&*self.relief);
@@ -151,9 +139,6 @@ fn survive(task: impl FnOnce()) {
         tracing::error!("work that had to wait ended in a panic; this is an error in this program");
     }
 }
-
-/// So many times what is crowded is full.
-const FULL: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -192,30 +177,6 @@ mod tests {
             receive.recv_timeout(Duration::from_secs(60)).unwrap();
         }
         assert!(pool.load().1 <= 1);
-    }
-
-    #[test]
-    fn crowded_comes_before_full() {
-        let (relieved, relief) = mpsc::channel();
-        let pool = Pool::new("test", 1, 2, move || relieved.send(()).unwrap());
-        let (go, wait) = mpsc::channel::<()>();
-        let (began, begun) = mpsc::channel();
-        pool.submit(move || {
-            began.send(()).unwrap();
-            wait.recv().unwrap();
-        });
-        begun.recv_timeout(Duration::from_secs(60)).unwrap();
-        let states: Vec<_> = (0..8)
-            .map(|_| {
-                pool.submit(|| ());
-                (pool.is_crowded(), pool.is_full())
-            })
-            .collect();
-        assert_eq!((states[0], states[1], states[6], states[7]), ((false, false), (true, false), (true, false), (true, true)));
-        go.send(()).unwrap();
-        // Once for each.
-        (0..2).for_each(|_| relief.recv_timeout(Duration::from_secs(60)).unwrap());
-        assert!(!pool.is_full() && !pool.is_crowded());
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! there to the file.
 //!
 //! Owns the receive buffers of a thread and what a connection keeps between two reads. A length that is merely announced allocates nothing: what a connection keeps
-//! is what has come, and a whole receive buffer only once more than [`HELD_COPY_LEN_MAX`] of a record has come and fewer than [`HELD_BUFFERS_MAX`] are kept.
+//! is what has come, and a whole receive buffer only once more than [`HELD_COPY_LEN_MAX`] of a record has come. Both are charged to its address; where there is no room for a whole
+//! buffer, nothing more of a long record is read.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,26 +15,29 @@ use rustix::net::RecvFlags;
 use vouch_oncrpc::{FRAGMENT_COUNT_MAX, RECORD_MARK_LEN, RecordError};
 
 use super::gss::{Looked, Protected};
-use super::limits::{HELD_BUFFERS_MAX, HELD_COPY_LEN_MAX, READ_LEN, SPARE_BUFFERS_MAX};
+use super::limits::{HELD_COPY_LEN_MAX, READ_LEN, READ_LEN_SHORT, SPARE_BUFFERS_MAX};
+use super::shares::Charge;
 
 /// The receive buffers of one thread.
 pub(super) struct Buffers {
     record_len_max: usize,
     spare: Vec<BytesMut>,
     spare_max: usize,
-    /// Whole buffers that connections keep.
-    held: usize,
 }
 
 impl Buffers {
     /// Buffers for records of up to `record_len_max` bytes.
     pub(super) fn new(record_len_max: usize) -> Self {
-        Buffers { record_len_max, spare: Vec::new(), spare_max: SPARE_BUFFERS_MAX.max(vouch_rpcsec_gss::long_wraps() + 2), held: 0 }
+        Buffers { record_len_max, spare: Vec::new(), spare_max: SPARE_BUFFERS_MAX.max(vouch_rpcsec_gss::long_wraps() + 2) }
     }
 
     /// A buffer with room for the longest record and what may come with it. Memory is taken from the system as it is touched.
     fn take(&mut self) -> BytesMut {
-        self.spare.pop().unwrap_or_else(|| BytesMut::zeroed(self.record_len_max + RECORD_MARK_LEN + READ_LEN))
+        self.spare.pop().unwrap_or_else(|| BytesMut::zeroed(self.buffer_len()))
+    }
+
+    fn buffer_len(&self) -> usize {
+        self.record_len_max + RECORD_MARK_LEN + READ_LEN
     }
 
     /// Takes a buffer back if nobody else has a part of it any more.
@@ -55,6 +59,8 @@ pub(super) struct Input {
     fragments: u32,
     /// What was looked at of the calls that were not taken up.
     looked: VecDeque<Looked>,
+    /// What all that is charged to.
+    charge: Charge,
 }
 
 enum Held {
@@ -119,8 +125,19 @@ pub(super) enum Read {
 
 impl Input {
     /// Nothing has come yet.
-    pub(super) const fn new() -> Self {
-        Input { held: Held::Nothing, joined: Vec::new(), fragments: 0, looked: VecDeque::new() }
+    pub(super) fn new(charge: Charge) -> Self {
+        Input { held: Held::Nothing, joined: Vec::new(), fragments: 0, looked: VecDeque::new(), charge }
+    }
+
+    /// Whether more may be read: always, but of a long record only where there is room to keep it while it comes. If not, it is told when it is worth asking again.
+    pub(super) fn may_read(&mut self, buffers: &Buffers) -> bool {
+        let held = match &self.held {
+            Held::Nothing => &[][..],
+            Held::Copy(bytes) => bytes,
+            Held::Buffer { buffer, len } => &buffer[..*len],
+        };
+        let long = self.joined.len() > HELD_COPY_LEN_MAX || mark(held).is_some_and(|(len, _)| len > HELD_COPY_LEN_MAX);
+        !long || self.charge.raise(buffers.buffer_len())
     }
 
     /// Whether a record has begun and not ended.
@@ -140,12 +157,10 @@ impl Input {
                 buffer[..bytes.len()].copy_from_slice(&bytes);
                 (buffer, bytes.len())
             }
-            Held::Buffer { buffer, len } => {
-                buffers.held -= 1;
-                (buffer, len)
-            }
+            Held::Buffer { buffer, len } => (buffer, len),
         };
-        let wanted = wanted(&buffer[..len]).clamp(1, buffer.len() - len);
+        let chunk = if self.charge.is_short(buffers.buffer_len()) { READ_LEN_SHORT } else { READ_LEN };
+        let wanted = wanted(&buffer[..len], chunk).clamp(1, buffer.len() - len);
         let result = rustix::io::retry_on_intr(|| rustix::net::recv(&socket, &mut buffer[len..len + wanted], RecvFlags::DONTWAIT));
         match result {
             Ok((0, _)) => Ok(Read::Closed),
@@ -218,36 +233,30 @@ impl Input {
             // A whole receive buffer; no record was cut off, so nobody else has a part of it.
             match bytes.try_into_mut() {
                 Ok(buffer) => self.hold(buffer, end, buffers),
-                Err(bytes) => self.held = Held::Copy(bytes[..end].into()),
+                Err(bytes) => self.keep(&bytes[..end]),
             }
             return;
         }
-        if left > 0 {
-            self.held = Held::Copy(bytes[at..end].into());
-        }
+        self.keep(&bytes[at..end]);
         buffers.give_back(bytes);
     }
 
-    fn hold(&mut self, buffer: BytesMut, len: usize, buffers: &mut Buffers) {
-        if len == 0 {
-            if buffers.spare.len() < buffers.spare_max {
-                buffers.spare.push(buffer);
-            }
-        } else if len > HELD_COPY_LEN_MAX && buffers.held < HELD_BUFFERS_MAX {
-            buffers.held += 1;
-            self.held = Held::Buffer { buffer, len };
-        } else {
-            self.held = Held::Copy(buffer[..len].into());
-            if buffers.spare.len() < buffers.spare_max {
-                buffers.spare.push(buffer);
-            }
+    /// Keeps a copy.
+    fn keep(&mut self, bytes: &[u8]) {
+        self.charge.set(bytes.len() + self.joined.len());
+        if !bytes.is_empty() {
+            self.held = Held::Copy(bytes.into());
         }
     }
 
-    /// The connection is gone.
-    pub(super) fn close(&mut self, buffers: &mut Buffers) {
-        if let Held::Buffer { .. } = std::mem::replace(&mut self.held, Held::Nothing) {
-            buffers.held -= 1;
+    fn hold(&mut self, buffer: BytesMut, len: usize, buffers: &mut Buffers) {
+        if len > HELD_COPY_LEN_MAX && self.charge.raise(buffers.buffer_len()) {
+            self.held = Held::Buffer { buffer, len };
+            return;
+        }
+        self.keep(&buffer[..len]);
+        if buffers.spare.len() < buffers.spare_max {
+            buffers.spare.push(buffer);
         }
     }
 }
@@ -324,130 +333,15 @@ fn mark(bytes: &[u8]) -> Option<(usize, bool)> {
 }
 
 /// How much to ask the socket for after these bytes: up to the end of a long record that has begun, so that the next begins at the front of a buffer; else a chunk.
-fn wanted(held: &[u8]) -> usize {
+fn wanted(held: &[u8], chunk: usize) -> usize {
     match mark(held) {
         Some((len, _)) if RECORD_MARK_LEN + len > held.len() + READ_LEN => RECORD_MARK_LEN + len - held.len(),
         Some((len, _)) if len > READ_LEN && RECORD_MARK_LEN + len > held.len() => RECORD_MARK_LEN + len - held.len(),
-        _ => READ_LEN,
+        _ => chunk,
     }
 }
 
 const LAST: u32 = 1 << 31;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::Write as _;
-    use std::os::unix::net::UnixStream;
-    use vouch_oncrpc::record_mark;
-
-    const MAX: usize = 300_000;
-
-    /// Sends `stream` in pieces, reads as a worker does, and stops taking calls up after every `stop` records.
-    fn pass(stream: &[u8], piece_len: usize, stop: usize) -> Result<Vec<Vec<u8>>, RecordError> {
-        let (here, mut there) = UnixStream::pair().unwrap();
-        let (mut input, mut buffers, mut records) = (Input::new(), Buffers::new(MAX), Vec::new());
-        for piece in stream.chunks(piece_len) {
-            there.write_all(piece).unwrap();
-            loop {
-                let (mut batch, more) = match input.read(&here, &mut buffers).unwrap() {
-                    Read::Some { fresh, more, .. } => (fresh.into_batch(VecDeque::new()), more),
-                    Read::Empty => break,
-                    Read::Closed => unreachable!("the other end is open"),
-                };
-                loop {
-                    let mut taken = 0;
-                    while taken < stop {
-                        let Some(record) = input.next(&mut batch, MAX)? else { break };
-                        records.push(record.bytes.to_vec());
-                        taken += 1;
-                    }
-                    input.put_back(batch, &mut buffers);
-                    if taken < stop {
-                        break;
-                    }
-                    let Some(again) = input.resume() else { break };
-                    batch = again;
-                }
-                if !more {
-                    break;
-                }
-            }
-        }
-        assert!(buffers.held <= 1);
-        Ok(records)
-    }
-
-    fn stream_of(records: &[Vec<u8>], fragment_len: usize) -> Vec<u8> {
-        let mut stream = Vec::new();
-        for record in records {
-            let mut rest = &record[..];
-            while rest.len() > fragment_len {
-                let (piece, tail) = rest.split_at(fragment_len);
-                stream.extend_from_slice(&(piece.len() as u32).to_be_bytes());
-                stream.extend_from_slice(piece);
-                rest = tail;
-            }
-            stream.extend_from_slice(&record_mark(rest.len()));
-            stream.extend_from_slice(rest);
-        }
-        stream
-    }
-
-    #[test]
-    fn long_records_between_short_ones_arrive_whole() {
-        let records: Vec<Vec<u8>> = [10, 250_000, 0, 70_000, 65_536, 3, 300_000, 299_999]
-            .iter()
-            .map(|&len| (0..len).map(|i| (i * 7 + len) as u8).collect())
-            .collect();
-        let stream = stream_of(&records, usize::MAX);
-        for piece_len in [1_000, 65_000, 150_000] {
-            assert!(pass(&stream, piece_len, usize::MAX).unwrap() == records);
-        }
-        assert!(pass(&stream_of(&records, 50_000), 100_000, 2).unwrap() == records);
-    }
-
-    #[test]
-    fn announced_length_over_the_limit_is_refused() {
-        let stream = (0x8000_0000 | (MAX as u32 + 1)).to_be_bytes();
-        assert_eq!(pass(&stream, 4, 9), Err(RecordError::TooLong { len: MAX + 1, max: MAX }));
-    }
-
-    #[test]
-    fn endless_empty_fragments_are_refused() {
-        assert_eq!(pass(&vec![0; 4 * 5000], 20_000, 9), Err(RecordError::TooManyFragments));
-    }
-
-    #[test]
-    fn announced_length_costs_what_has_come() {
-        let (here, mut there) = UnixStream::pair().unwrap();
-        let (mut input, mut buffers) = (Input::new(), Buffers::new(MAX));
-        there.write_all(&[0x80, 0, 0xff, 0, 1, 2]).unwrap();
-        let Ok(Read::Some { fresh, .. }) = input.read(&here, &mut buffers) else { panic!("something came") };
-        assert!(fresh.is_incomplete() && !fresh.is_one_record());
-        let mut batch = fresh.into_batch(VecDeque::new());
-        assert!(input.next(&mut batch, MAX).unwrap().is_none());
-        input.put_back(batch, &mut buffers);
-        assert!(matches!(&input.held, Held::Copy(bytes) if bytes.len() == 6));
-        assert_eq!(buffers.spare.len(), 1);
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn records_survive_any_fragments_reads_and_stops(
-            records in proptest::collection::vec(proptest::collection::vec(0u8.., 0..40), 0..20),
-            fragment_len in 1usize..30,
-            piece_len in 1usize..50,
-            stop in 1usize..5,
-        ) {
-            proptest::prop_assert_eq!(pass(&stream_of(&records, fragment_len), piece_len, stop).unwrap(), records);
-        }
-
-        #[test]
-        fn garbage_never_panics(bytes: Vec<u8>, piece_len in 1usize..9) {
-            if let Ok(records) = pass(&bytes, piece_len, 3) {
-                proptest::prop_assert!(records.iter().all(|record| record.len() <= MAX));
-            }
-        }
-    }
-}
+mod tests;

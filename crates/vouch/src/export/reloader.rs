@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::ExportError;
 use super::driver::Driver;
-use super::identity::{Names, PrincipalMap, System};
+use super::identity::{NameService, Names, PrincipalMap};
 use super::metrics::Metrics;
 use super::sources::Sources;
 
@@ -16,7 +16,7 @@ pub(super) struct Reloader {
     pub(super) sources: Sources,
     pub(super) driver: Arc<Driver>,
     pub(super) metrics: Arc<Metrics>,
-    pub(super) names: Arc<Names<System>>,
+    pub(super) names: Arc<Names<Arc<dyn NameService>>>,
     pub(super) principal_map: Option<PathBuf>,
     /// One at a time.
     pub(super) turn: Mutex<()>,

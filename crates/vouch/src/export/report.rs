@@ -23,9 +23,14 @@ pub(crate) struct Status {
     pub(crate) version: String,
     pub(crate) grace_left_ms: u64,
     pub(crate) connections: usize,
-    /// Calls that wait for a disk or a network, and threads that are at it.
+    /// Calls that wait for a disk or a network, those that a thread is at among them; and threads for it.
     pub(crate) waiting_calls: usize,
     pub(crate) waiting_threads: usize,
+    /// How often a connection was not read because too much of its address, or of all, was waiting or incomplete.
+    pub(crate) held_back: u64,
+    /// Clients that had to make room for others, and introductions for which there was none.
+    pub(crate) clients_displaced: u64,
+    pub(crate) clients_refused: u64,
     pub(crate) copies: usize,
     pub(crate) exports: Vec<ExportStatus>,
     pub(crate) clients: Vec<ClientStatus>,
@@ -73,6 +78,7 @@ impl Report {
     /// The status now.
     pub(super) fn status(&self) -> Status {
         let report = self.driver.engine.status(clock::now());
+        let (totals, shares) = (self.driver.engine.totals(clock::now()).0, &self.driver.shares);
         let (waiting_calls, waiting_threads) = waiting(&self.driver);
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
@@ -80,6 +86,9 @@ impl Report {
             connections: self.open(),
             waiting_calls,
             waiting_threads,
+            held_back: shares.calls.stops.get() + shares.held.stops.get(),
+            clients_displaced: totals.clients_displaced,
+            clients_refused: totals.clients_refused,
             copies: report.copies,
             exports: self.driver.exports.lock().iter().map(|export| ExportStatus { ..clone_of(export) }).collect(),
             clients: report
@@ -129,7 +138,7 @@ impl PageSource for Report {
         let mut out = String::with_capacity(16 * 1024);
         let (totals, grace_left_ms) = self.driver.engine.totals(clock::now());
         let (waiting, threads) = waiting(&self.driver);
-        let gauges: [(&str, &str, usize); 10] = [
+        let gauges: [(&str, &str, usize); 12] = [
             ("vouch_export_connections", "Connections open now.", self.open()),
             ("vouch_export_clients", "Clients with state.", totals.clients),
             ("vouch_export_sessions", "Sessions.", totals.sessions),
@@ -137,8 +146,10 @@ impl PageSource for Report {
             ("vouch_export_opens", "Opens.", totals.opens),
             ("vouch_export_locks", "Byte-range locks.", totals.locks),
             ("vouch_export_delegations", "Delegations.", totals.delegations),
-            ("vouch_export_waiting_calls", "Calls that wait for a thread that may sleep.", waiting),
-            ("vouch_export_waiting_threads", "Threads that may sleep.", threads),
+            ("vouch_export_waiting_calls", "Calls that wait for a disk, a commit or the name service.", waiting),
+            ("vouch_export_waiting_threads", "Threads that wait in the place of those that serve.", threads),
+            ("vouch_export_incomplete_calls_bytes", "Memory kept for calls that have not come whole.", self.driver.shares.held.used()),
+            ("vouch_export_connections_naming", "Connections that wait for the name of their host.", self.driver.naming.waiting()),
             ("vouch_export_grace", "Whether the grace period lasts.", usize::from(grace_left_ms > 0)),
         ];
         for (metric, help, value) in gauges {
@@ -150,7 +161,7 @@ impl PageSource for Report {
         let _ = writeln!(out, "process_cpu_seconds_total {}.{:06}", cpu.tv_sec, cpu.tv_nsec / 1000);
         let traffic = &self.driver.traffic;
         let live: u64 = self.driver.connections.lock().values().map(|connection| connection.sent_len()).sum();
-        let counters: [(&str, &str, u64); 14] = [
+        let counters: [(&str, &str, u64); 19] = [
             ("vouch_export_connections_accepted_total", "Connections accepted.", traffic.accepted.get()),
             ("vouch_export_connections_refused_total", "Connections refused by a limit.", traffic.refused.get()),
             ("vouch_export_connections_closed_total", "Connections closed, for whatever reason.", traffic.closed.get()),
@@ -159,6 +170,23 @@ impl PageSource for Report {
                 "vouch_export_connections_slow_total",
                 "Connections closed because the peer neither sent nor took what it began.",
                 traffic.closed_slow.get(),
+            ),
+            (
+                "vouch_export_connections_unnamed_total",
+                "Connections closed because the name of their host was not found in time.",
+                traffic.unnamed.get(),
+            ),
+            ("vouch_export_clients_displaced_total", "Clients that had to make room for others.", totals.clients_displaced),
+            ("vouch_export_clients_refused_total", "Introductions of clients for which there was no room.", totals.clients_refused),
+            (
+                "vouch_export_held_back_total",
+                "Times that a connection was not read because too many calls of its address, or of all, were waiting.",
+                self.driver.shares.calls.stops.get(),
+            ),
+            (
+                "vouch_export_incomplete_held_back_total",
+                "Times that a call was not read on because too much was kept of incomplete ones of its address, or of all.",
+                self.driver.shares.held.stops.get(),
             ),
             ("vouch_export_calls_total", "Calls received.", traffic.calls.get()),
             ("vouch_export_calls_blocked_total", "Calls that had to wait for a disk or a network.", traffic.blocked.get()),
@@ -188,8 +216,7 @@ impl PageSource for Report {
     }
 }
 
-/// Calls that wait for a disk or a network, and threads that are at it.
+/// Calls that wait for a disk or a network, those that a thread is at among them; and threads for it.
 fn waiting(driver: &Driver) -> (usize, usize) {
-    let (disks, names) = (driver.pool.load(), driver.names.load());
-    (disks.0 + names.0, disks.1 + names.1)
+    (driver.shares.calls.used(), driver.pool.load().1 + driver.names.load().1)
 }

@@ -10,7 +10,9 @@ use vouch_xdr::Writer;
 use super::*;
 
 mod audit;
+mod contexts;
 mod load;
+mod waiting;
 
 /// An engine that exports nothing.
 pub(super) fn engine() -> vouch_nfs4_server::Server {
@@ -57,6 +59,11 @@ impl Running {
 
     /// The same, of these files.
     fn start_with(change: impl FnOnce(&mut ExportConfig), files: vouch_vfs::memory::MemoryFs) -> Self {
+        Self::start_in(change, Seams::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))))
+    }
+
+    /// The same, where the system is this.
+    fn start_in(change: impl FnOnce(&mut ExportConfig), seams: Seams) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let list = directory.path().join("exports");
         std::fs::write(&list, "/data *(rw,insecure,no_root_squash)\n").unwrap();
@@ -88,8 +95,7 @@ impl Running {
         let asked = stop.clone();
         // Privileges are given up by the thread that opens, for those that it starts.
         let thread = thread::spawn(move || {
-            let server =
-                Server::open_with(config, Box::new(move |_, _| Ok(Arc::new(files.clone()))), &super::audit::Disbelief::default()).unwrap();
+            let server = Server::open_with(config, seams).unwrap();
             ready.send(server.addresses()[0]).unwrap();
             server.run(|| asked.load(Ordering::SeqCst)).unwrap();
         });
@@ -97,9 +103,25 @@ impl Running {
     }
 
     fn connect(&self) -> TcpStream {
-        let socket = TcpStream::connect(self.address).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        self.connect_from(1)
+    }
+
+    /// From 127.0.0.`host`.
+    fn connect_from(&self, host: u8) -> TcpStream {
+        use socket2::{Domain, Socket, Type};
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from(([127, 0, 0, host], 0)).into()).unwrap();
+        socket.connect(&self.address.into()).unwrap();
+        let socket = TcpStream::from(socket);
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         socket
+    }
+
+    fn status(&self) -> report::Status {
+        match control::ask(&state_directory::control_path(&self.state), control::Question::Status).unwrap() {
+            control::Answer::Status(status) => *status,
+            other => panic!("{other:?}"),
+        }
     }
 }
 

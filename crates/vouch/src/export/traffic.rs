@@ -25,6 +25,8 @@ pub(super) struct Traffic {
     pub(super) addresses: Addresses,
     pub(super) accepted: Count,
     pub(super) refused: Count,
+    /// Closed because their host's name was not found in time, or too many waited for theirs.
+    pub(super) unnamed: Count,
     pub(super) closed: Count,
     /// Closed because the peer broke RPC, or was too slow to send or to take.
     pub(super) closed_broken: Count,

@@ -24,8 +24,8 @@ use super::gss::{self, Recent};
 use super::inbox::{Inbox, Message};
 use super::limits::{FLUSH_LEN, TICK, TURN_READS_MAX};
 use super::output::Outgoing;
-use super::pool::Pool;
 use super::receive::{Batch, Input, Look, Read, Record};
+use super::shares::Charge;
 use super::together::Looked;
 use super::tools::Tools;
 
@@ -215,11 +215,12 @@ impl Worker {
         }
         let engine = self.driver.engine.connection_opened(address);
         let id = engine.id();
-        let connection = Arc::new(Connection::new(socket, side, engine, self.inbox.clone(), slot));
+        let shares = self.driver.shares.of(address.ip());
+        let connection = Arc::new(Connection::new(socket, side, engine, self.inbox.clone(), slot, shares.clone()));
         self.driver.connections.lock().insert(id, connection.clone());
         self.peers[slot] = Some(Peer {
             connection: connection.clone(),
-            input: Input::new(),
+            input: Input::new(Charge::new(shares)),
             last_credential: LastCredential::default(),
             recent: Recent::default(),
             slot,
@@ -263,13 +264,11 @@ impl Worker {
     }
 
     pub(super) fn close(&mut self, slot: usize, why: Why) {
-        let Some(mut peer) = self.peers[slot].take() else { return };
-        let connection = peer.connection;
+        let Some(Peer { connection, .. }) = self.peers[slot].take() else { return };
         let id = connection.engine().id();
         let fd = connection.socket().as_raw_fd();
         // It may have gone from the set by itself.
         let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
-        peer.input.close(&mut self.tools.buffers);
         connection.shut();
         self.driver.connections.lock().remove(&id);
         self.free.push(slot);
@@ -326,6 +325,11 @@ impl Peer {
                 Some(batch) => batch,
                 None if !self.readable => return TurnEnd::Wait,
                 None if reads == TURN_READS_MAX => return TurnEnd::Again,
+                None if !self.input.may_read(&tools.buffers) => {
+                    // That it does not come to its end is not its fault.
+                    (self.behind, self.began_ms) = (true, None);
+                    return TurnEnd::Wait;
+                }
                 None => {
                     reads += 1;
                     match self.input.read(self.connection.socket().as_fd(), &mut tools.buffers) {
@@ -353,11 +357,11 @@ impl Peer {
         }
     }
 
-    /// Whether so much waits, of this connection too, that no more of its calls should be taken up. Others go on: their leases would end otherwise.
+    /// Whether so much waits, of this connection or its address too, that no more of its calls should be taken up. Others go on: their leases would end otherwise.
     fn is_crowded_out(&mut self, driver: &Driver) -> bool {
         self.asks_contexts = self.asks_contexts && driver.gss.as_ref().is_some_and(|gss| gss.is_crowded());
-        let over = |pool: &Pool| pool.is_crowded() && (pool.is_full() || self.connection.has_waiting());
-        self.asks_contexts || over(&driver.pool) || over(&driver.names)
+        let crowded = driver.pool.is_crowded() || driver.names.is_crowded();
+        self.asks_contexts || crowded && self.connection.has_waiting() || !self.connection.may_wait()
     }
 
     /// Has the calls of a batch run, as many as may be.

@@ -46,6 +46,17 @@ fn table(status: &Status) -> String {
         status.waiting_calls,
         if status.grace_left_ms > 0 { format!(", grace for {} s more", status.grace_left_ms.div_ceil(1000)) } else { String::new() },
     );
+    let pressed = [
+        (status.held_back, "times a connection was not read because too much of its address or of all was waiting"),
+        (status.clients_displaced, "clients without state, or silent, made room for others"),
+        (status.clients_refused, "clients were refused because there was no room"),
+    ];
+    for (count, what) in pressed.into_iter().filter(|(count, _)| *count > 0) {
+        text.push_str(&format!("{count} {what}\n"));
+    }
+    if pressed.iter().any(|(count, _)| *count > 0) {
+        text.push('\n');
+    }
     let mut rows = vec![row(["EXPORT", "SOURCE", "NUMBER"])];
     rows.extend(status.exports.iter().map(|export| row([&export.pseudo_path, &export.source, &export.id.to_string()])));
     text.push_str(&output::table(&rows, &[]));

@@ -66,8 +66,12 @@ pub(super) struct Recent(Vec<(ContextHandle, Weak<ServerContext>)>);
 impl Gss {
     /// By this library, without a context yet.
     pub(super) fn new(acceptor: impl Acceptor<Partial = Partial> + 'static, relief: impl Fn() + Send + Sync + 'static) -> Self {
+        Self::by(Arc::new(acceptor), relief)
+    }
+
+    pub(super) fn by(acceptor: Arc<dyn Acceptor<Partial = Partial>>, relief: impl Fn() + Send + Sync + 'static) -> Self {
         Gss {
-            acceptor: Arc::new(acceptor),
+            acceptor,
             contexts: Mutex::new(Contexts::new(ContextLimits::default())),
             pool: Pool::new("kerberos", THREADS_MAX, WAITING_MAX, relief),
             counts: GssCounts::default(),

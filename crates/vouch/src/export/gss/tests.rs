@@ -13,6 +13,7 @@ use vouch_xdr::Writer;
 
 use super::*;
 use crate::export::receive::{Buffers, Input, Look, Read, Record};
+use crate::export::shares::{Charge, Commons};
 
 const KEY: [u8; 32] = [5; 32];
 
@@ -86,7 +87,8 @@ fn call(client: &mut ClientContext, xid: u32, args: &[u8], fragment_len: usize) 
 fn receive(gss: &Arc<Gss>, stream: &[u8], piece_len: usize, stop: usize) -> Vec<Vec<u8>> {
     const MAX: usize = 300_000;
     let (here, mut there) = UnixStream::pair().unwrap();
-    let (mut input, mut buffers, mut recent, mut all) = (Input::new(), Buffers::new(MAX), Recent::default(), Vec::new());
+    let charge = Charge::new(Commons::new(1, || ()).of([127, 0, 0, 1].into()));
+    let (mut input, mut buffers, mut recent, mut all) = (Input::new(charge), Buffers::new(MAX), Recent::default(), Vec::new());
     let mut take = |record: Record, recent: &mut Recent| {
         let (bytes, protected) = match record.look {
             Look::Taken(protected) => (record.bytes, protected),

@@ -21,6 +21,8 @@ pub use kerberos::Unknown;
 pub(crate) use principal_map::PrincipalMap;
 use service::Silent;
 pub(crate) use service::System;
+#[cfg(test)]
+pub(super) use service::{Local, Silent, UserRecord};
 pub(super) use service::{NameService, as_ourselves};
 
 /// Where supplementary groups of AUTH_SYS callers come from.

@@ -1,6 +1,7 @@
 //! The system's users and groups. May sleep.
 
 use std::ffi::CString;
+use std::sync::Arc;
 
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist};
 
@@ -37,6 +38,27 @@ pub(in crate::export) trait NameService: Send + Sync {
     fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent>;
     /// Name of a principal's user, by the rules of the Kerberos library (`auth_to_local` of krb5.conf).
     fn local_name(&self, principal: &str) -> Local;
+}
+
+impl<S: NameService + ?Sized> NameService for Arc<S> {
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
+        (**self).user(uid)
+    }
+    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
+        (**self).user_by_name(name)
+    }
+    fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
+        (**self).group(gid)
+    }
+    fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
+        (**self).group_by_name(name)
+    }
+    fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent> {
+        (**self).groups(user, gid)
+    }
+    fn local_name(&self, principal: &str) -> Local {
+        (**self).local_name(principal)
+    }
 }
 
 /// getpwuid_r(3) and its kin, by nsswitch.conf.

@@ -24,7 +24,7 @@ fn sources(origin: Origin) -> Sources {
         Source::Directory(path) if path.ends_with(b"missing") => Err(io::ErrorKind::NotFound.into()),
         _ => Ok(Arc::new(MemoryFs::new()) as Arc<dyn FileSystem>),
     };
-    Sources::new(origin, Arc::new(Hosts::new(Nobody)), Box::new(open))
+    Sources::new(origin, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open))
 }
 
 fn file(text: &str) -> (tempfile::NamedTempFile, Origin) {

@@ -50,7 +50,7 @@ impl crate::export::resolver::Resolver for Nobody {
 }
 
 fn open(config: AuditConfig) -> crate::export::audit::Audit {
-    crate::export::audit::Audit::open(config, Arc::new(crate::export::hosts::Hosts::new(Nobody))).unwrap()
+    crate::export::audit::Audit::open(config, Arc::new(crate::export::hosts::Hosts::new(Arc::new(Nobody)))).unwrap()
 }
 
 /// Refusals that were recorded: which, how many it stands for that were left out, and what is said of it.

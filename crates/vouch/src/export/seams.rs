@@ -1,0 +1,51 @@
+//! What a server has of the system, for tests to put something else in its place.
+
+use std::sync::Arc;
+
+use vouch_gss_mit::Partial;
+use vouch_rpcsec_gss::Acceptor;
+
+use super::identity::{self, NameService};
+use super::resolver::{self, Resolver};
+use super::{ExportError, audit, gss, sources};
+
+/// The system as the server sees it.
+pub(super) struct Seams {
+    /// Opens what is exported.
+    pub(super) opener: sources::Open,
+    /// What file systems tell their trail by.
+    pub(super) disbelief: Arc<audit::Disbelief>,
+    /// Users and groups.
+    pub(super) names: Arc<dyn NameService>,
+    /// Hosts.
+    pub(super) resolver: Arc<dyn Resolver>,
+    /// The mechanism of Kerberos; that of the keytab if `None`.
+    pub(super) acceptor: Option<Arc<dyn Acceptor<Partial = Partial>>>,
+}
+
+impl Seams {
+    /// The system itself.
+    pub(super) fn system(opener: sources::Open) -> Self {
+        let disbelief = Arc::default();
+        Seams { opener, disbelief, names: Arc::new(identity::System), resolver: Arc::new(resolver::System), acceptor: None }
+    }
+}
+
+/// Kerberos by a keytab that was named, which must be good; or by the system's, if there is one.
+pub(super) fn open_gss(
+    acceptor: Option<Arc<dyn Acceptor<Partial = Partial>>>,
+    keytab: Option<&std::path::Path>,
+    relief: impl Fn() + Send + Sync + 'static,
+) -> Result<Option<Arc<gss::Gss>>, ExportError> {
+    if let Some(acceptor) = acceptor {
+        return Ok(Some(Arc::new(gss::Gss::by(acceptor, relief))));
+    }
+    match gss::Gss::open(keytab, relief) {
+        Ok(gss) => Ok(Some(Arc::new(gss))),
+        Err(fault) if keytab.is_some() => Err(fault.into()),
+        Err(fault) => {
+            tracing::info!("no Kerberos: {fault}");
+            Ok(None)
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Contexts of RPCSEC_GSS that many ask for at once.
+
+use vouch_gss_mit::Partial;
+use vouch_rpcsec_gss::{Accept, Acceptor, InitStep, Initiation, Initiator, Service};
+
+use super::waiting::{Gate, is_silent, until};
+use super::*;
+
+/// Of the call that is no context's.
+const NULL: u32 = 900_000;
+
+/// A mechanism that believes nobody, and does not say so while its gate is closed.
+struct Slow(Gate);
+
+impl Acceptor for Slow {
+    type Partial = Partial;
+
+    fn accept(&self, _: Option<Partial>, _: &[u8]) -> Accept<Partial> {
+        self.0.pass();
+        Accept::Failed { major: 13 << 16, minor: 0, reason: "a test".into(), token: Vec::new(), principal: String::new(), enctype: None }
+    }
+}
+
+struct Asker;
+
+impl Initiator for Asker {
+    type Error = std::io::Error;
+
+    fn step(&mut self, _: Option<&[u8]>) -> std::io::Result<InitStep> {
+        Ok(InitStep::Continue { token: b"hello".to_vec() })
+    }
+}
+
+fn init(xid: u32) -> Vec<u8> {
+    let mut w = Writer::new();
+    let start = begin_record(&mut w);
+    Initiation::begin(Asker, Service::Integrity).unwrap().call(xid, 100_003, 4, &mut w);
+    let mut bytes = w.into_bytes();
+    vouch_oncrpc::end_record(&mut bytes, start, 0);
+    bytes
+}
+
+#[test]
+fn who_asks_for_contexts_when_many_wait_for_theirs_is_not_read_and_others_are() {
+    let gate = Gate::default();
+    let files = vouch_vfs::memory::MemoryFs::new();
+    let seams = Seams { acceptor: Some(Arc::new(Slow(gate.clone()))), ..Seams::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))) };
+    let server = Running::start_in(|config| config.threads = Some(1), seams);
+    gate.set_closed(true);
+    // More than may wait before it is crowded, and as many as one connection may have.
+    let mut asking: Vec<TcpStream> = (0..5).map(|_| server.connect()).collect();
+    for (number, socket) in asking.iter_mut().enumerate() {
+        let calls: Vec<u8> = (0..220).flat_map(|xid| init(1000 * number as u32 + xid)).collect();
+        socket.write_all(&calls).unwrap();
+        let least = if number < 4 { 220 * (number + 1) } else { 1028 };
+        until("they wait", || server.status().waiting_calls >= least);
+    }
+    for socket in &mut asking {
+        socket.write_all(&call(NULL, 0)).unwrap();
+    }
+    // Those who had asked before it was crowded are read.
+    for socket in &mut asking[..4] {
+        assert_eq!(xid(&read_record(socket)), NULL);
+    }
+    assert!(is_silent(&server, &asking[4]));
+    gate.set_closed(false);
+    for (number, socket) in asking.iter_mut().enumerate() {
+        let count = if number < 4 { 220 } else { 221 };
+        let mut all: Vec<u32> = (0..count).map(|_| xid(&read_record(socket))).collect();
+        all.sort_unstable();
+        let first = 1000 * number as u32;
+        assert!(all.into_iter().filter(|&xid| xid != NULL).eq(first..first + 220));
+    }
+    until("none waits", || server.status().waiting_calls == 0);
+}
