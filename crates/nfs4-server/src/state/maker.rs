@@ -58,7 +58,8 @@ mod tests {
     fn what_was_proven_is_claimed_by_the_same_name_as_well_protected() {
         let name = |name: &str| Principal::Gss { name: name.into() };
         let sys = |uid| Principal::Sys { uid, gid: 0, gids: [].into() };
-        let admits = |maker: Maker, principal: &Principal, flavour| maker.admits(Credential { principal, flavour });
+        let admits =
+            |maker: Maker, principal: &Principal, flavour| maker.admits(Credential { flavour, ..super::super::tests::sys(principal) });
         let (host, other) = (name("host/a@R"), name("host/b@R"));
         let plain = Maker::of(&host, false);
         assert!(admits(plain, &host, Flavour::Krb5) && !admits(plain, &other, Flavour::Krb5p));

@@ -76,7 +76,7 @@ fn an_open_is_widened_for_one_who_has_lost_the_right_to_what_he_has_open() {
     assert_eq!(user.status(FILE, &[write(both), read.clone()]), Status::OK);
     // Another of the same client who says to be the same owner has proven nothing, and gets no more than is his.
     user.principal = crate::world::user(3000);
-    assert_eq!(user.status(FILE, &[read.clone()]), Status::ACCESS);
+    assert_eq!(user.status(FILE, std::slice::from_ref(&read)), Status::ACCESS);
     assert_eq!(set(&mut owner, 0o604), Status::OK);
     assert_eq!(user.status(FILE, &[read]), Status::OK);
     let mut third = Client::new(&world, "third", 3000);

@@ -19,10 +19,10 @@ pub(crate) use idmap::Idmap;
 use kerberos::Rules;
 pub use kerberos::Unknown;
 pub(crate) use principal_map::PrincipalMap;
-use service::Silent;
+pub(super) use service::Silent;
 pub(crate) use service::System;
 #[cfg(test)]
-pub(super) use service::{Local, Silent, UserRecord};
+pub(super) use service::{Local, UserRecord};
 pub(super) use service::{NameService, as_ourselves};
 
 /// Where supplementary groups of AUTH_SYS callers come from.
