@@ -11,7 +11,7 @@ use foldhash::{HashMap, HashMapExt as _};
 
 use crate::Record;
 use crate::operations::{Set, one};
-use condition::{Condition, UNSET};
+use condition::{Condition, Name, Side, UNSET, sides};
 pub use parse::{Resolve, RuleError};
 
 /// A set of rules.
@@ -38,6 +38,18 @@ struct Rule {
     named: bool,
     conditions: Vec<Condition>,
     key: Box<[u8]>,
+}
+
+impl Rule {
+    /// Whether all that it says holds of something that the operation does; of one that leaves out, of all that it does.
+    fn holds(&self, record: &Record<'_>, (one, two): &(Side<'_>, Option<Side<'_>>)) -> bool {
+        let holds = |side: &Side<'_>| self.conditions.iter().all(|condition| condition.holds_of(record, side, self.always));
+        match two {
+            None => holds(one),
+            Some(two) if self.always => holds(one) || holds(two),
+            Some(two) => holds(one) && holds(two),
+        }
+    }
 }
 
 impl Rules {
@@ -105,7 +117,9 @@ impl Rules {
     }
 
     /// The key (perhaps empty) with which a record is to be kept; none if it isn't. The first rule that matches decides. Costs a look-up for each directory above the
-    /// path and one each by user, principal and export, and those rules that name none of these.
+    /// path and one each by user, principal and export, and those rules that name none of these; O(rules) where the path is not known.
+    ///
+    /// A path that is not known, or not whole (`/srv/.../name`), is taken for one that a rule which records may mean, and not for one that is left out.
     pub fn select(&self, record: &Record<'_>) -> Option<&[u8]> {
         let rule = self.first(record, |rule| rule.operations & one(record.operation) != 0)?;
         rule.always.then_some(&*rule.key)
@@ -123,13 +137,14 @@ impl Rules {
     /// The first rule that applies and whose conditions all hold.
     fn first(&self, record: &Record<'_>, applies: impl Fn(&Rule) -> bool) -> Option<&Rule> {
         let mut best = u32::MAX;
+        let sides = sides(record);
         let mut consider = |numbers: &[u32]| {
             for number in numbers {
                 if *number >= best {
                     return;
                 }
                 let rule = &self.rules[*number as usize];
-                if applies(rule) && rule.conditions.iter().all(|condition| condition.holds(record)) {
+                if applies(rule) && rule.holds(record, &sides) {
                     best = *number;
                     return;
                 }
@@ -137,7 +152,16 @@ impl Rules {
         };
         consider(&self.rest);
         if !self.by_path.is_empty() {
-            for path in [record.path, record.path2] {
+            for name in sides.0.names.into_iter().chain(sides.1.into_iter().flat_map(|side| side.names)) {
+                let path = match name {
+                    Name::Known(path) => path,
+                    Name::None => continue,
+                    // Any of them may be meant.
+                    Name::Below(..) => {
+                        self.by_path.values().for_each(|numbers| consider(numbers));
+                        continue;
+                    }
+                };
                 let mut end = path.len();
                 while end > 0 {
                     if let Some(numbers) = self.by_path.get(&path[..end]) {

@@ -1,22 +1,23 @@
 //! Whether one set of rules records less than another: decided by examples. From each rule that recorded, operations are made that it would record, plain ones and such as
 //! the other set's exceptions are about; one that is recorded no more is the proof. What no example shows is not claimed.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::condition::Condition;
 use super::{Rule, Rules};
-use crate::operations::one;
+use crate::operations::{errno, one};
 use crate::record::{Class, Refusal, access};
 use crate::{Flavour, Record};
 
 impl Rules {
     /// Whether these record less than `before` did. O(rules of `before` × these).
     pub fn audits_less_than(&self, before: &Rules) -> bool {
+        let results = results(before.rules.iter().chain(&self.rules));
         let exceptions: Vec<&Rule> = self.rules.iter().filter(|rule| !rule.always).collect();
         let is_lost = |rules: &[&Rule], hint: Hint<'_>| {
             let operations = rules.iter().fold(u128::MAX, |set, rule| set & rule.operations);
             let is_lost = |record: &Record<'_>| before.select(record).is_some() && self.select(record).is_none();
-            Example::of(rules, hint).is_some_and(|example| example.any_operation(operations, is_lost))
+            Example::of(rules, hint).is_some_and(|example| example.any_operation(operations, &results, is_lost))
         };
         // Values at the edges of what rules name: the rule's own, and those of the rules that are there now.
         let is_lost_at_edges = |rule: &Rule| {
@@ -104,7 +105,7 @@ impl Example {
                 Condition::Principal(_, name) | Condition::Client(_, name) | Condition::Export(_, name) => {
                     names.push(literal(name));
                 }
-                Condition::Network(_, address, _) => addresses.push(Some(*address)),
+                Condition::Network(_, address, bits) => addresses.extend(places(*address, *bits).map(Some)),
                 _ => {}
             }
         }
@@ -114,7 +115,7 @@ impl Example {
                     numbers.insert(0, near(number)[edge]);
                 }
                 Condition::Principal(_, name) | Condition::Client(_, name) | Condition::Export(_, name) => names.insert(0, literal(name)),
-                Condition::Network(_, address, _) => addresses.insert(0, Some(*address)),
+                Condition::Network(_, address, bits) => addresses.insert(0, Some(places(*address, *bits)[edge])),
                 _ => {}
             }
         }
@@ -147,10 +148,10 @@ impl Example {
     }
 
     /// Whether something is so of one of these operations, with a result and an access that the rules allow.
-    fn any_operation(&self, operations: u128, is_so: impl Fn(&Record<'_>) -> bool) -> bool {
+    fn any_operation(&self, operations: u128, results: &[u32], is_so: impl Fn(&Record<'_>) -> bool) -> bool {
         let mut numbers = (0..128).filter(|operation| operations & one(*operation) != 0);
         numbers.any(|operation| {
-            let mut both = RESULTS.iter().flat_map(|result| ASKED.iter().map(move |asked| (*result, *asked)));
+            let mut both = results.iter().flat_map(|result| ASKED.iter().map(move |asked| (*result, *asked)));
             both.any(|(result, asked)| {
                 let record = Record { operation, result, asked: Some(asked), ..self.record() };
                 self.rest.iter().all(|condition| condition.holds(&record)) && is_so(&record)
@@ -171,8 +172,39 @@ fn fit<T: Clone>(all: &[&Condition], on: Subject, values: &[T], set: impl for<'a
 
 /// A user and a group that hardly any rule names.
 const UNUSUAL: u32 = 3_999_999_979;
-/// Success, and failures of each kind that rules tell apart (RFC 8881, section 15.1).
-const RESULTS: [u32; 14] = [0, 13, 1, 2, 5, 17, 20, 21, 22, 27, 28, 30, 66, 70];
+/// Success, a failure, and of what rules say of results that, the next and the one before, as far as a status answers to them (RFC 8881, section 15.1).
+fn results<'r>(rules: impl Iterator<Item = &'r Rule>) -> Vec<u32> {
+    let mut exits: Vec<i64> = vec![0, -1, -13, -122];
+    for condition in rules.flat_map(|rule| &rule.conditions) {
+        if let Condition::Exit(_, exit) = condition {
+            exits.extend([*exit, exit.saturating_add(1), exit.saturating_sub(1)]);
+        }
+    }
+    exits.sort_unstable();
+    exits.dedup();
+    let status = |exit: &i64| (0..=STATUS_MAX).find(|status| -i64::from(errno(*status)) == *exit);
+    exits.iter().filter_map(status).collect()
+}
+
+/// No status is higher.
+const STATUS_MAX: u32 = 10_100;
+
+/// The first, the middle and the last address of a network.
+fn places(address: IpAddr, bits: u8) -> [IpAddr; EDGES] {
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            let host = u32::MAX.checked_shr(bits.into()).unwrap_or(0);
+            let first = u32::from(address) & !host;
+            [first, first | (host / 2 + u32::from(host > 0)), first | host].map(|number| Ipv4Addr::from(number).into())
+        }
+        IpAddr::V6(address) => {
+            let host = u128::MAX.checked_shr(bits.into()).unwrap_or(0);
+            let first = u128::from(address) & !host;
+            [first, first | (host / 2 + u128::from(host > 0)), first | host].map(|number| Ipv6Addr::from(number).into())
+        }
+    }
+}
+
 /// What is asked for, as far as rules tell it apart.
 const ASKED: [u32; 5] = [
     0,

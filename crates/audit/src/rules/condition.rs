@@ -58,19 +58,94 @@ pub(super) const PERM_WRITE: u8 = 2;
 pub(super) const PERM_EXECUTE: u8 = 4;
 pub(super) const PERM_ATTRIBUTES: u8 = 8;
 
-impl Condition {
-    /// Whether it is so.
-    pub(super) fn holds(&self, record: &Record<'_>) -> bool {
+/// A name of a file, as far as it is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Name<'r> {
+    /// There is none.
+    None,
+    /// This.
+    Known(&'r [u8]),
+    /// Somewhere below a directory; and how it ends, if that is known.
+    Below(&'r [u8], &'r [u8]),
+}
+
+impl<'r> Name<'r> {
+    /// `is_due`: such an operation has a name here, whether it is known or not.
+    fn of(record: &Record<'r>, path: &'r [u8], is_due: bool) -> Name<'r> {
+        match path {
+            [] if is_due && record.class == Class::Operation && !record.export.is_empty() => {
+                // A tree is mounted wherever somebody wanted it.
+                Name::Below(if record.export.starts_with(b"/") { record.export } else { b"" }, b"")
+            }
+            [] => Name::None,
+            _ => match path.windows(GAP.len()).position(|part| part == GAP) {
+                Some(at) => Name::Below(&path[..at], &path[at + GAP.len() - 1..]),
+                None => Name::Known(path),
+            },
+        }
+    }
+
+    /// Whether it is this path. One that isn't known may be: then it is for `always`, and is not for `never`.
+    fn is(self, path: &[u8], always: bool) -> bool {
         match self {
-            Condition::Path(path) => record.path == &**path || record.path2 == &**path,
-            Condition::Dir(path) => is_below(record.path, path) || is_below(record.path2, path),
+            Name::None => false,
+            Name::Known(name) => name == path,
+            Name::Below(above, end) => always && is_below(path, above) && path.ends_with(end),
+        }
+    }
+
+    /// Likewise, whether it is this directory or below it.
+    fn is_in(self, directory: &[u8], always: bool) -> bool {
+        match self {
+            Name::None => false,
+            Name::Known(name) => is_below(name, directory),
+            Name::Below(above, _) => is_below(above, directory) || (always && is_below(directory, above)),
+        }
+    }
+}
+
+/// What stands in a path for names that aren't known.
+pub(super) const GAP: &[u8] = b"/.../";
+
+/// One file, or several, that an operation does one thing to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Side<'r> {
+    pub(super) names: [Name<'r>; 2],
+    permissions: u8,
+}
+
+/// All that an operation does. A copy reads one file and writes another, and who watches one of them means what is done to that.
+pub(super) fn sides<'r>(record: &Record<'r>) -> (Side<'r>, Option<Side<'r>>) {
+    let has_two = matches!(record.operation, RENAME | LINK | COPY | CLONE);
+    let (one, two) = (Name::of(record, record.path, true), Name::of(record, record.path2, has_two));
+    match record.operation {
+        COPY | CLONE if record.class == Class::Operation => {
+            let side = |name, permissions| Side { names: [name, Name::None], permissions };
+            (side(one, PERM_READ), Some(side(two, PERM_WRITE)))
+        }
+        _ => (Side { names: [one, two], permissions: permissions(record) }, None),
+    }
+}
+
+impl Condition {
+    /// Whether it is so of any side of a record.
+    pub(super) fn holds(&self, record: &Record<'_>) -> bool {
+        let (one, two) = sides(record);
+        self.holds_of(record, &one, true) || two.is_some_and(|two| self.holds_of(record, &two, true))
+    }
+
+    /// Whether it is so of a side of a record. `always`: of a rule that records.
+    pub(super) fn holds_of(&self, record: &Record<'_>, side: &Side<'_>, always: bool) -> bool {
+        match self {
+            Condition::Path(path) => side.names.iter().any(|name| name.is(path, always)),
+            Condition::Dir(path) => side.names.iter().any(|name| name.is_in(path, always)),
             Condition::Login(compare, uid) => compare.holds(record.auid().unwrap_or(UNSET), *uid),
             Condition::Uid(compare, uid) => compare.holds(record.uid.unwrap_or(UNSET), *uid),
             Condition::Gid(compare, gid) => compare.holds(record.gid.unwrap_or(UNSET), *gid),
             Condition::Success(success) => (record.result == 0 && record.class != Class::Refusal) == *success,
             // What was refused before it was an operation has no result.
             Condition::Exit(compare, exit) => record.class != Class::Refusal && compare.holds(-i64::from(errno(record.result)), *exit),
-            Condition::Perm(wanted) => permissions(record) & wanted != 0,
+            Condition::Perm(wanted) => side.permissions & wanted != 0,
             Condition::Principal(equal, pattern) => matches(pattern, record.principal) == *equal,
             Condition::Network(equal, network, bits) => record.address.is_some_and(|address| is_within(address, *network, *bits)) == *equal,
             Condition::Client(equal, pattern) => matches(pattern, record.client) == *equal,
@@ -95,7 +170,7 @@ fn permissions(record: &Record<'_>) -> u8 {
         READ | READ_PLUS => when(access::UNOPENED, PERM_READ),
         WRITE => when(access::UNOPENED, PERM_WRITE),
         READDIR | READLINK | GETXATTR | LISTXATTRS => PERM_READ,
-        CREATE | REMOVE | RENAME | ALLOCATE | DEALLOCATE | COPY | CLONE => PERM_WRITE,
+        CREATE | REMOVE | RENAME | ALLOCATE | DEALLOCATE => PERM_WRITE,
         LINK => PERM_WRITE | PERM_ATTRIBUTES,
         SETATTR => PERM_ATTRIBUTES | when(access::TRUNCATE, PERM_WRITE),
         SETXATTR | REMOVEXATTR => PERM_ATTRIBUTES,

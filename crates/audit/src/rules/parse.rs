@@ -300,6 +300,10 @@ fn client(equal: bool, text: &str) -> Result<Condition, String> {
     let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
     let Ok(address) = address.parse::<IpAddr>() else {
         return match bits {
+            // No host's name ends in a number (RFC 3696, section 2), and none has a colon.
+            None if text.contains(':') || (text.contains('.') && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')) => {
+                Err(format!("{text} is no address"))
+            }
             None => Ok(Condition::Client(equal, text.as_bytes().into())),
             Some(_) => Err(format!("{text} is neither a host's name nor a network, as 10.1.0.0/16")),
         };

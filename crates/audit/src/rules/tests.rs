@@ -146,17 +146,16 @@ fn keys_join_and_quotes_keep_spaces() {
 
 /// The scan that the compiled form stands for.
 fn scan<'r>(rules: &'r Rules, record: &Record<'_>) -> Option<&'r [u8]> {
-    let holds =
-        |rule: &&Rule| rule.operations & one(record.operation) != 0 && rule.conditions.iter().all(|condition| condition.holds(record));
+    let holds = |rule: &&Rule| rule.operations & one(record.operation) != 0 && rule.holds(record, &sides(record));
     rules.rules.iter().find(holds).filter(|rule| rule.always).map(|rule| &*rule.key)
 }
 
 proptest::proptest! {
     #[test]
     fn compiled_rules_decide_as_a_scan_does(
-        picks in proptest::collection::vec((0usize..9, 0u32..4, proptest::bool::ANY), 0..40), uid in 0u32..4, path in 0usize..5, path2 in 0usize..5, operation in 3u16..40
+        picks in proptest::collection::vec((0usize..9, 0u32..4, proptest::bool::ANY), 0..40), uid in 0u32..4, path in 0usize..7, path2 in 0usize..7, operation in 3u16..72
     ) {
-        const PATHS: [&str; 5] = ["/", "/a", "/a/b", "/a/b/c", "/d"];
+        const PATHS: [&str; 7] = ["/", "/a", "/a/b", "/a/b/c", "/d", "", "/a/.../c"];
         let line = |(number, (kind, value, always)): (usize, &(usize, u32, bool))| {
             let action = if *always { "always" } else { "never" };
             let path = PATHS[*value as usize];
@@ -177,7 +176,7 @@ proptest::proptest! {
         let rules = rules(&text);
         let principal = format!("p{uid}");
         let record = Record {
-            operation, uid: Some(uid), principal: principal.as_bytes(), path: PATHS[path].as_bytes(), path2: PATHS[path2].as_bytes(), export: PATHS[path2].as_bytes(),
+            operation, uid: Some(uid), principal: principal.as_bytes(), path: PATHS[path].as_bytes(), path2: PATHS[path2].as_bytes(), export: PATHS[path2 % 5].as_bytes(), class: Class::Operation,
             ..Record::default()
         };
         proptest::prop_assert_eq!(rules.select(&record), scan(&rules, &record));
@@ -218,6 +217,8 @@ fn only_a_set_that_records_less_is_called_so() {
         ("-a always,exit\n-a never,exit -F uid=0\n", everything),
         ("-a never,exit -F uid=0\n-a always,exit\n", "-a never,exit -F uid=0\n-a always,exit\n-w /srv -p r\n"),
         (everything, ""),
+        ("-a always,exit -F client=192.0.2.0/24\n", "-a always,exit -F client=192.0.2.128/25\n"),
+        ("-a always,exit -F exit!=0\n", "-a always,exit -F exit=-ELOOP\n"),
     ] {
         assert!(!less(after, before), "{after:?} after {before:?}");
     }
@@ -236,6 +237,14 @@ fn only_a_set_that_records_less_is_called_so() {
         ("-a always,exit -S WRITE\n", "-a always,exit -S WRITE,READ\n"),
         ("-a always,exit -F client=192.0.2.0/24\n", everything),
         ("-a always,exit -F flavour=sys\n", everything),
+        // What was recorded of the ends and the middle of a network, and of results that few rules name.
+        ("-a never,exit -F client=192.0.2.255\n-a always,exit -F client=192.0.2.0/24\n", "-a always,exit -F client=192.0.2.0/24\n"),
+        ("-a always,exit -F client=192.0.2.0/25\n", "-a always,exit -F client=192.0.2.0/24\n"),
+        ("-a never,exit -F client=192.0.2.64/26\n-a always,exit -F client=192.0.2.0/24\n", "-a always,exit -F client=192.0.2.0/24\n"),
+        ("-a always,exit -F client=2001:db8::/64\n", "-a always,exit -F client=2001:db8::/32\n"),
+        ("", "-a always,exit -F exit=-ELOOP\n"),
+        ("-a always,exit -F exit!=-EMLINK\n", everything),
+        ("-a always,exit -F exit>-122\n", everything),
         // Nothing but refusals is recorded less.
         ("-a never,exit -F client=192.0.2.0/24\n", ""),
     ] {
@@ -269,9 +278,14 @@ fn what_would_mean_something_else_than_in_auditctl_is_refused() {
         "-a always,exit -F client=10.1.0.0/33",
         "-a always,exit -F client=host/8",
         "-w /srv//data",
+        // Neither an address nor a name.
+        "-a always,exit -F client=10.0.0.300",
+        "-a always,exit -F client=10.0.0",
+        "-a always,exit -F client=2001:db8::g",
     ] {
         assert!(refused(line), "{line}");
     }
+    assert!(!refused("-a always,exit -F client=10.*") && !refused("-a always,exit -F client=10-0-0-3.example.org"));
     assert!(!refused("-a always,exit -F client=10.1.0.0/16") && !refused("-w /srv/data/") && !refused("-w /"));
 }
 
@@ -303,4 +317,94 @@ fn a_program_that_is_run_is_an_open_for_x_and_a_tree_is_an_export() {
     let read = Record { asked: Some(access::READ), ..open(b"/mnt/bin/tool") };
     assert_eq!(key(&rules, &read), None);
     assert_eq!(key(&rules, &Record { export: b"tree:@a.example,abc", ..read }).as_deref(), Some("tree"));
+}
+
+#[test]
+fn a_copy_is_read_on_one_side_and_written_on_the_other() {
+    let copy = |from: &'static [u8], to: &'static [u8]| Record { operation: COPY, asked: None, path2: to, ..open(from) };
+    let rules = rules("-w /srv/secret -p r -k read\n-w /srv/public -p w -k written\n");
+    assert_eq!(key(&rules, &copy(b"/srv/secret/a", b"/srv/x")).as_deref(), Some("read"));
+    assert_eq!(key(&rules, &Record { operation: CLONE, ..copy(b"/srv/secret/a", b"/srv/x") }).as_deref(), Some("read"));
+    assert_eq!(key(&rules, &copy(b"/srv/x", b"/srv/public/a")).as_deref(), Some("written"));
+    assert_eq!(key(&rules, &copy(b"/srv/public/a", b"/srv/secret/a")), None);
+    // Left out is what is all in what is left out.
+    let without = super::tests::rules("-a never,exit -F dir=/srv/scratch\n-a always,exit -k all\n");
+    assert_eq!(key(&without, &copy(b"/srv/scratch/a", b"/srv/scratch/b")), None);
+    assert_eq!(key(&without, &copy(b"/srv/secret/a", b"/srv/scratch/b")).as_deref(), Some("all"));
+}
+
+#[test]
+fn a_path_that_is_not_known_is_recorded_by_what_may_mean_it_and_left_out_by_nothing_that_may_not() {
+    let hit = |text: &str, path: &'static [u8]| rules(text).select(&open(path)).is_some();
+    for (rule, unknown, partly) in [
+        ("-w /srv/secret -p r\n", true, false),
+        ("-w /srv -p r\n", true, true),
+        ("-w / -p r\n", true, true),
+        ("-w /other -p r\n", false, false),
+        ("-w /srv/d/e -p r\n", true, true),
+        ("-w /srv/secret -p w\n", false, false),
+        ("-a always,exit -F path=/srv/secret/f\n", true, false),
+        ("-a always,exit -F path=/srv/d/e/name\n", true, true),
+        ("-a always,exit -F path=/srv/d/rename\n", true, false),
+        ("-a always,exit -F path=/other/f\n", false, false),
+        ("-a never,exit -F dir=/srv/secret\n-a always,exit\n", true, true),
+        ("-a never,exit -F path=/srv/d/e/name\n-a always,exit\n", true, true),
+        ("-a never,exit -F dir=/srv\n-a always,exit\n", false, false),
+        ("-a never,exit -F dir=/srv/d\n-a always,exit\n", true, false),
+    ] {
+        assert_eq!((hit(rule, b""), hit(rule, b"/srv/d/.../name")), (unknown, partly), "{rule}");
+    }
+    // Above all exports nothing has a path that could be meant.
+    let above = Record { export: b"", ..open(b"") };
+    assert_eq!(key(&rules("-w /srv/secret -p r\n"), &above), None);
+}
+
+/// Operations that a set must record, by what they do, and some that it must not.
+#[test]
+fn ready_sets_record_what_is_done_by_which_way_soever() {
+    let sets = [
+        ("changes", include_str!("../../../../packaging/audit/changes.rules")),
+        ("sensitive", include_str!("../../../../packaging/audit/sensitive.rules")),
+        ("capp", include_str!("../../../../packaging/audit/capp.rules")),
+        ("everything", include_str!("../../../../packaging/audit/everything.rules")),
+    ];
+    const MADE: u32 = access::MODIFY | access::CREATE;
+    // Operation, what is asked, which sets record it.
+    let cases: [(u16, u32, &[&str]); 27] = [
+        (OPEN, access::READ, &["sensitive", "capp"]),
+        (OPEN, MADE, &["changes", "sensitive", "capp"]),
+        (CLOSE, 0, &["changes", "sensitive", "capp"]),
+        (DELEGRETURN, 0, &["changes", "sensitive", "capp"]),
+        (READ, access::READ, &[]),
+        (WRITE, access::MODIFY, &[]),
+        (READ, access::READ | access::UNOPENED, &["sensitive", "capp"]),
+        (READ_PLUS, access::READ | access::UNOPENED, &["sensitive", "capp"]),
+        (WRITE, access::MODIFY | access::UNOPENED, &["changes", "sensitive", "capp"]),
+        (COPY, 0, &["changes", "sensitive", "capp"]),
+        (CLONE, 0, &["changes", "sensitive", "capp"]),
+        (ALLOCATE, 0, &["changes", "sensitive", "capp"]),
+        (DEALLOCATE, 0, &["changes", "sensitive", "capp"]),
+        (CREATE, 0, &["changes", "sensitive", "capp"]),
+        (REMOVE, 0, &["changes", "sensitive", "capp"]),
+        (RENAME, 0, &["changes", "sensitive", "capp"]),
+        (LINK, 0, &["changes", "sensitive", "capp"]),
+        (SETATTR, 0, &["changes", "sensitive", "capp"]),
+        (SETATTR, access::TRUNCATE, &["changes", "sensitive", "capp"]),
+        (SETXATTR, 0, &["changes", "sensitive", "capp"]),
+        (REMOVEXATTR, 0, &["changes", "sensitive", "capp"]),
+        (READDIR, 0, &["sensitive"]),
+        (READLINK, 0, &["sensitive"]),
+        (GETXATTR, 0, &["sensitive"]),
+        (ACCESS, access::EXECUTE, &["sensitive"]),
+        (GETATTR, 0, &[]),
+        (LOOKUP, 0, &[]),
+    ];
+    for (set, text) in sets {
+        let rules = rules(text);
+        for (operation, asked, recorded_by) in cases {
+            let record = Record { operation, asked: Some(asked), path2: b"/srv/x", ..open(b"/srv/sensitive/a") };
+            let wanted = set == "everything" || recorded_by.contains(&set);
+            assert_eq!(rules.select(&record).is_some(), wanted, "{set}: {} {asked:#x}", crate::operations::name(operation));
+        }
+    }
 }
