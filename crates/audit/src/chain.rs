@@ -30,6 +30,11 @@ impl Chain {
     }
 }
 
+/// The hash of what is no frame: of a text that a record speaks of.
+pub fn digest(bytes: &[u8]) -> Hash {
+    Sha256::digest(bytes).into()
+}
+
 /// The hash of a frame (head and body, without its tag): what chain and Merkle tree are made of. The zero in front tells it from a node (RFC 6962, section 2.1).
 pub fn leaf(frame: &[u8]) -> Hash {
     Sha256::new().chain_update([0]).chain_update(frame).finalize().into()

@@ -61,6 +61,7 @@ pub fn value(record: &Record<'_>) -> Value {
         own.insert("file_id".into(), hex(record.file).into());
     }
     let numbers = [
+        ("minor_version", (record.class == Class::Operation).then_some(record.minor.into())),
         ("enctype", record.enctype.map(u64::from)),
         ("asked", record.asked.map(u64::from)),
         ("granted", record.granted.map(u64::from)),

@@ -128,8 +128,40 @@ pub mod access {
     pub const CREATE: u32 = 0x1000;
     /// An open that empties the file.
     pub const TRUNCATE: u32 = 0x2000;
-    /// A use of a file that wasn't opened.
+    /// A use of a file by no open of the caller's own that was told: by a special stateid, by another's, or by a delegation that has not been used so since.
     pub const UNOPENED: u32 = 0x4000;
+    /// Attributes that are set: the mode.
+    pub const MODE: u32 = 0x01_0000;
+    /// The owner, or the group.
+    pub const OWNER: u32 = 0x02_0000;
+    /// An ACL.
+    pub const ACL: u32 = 0x04_0000;
+    /// Times.
+    pub const TIMES: u32 = 0x08_0000;
+    /// Other attributes.
+    pub const OTHER: u32 = 0x10_0000;
+    /// What CREATE makes, by NFSv4's number of its type (RFC 8881, section 5.8.1.2), in the highest four bits.
+    pub const TYPE_SHIFT: u32 = 28;
+
+    /// What is set or made, in words; empty if nothing is.
+    pub fn sets(asked: u32) -> String {
+        let made = match asked >> TYPE_SHIFT {
+            2 => "makes a directory",
+            3 => "makes a block device",
+            4 => "makes a character device",
+            5 => "makes a symbolic link",
+            6 => "makes a socket",
+            7 => "makes a FIFO",
+            _ => "",
+        };
+        let all = [(TRUNCATE, "size"), (MODE, "mode"), (OWNER, "owner"), (ACL, "ACL"), (TIMES, "times"), (OTHER, "others")];
+        let set: Vec<&str> = all.iter().filter(|(bit, _)| asked & bit != 0).map(|(_, name)| *name).collect();
+        match (made, &set[..]) {
+            ("", []) => String::new(),
+            ("", set) => format!("sets {}", set.join(", ")),
+            (made, _) => made.into(),
+        }
+    }
 }
 
 /// A record. What isn't known is `None` or empty.

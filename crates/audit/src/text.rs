@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use crate::operations::{self, errno, number, system_call};
-use crate::record::{Act, Class, Flavour, Record, Refusal};
+use crate::record::{Act, Class, Flavour, Record, Refusal, access};
 
 /// Appends a record, a line for each part, as one event.
 pub fn write(record: &Record<'_>, out: &mut String) {
@@ -28,14 +28,10 @@ fn operation(record: &Record<'_>, out: &mut String) {
     let success = if record.result == 0 { "yes" } else { "no" };
     let paths = u8::from(!record.path.is_empty()) + u8::from(!record.path2.is_empty());
     head(record, "SYSCALL", out);
-    let call = match (record.operation, record.asked) {
-        // A size that is set is what truncate(2) does.
-        (number::SETATTR, Some(asked)) if asked & crate::record::access::TRUNCATE != 0 => 76,
-        (number, _) => system_call(number),
-    };
+    let (call, [a0, a2]) = call(record);
     let _ = write!(
         out,
-        "arch=c000003e syscall={call} success={success} exit={exit} a0=0 a1=0 a2=0 a3=0 items={paths} ppid=0 pid={} ",
+        "arch=c000003e syscall={call} success={success} exit={exit} a0={a0} a1=0 a2={a2} a3=0 items={paths} ppid=0 pid={} ",
         record.pid.unwrap_or(0)
     );
     let (auid, uid, gid) = (id(record.auid()), id(record.uid), id(record.gid));
@@ -65,7 +61,7 @@ fn operation(record: &Record<'_>, out: &mut String) {
         number::REMOVE => ["DELETE", "NORMAL"],
         number::CREATE => ["CREATE", "NORMAL"],
         number::LINK => ["NORMAL", "CREATE"],
-        number::OPEN if record.asked.is_some_and(|asked| asked & crate::record::access::CREATE != 0) => ["CREATE", "NORMAL"],
+        number::OPEN if record.asked.is_some_and(|asked| asked & access::CREATE != 0) => ["CREATE", "NORMAL"],
         _ => ["NORMAL"; 2],
     };
     let present = [record.path, record.path2].into_iter().zip(nametypes).filter(|(path, _)| !path.is_empty());
@@ -77,9 +73,46 @@ fn operation(record: &Record<'_>, out: &mut String) {
     }
 }
 
+/// The system call of x86-64 that does what was asked for, and its first and third argument as far as they say what that was.
+fn call(record: &Record<'_>) -> (u32, [String; 2]) {
+    let asked = record.asked.unwrap_or(0);
+    let has = |bits: u32| asked & bits != 0;
+    // AT_FDCWD, of a call that takes a directory.
+    let at = |third: u32| ["ffffff9c".to_owned(), format!("{third:x}")];
+    let none = || ["0".to_owned(), "0".to_owned()];
+    match record.operation {
+        // openat(2): O_RDONLY, O_WRONLY, O_RDWR; O_CREAT, O_TRUNC.
+        number::OPEN => {
+            let access = match (has(access::READ), has(access::MODIFY | access::EXTEND)) {
+                (true, true) => 2,
+                (false, true) => 1,
+                _ => 0,
+            };
+            let create = if has(access::CREATE) { 0x40 } else { 0 };
+            (257, at(access | create | if has(access::TRUNCATE) { 0x200 } else { 0 }))
+        }
+        // A size that is set is what truncate(2) does; fchmodat, fchownat, setxattr and utimensat do the others.
+        number::SETATTR if has(access::TRUNCATE) => (76, none()),
+        number::SETATTR if has(access::MODE) => (268, at(0)),
+        number::SETATTR if has(access::OWNER) => (260, at(0)),
+        number::SETATTR if has(access::ACL) => (188, none()),
+        number::SETATTR if has(access::TIMES) => (280, at(0)),
+        // symlinkat, whose directory is its second argument; mknodat, with the type's bits of a mode.
+        number::CREATE => match asked >> access::TYPE_SHIFT {
+            5 => (266, none()),
+            3 => (259, at(0o060_000)),
+            4 => (259, at(0o020_000)),
+            6 => (259, at(0o140_000)),
+            7 => (259, at(0o010_000)),
+            _ => (258, at(0)),
+        },
+        number => (system_call(number), none()),
+    }
+}
+
 /// What the kernel has no field for.
 fn own(record: &Record<'_>, out: &mut String) {
-    let _ = write!(out, " flavour={}", record.flavour.name());
+    let _ = write!(out, " flavour={} minor={}", record.flavour.name(), record.minor);
     for (name, text) in [("principal", record.principal), ("export", record.export), ("client", record.client), ("why", record.detail)] {
         if !text.is_empty() {
             out.push(' ');
@@ -90,7 +123,8 @@ fn own(record: &Record<'_>, out: &mut String) {
         let _ = write!(out, " enctype={enctype}");
     }
     if !record.file.is_empty() {
-        out.push_str(" file=");
+        // Not `file`, which ausearch takes for a path.
+        out.push_str(" fileid=");
         hex(out, record.file);
     }
     for (name, bits) in [("asked", record.asked), ("granted", record.granted)] {
@@ -272,7 +306,7 @@ mod tests {
         assert!(lines[0].starts_with("type=SYSCALL "));
         assert!(lines[0].contains(" syscall=257 success=no exit=-13 "));
         assert!(
-            lines[0].ends_with(" key=\"k\" op=open flavour=krb5p principal=\"alice@EXAMPLE.ORG\" export=\"/srv\" status=13"),
+            lines[0].ends_with(" key=\"k\" op=open flavour=krb5p minor=0 principal=\"alice@EXAMPLE.ORG\" export=\"/srv\" status=13"),
             "{}",
             lines[0]
         );
@@ -286,6 +320,37 @@ mod tests {
         write(&Record { flavour: Flavour::Local, pid: Some(77), login: Some(501), address: None, ..record() }, &mut out);
         assert!(out.contains(" pid=77 auid=501 uid=1000 gid=100 ") && out.contains(" comm=\"?\" exe=\"?\" "), "{out}");
         assert!(!out.contains("SOCKADDR"), "{out}");
+    }
+
+    #[test]
+    fn calls_and_their_flags_say_what_was_asked_for() {
+        use access::*;
+        let of = |operation, asked| {
+            let mut out = String::new();
+            write(&Record { operation, asked: Some(asked), file: &[0xab], ..record() }, &mut out);
+            assert!(out.contains(" fileid=AB ") && !out.contains(" file="), "{out}");
+            let field = |name: &str| out.split_once(name).unwrap().1.split(' ').next().unwrap().to_owned();
+            (field(" syscall="), field(" a2="))
+        };
+        for (operation, asked, call, third) in [
+            (number::OPEN, READ, "257", "0"),
+            (number::OPEN, MODIFY | EXTEND, "257", "1"),
+            (number::OPEN, READ | MODIFY | EXTEND | CREATE, "257", "42"),
+            (number::OPEN, MODIFY | EXTEND | TRUNCATE, "257", "201"),
+            (number::SETATTR, TRUNCATE | TIMES, "76", "0"),
+            (number::SETATTR, MODE, "268", "0"),
+            (number::SETATTR, OWNER, "260", "0"),
+            (number::SETATTR, ACL, "188", "0"),
+            (number::SETATTR, TIMES, "280", "0"),
+            (number::CREATE, 2 << TYPE_SHIFT, "258", "0"),
+            (number::CREATE, 5 << TYPE_SHIFT, "266", "0"),
+            (number::CREATE, 7 << TYPE_SHIFT, "259", "1000"),
+            (number::CREATE, 0, "258", "0"),
+        ] {
+            assert_eq!(of(operation, asked), (call.to_owned(), third.to_owned()), "{operation} {asked:#x}");
+        }
+        assert_eq!(sets(MODE | TIMES | TRUNCATE), "sets size, mode, times");
+        assert_eq!((sets(5 << TYPE_SHIFT), sets(READ | CREATE)), ("makes a symbolic link".to_owned(), String::new()));
     }
 
     #[test]

@@ -1,27 +1,47 @@
 //! What an operation's arguments say to one who keeps records: names, access asked for, place. Judges nothing.
 
-use vouch_nfs4::Stateid;
-use vouch_nfs4::op::{Args, OpenClaim, OpenHow, ShareAccess};
+use vouch_nfs4::attr::{Attr, FileType};
+use vouch_nfs4::op::{Args, CreateType, OpenClaim, OpenHow, ShareAccess};
+use vouch_nfs4::{Bitmap, Stateid};
 use vouch_vfs::Access;
 
 use crate::observer::{Asked, asked};
 
-/// Number of the attribute `size` (RFC 8881, section 5.5).
-const SIZE: u32 = 4;
+/// What SETATTR sets, as it is told, and by which attributes.
+const SET: [(u32, Bitmap); 5] = [
+    (asked::TRUNCATE, Bitmap::of(&[Attr::SIZE.0])),
+    (asked::MODE, Bitmap::of(&[Attr::MODE.0, Attr::MODE_SET_MASKED.0])),
+    (asked::OWNER, Bitmap::of(&[Attr::OWNER.0, Attr::OWNER_GROUP.0])),
+    (asked::ACL, crate::attribute::ACL),
+    (asked::TIMES, Bitmap::of(&[Attr::TIME_ACCESS_SET.0, Attr::TIME_MODIFY_SET.0])),
+];
 
 /// What these arguments ask for.
 pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
     let named = |name: &'a [u8]| Asked { name: Some(name), ..Asked::default() };
+    // The current stateid (RFC 8881, section 16.2.3.1.2) is special in form only.
+    let unopened = |stateid: &Stateid| *stateid == Stateid::ANONYMOUS || *stateid == Stateid::READ_BYPASS;
     let data = |offset, stateid: &Stateid, access: Access| {
-        // The current stateid (RFC 8881, section 16.2.3.1.2) is special in form only.
-        let unopened = *stateid == Stateid::ANONYMOUS || *stateid == Stateid::READ_BYPASS;
-        let access = if unopened { access.0 | asked::UNOPENED } else { access.0 };
-        Asked { offset: Some(offset), access: Some(access), ..Asked::default() }
+        let asked = Asked { offset: Some(offset), access: Some(access.0), ..Asked::default() };
+        asked.unopened_if(unopened(stateid))
+    };
+    let pair = |source: &Stateid, destination: &Stateid, offset| {
+        let asked = Asked { offset: Some(offset), access: Some(Access::READ.0 | Access::MODIFY.0), ..Asked::default() };
+        asked.unopened_if(unopened(source) || unopened(destination))
     };
     match args {
         Args::Lookup(args) => named(args.name.0),
         Args::Remove(args) => named(args.name.0),
-        Args::Create(args) => named(args.name.0),
+        Args::Create(args) => {
+            let kind = match &args.kind {
+                CreateType::Symlink(_) => FileType::Symlink,
+                CreateType::Block(_) => FileType::Block,
+                CreateType::Character(_) => FileType::Character,
+                CreateType::Plain(kind) => *kind,
+                CreateType::Unknown(_) => return named(args.name.0),
+            };
+            Asked { access: Some((kind as u32) << asked::TYPE_SHIFT), ..named(args.name.0) }
+        }
         Args::Secinfo(args) => named(args.name.0),
         Args::Link(args) => Asked { new_name: Some(args.name.0), ..Asked::default() },
         Args::Rename(args) => Asked { name: Some(args.old.0), new_name: Some(args.new.0), ..Asked::default() },
@@ -44,12 +64,25 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
         }
         Args::Access(args) => Asked { access: Some(args.access.0), ..Asked::default() },
         Args::Setattr(args) => {
-            let size = args.attrs.mask.has(SIZE);
-            Asked { access: Some(if size { asked::TRUNCATE } else { 0 }), ..Asked::default() }
+            let mask = args.attrs.mask;
+            let mut access = 0;
+            let mut rest = mask;
+            for (bit, attributes) in SET {
+                if !mask.and(attributes).is_empty() {
+                    access |= bit;
+                    rest = rest.minus(attributes);
+                }
+            }
+            if !rest.is_empty() {
+                access |= asked::OTHER;
+            }
+            Asked { access: Some(access), ..Asked::default() }
         }
         Args::Read(args) => data(args.offset, &args.stateid, Access::READ),
         Args::ReadPlus(args) => data(args.offset, &args.stateid, Access::READ),
         Args::Write(args) => data(args.offset, &args.stateid, Access::MODIFY),
+        Args::Copy(args) => pair(&args.source, &args.destination, args.destination_offset),
+        Args::Clone(args) => pair(&args.source, &args.destination, args.destination_offset),
         _ => Asked::default(),
     }
 }

@@ -115,6 +115,7 @@ impl Compound {
             used: [const { None }; 2],
             granted: None,
             totals: None,
+            stage: crate::observer::Stage::Whole,
             changed: None,
         };
         Compound { core, body: request.body, out: request.reply, start, at: At::Head, later: Vec::new() }
@@ -353,7 +354,7 @@ impl Compound {
         place.position = body.len() - r.remaining();
         place.done += 1;
         let moved = (core.bytes_read - bytes.0, core.bytes_written - bytes.1);
-        core.count(moved);
+        let unopened = core.count(moved);
         let changed = core.changed.take();
         let core = &self.core;
         let seen = Seen {
@@ -362,7 +363,8 @@ impl Compound {
             object: object.as_ref(),
             after: core.current.as_ref(),
             saved: core.saved.as_ref(),
-            asked,
+            asked: asked.map(|asked| asked.unopened_if(unopened)),
+            stage: core.stage,
             granted: core.granted,
             totals: core.totals,
             bytes: moved,

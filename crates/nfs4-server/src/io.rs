@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use vouch_nfs4::{Stateid, Status};
@@ -40,11 +40,24 @@ pub(crate) struct Origin {
     file: FileRef,
 }
 
+/// Who uses an open file, and by what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UsedBy {
+    /// Who opened it, by that open.
+    Opener,
+    /// The same, by the delegation that came with it: for opens that the server is not told of.
+    Delegation,
+    /// Somebody else, by the opener's stateid.
+    Another,
+}
+
 /// What was read and written by it. Goes with the open.
 pub(crate) struct Tally {
     since_ms: u64,
     read: AtomicU64,
     written: AtomicU64,
+    /// Whether its delegation was read and written by, since the open or the last close.
+    delegation_used: [AtomicBool; 2],
 }
 
 impl Tally {
@@ -53,9 +66,20 @@ impl Tally {
         self.written.fetch_add(written, Ordering::Relaxed);
     }
 
+    /// Whether a use of the file is one of which no OPEN has told: any of who didn't open it; of the delegation the first to read and the first to write, since the open or
+    /// the last close, as an open that the server is not told of. `writes`: 1, or 0.
+    pub(crate) fn is_unopened(&self, by: UsedBy, writes: usize) -> bool {
+        match by {
+            UsedBy::Opener => false,
+            UsedBy::Delegation => !self.delegation_used[writes].swap(true, Ordering::Relaxed),
+            UsedBy::Another => true,
+        }
+    }
+
     /// The sums, which begin anew.
     pub(crate) fn take(&self, now_ms: u64) -> Totals {
         let take = |sum: &AtomicU64| sum.swap(0, Ordering::Relaxed);
+        self.delegation_used.iter().for_each(|used| used.store(false, Ordering::Relaxed));
         Totals { read: take(&self.read), written: take(&self.written), open_ms: now_ms.saturating_sub(self.since_ms) }
     }
 }
@@ -77,7 +101,8 @@ impl Held {
     }
 
     fn nameless(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, now_ms: u64) -> Held {
-        let tally = Arc::new(Tally { since_ms: now_ms, read: AtomicU64::new(0), written: AtomicU64::new(0) });
+        let tally =
+            Arc::new(Tally { since_ms: now_ms, read: AtomicU64::new(0), written: AtomicU64::new(0), delegation_used: Default::default() });
         Held { open, opener: opener.clone(), tally, origin: None }
     }
 
@@ -161,16 +186,24 @@ pub(crate) fn open_for(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, p
         Err(Status::OPENMODE) if purpose == Use::Any => state.io(client, &stateid, &key, Io::Write, now),
         granted => granted,
     })?;
+    let delegated = matches!(granted, IoGrant::Delegated(_));
     match granted {
-        IoGrant::Open(held) => {
+        IoGrant::Open(held) | IoGrant::Delegated(held) => {
             // A stateid is no key: whoever isn't the opener needs the rights himself (RFC 8881, section 8.2.4 and 18.32.3: ACCESS).
-            if !held.is_by(&file.grant.caller) && !walk.is_machine_for(&file.grant) {
-                rights(walk, file, purpose)?;
-            }
+            let opener = held.is_by(&file.grant.caller);
+            let by = match (opener, delegated) {
+                (false, _) => UsedBy::Another,
+                (true, true) => UsedBy::Delegation,
+                (true, false) => UsedBy::Opener,
+            };
+            // Before the rights: what is refused was tried.
             match purpose {
-                Use::Read if walk.tracks => walk.used[0] = Some(held.clone()),
-                Use::Write if walk.tracks => walk.used[1] = Some(held.clone()),
+                Use::Read if walk.tracks => walk.used[0] = Some((held.clone(), by)),
+                Use::Write if walk.tracks => walk.used[1] = Some((held.clone(), by)),
                 _ => {}
+            }
+            if by == UsedBy::Another && !walk.is_machine_for(&file.grant) {
+                rights(walk, file, purpose)?;
             }
             Ok(held)
         }

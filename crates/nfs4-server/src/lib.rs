@@ -53,7 +53,7 @@ pub use export::{ClientAccess, ClientMatcher, Export, ExportId, Exports, Exports
 pub use identity::{Identity, WouldWait};
 pub use job::{Job, JobProgress};
 pub use limits::Limits;
-pub use observer::{Asked, Lost, NoObserver, Observation, Observer, Told, Totals, asked as asked_bits};
+pub use observer::{Asked, Denial, Denied, Lost, NoObserver, Observation, Observer, Stage, Told, Totals, asked as asked_bits};
 pub use principal::{Flavour, Principal};
 pub use request::{Reply, Request};
 pub use server::{Server, Tick};

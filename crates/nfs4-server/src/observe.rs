@@ -1,11 +1,13 @@
 //! When what was done is told to the observer: at once; but what changed names or attributes, and all that follows it in its call, once it is known whether that is on the
 //! disk, so that nothing is told as done which the reply says failed.
 
+use std::sync::Arc;
+
 use vouch_nfs4::Status;
 
-use crate::observer::{Asked, Told, Totals};
+use crate::observer::{Asked, Stage, Told, Totals};
 use crate::walk::{Core, FileRef, Object};
-use crate::{ExportId, Observation, Server};
+use crate::{Connection, ExportId, Flavour, Observation, Principal, Server};
 
 /// An operation and what came of it.
 pub(crate) struct Seen<'a> {
@@ -17,10 +19,77 @@ pub(crate) struct Seen<'a> {
     pub(crate) saved: Option<&'a Object>,
     /// What was asked, if the observer wants to know.
     pub(crate) asked: Option<Asked<'a>>,
+    pub(crate) stage: Stage,
     pub(crate) granted: Option<u32>,
     pub(crate) totals: Option<Totals>,
     /// Bytes read and written.
     pub(crate) bytes: (u64, u64),
+}
+
+/// Who called, and how.
+struct By<'a> {
+    connection: &'a Connection,
+    principal: &'a Principal,
+    flavour: Flavour,
+    enctype: Option<u32>,
+    xid: u32,
+    minor: u32,
+}
+
+impl<'a> By<'a> {
+    fn of(core: &'a Core) -> Self {
+        let Core { connection, principal, flavour, enctype, xid, minor, .. } = core;
+        By { connection, principal, flavour: *flavour, enctype: *enctype, xid: *xid, minor: *minor }
+    }
+}
+
+/// A copy that goes on after its answer, as its end is told.
+pub(crate) struct Outlasting {
+    connection: Arc<Connection>,
+    principal: Principal,
+    flavour: Flavour,
+    enctype: Option<u32>,
+    xid: u32,
+    minor: u32,
+    op: u32,
+    from: Object,
+    to: Object,
+}
+
+impl Outlasting {
+    pub(crate) fn of(core: &Core, from: FileRef, to: FileRef) -> Self {
+        let Core { connection, principal, flavour, enctype, xid, minor, op, .. } = core;
+        Outlasting {
+            connection: connection.clone(),
+            principal: principal.clone(),
+            flavour: *flavour,
+            enctype: *enctype,
+            xid: *xid,
+            minor: *minor,
+            op: *op,
+            from: Object::File(from),
+            to: Object::File(to),
+        }
+    }
+
+    /// Tells its end, after so many bytes.
+    pub(crate) fn tell(&self, server: &Server, status: Status, stage: Stage, done: u64) {
+        let Outlasting { connection, principal, flavour, enctype, xid, minor, op, from, to } = self;
+        let access = vouch_vfs::Access::READ.0 | vouch_vfs::Access::MODIFY.0;
+        let seen = Seen {
+            op: *op,
+            status,
+            object: Some(to),
+            after: Some(to),
+            saved: Some(from),
+            asked: server.observer().wants(*op).then_some(Asked { access: Some(access), ..Asked::default() }),
+            stage,
+            granted: None,
+            totals: None,
+            bytes: (done, done),
+        };
+        seen.tell(server, &By { connection, principal, flavour: *flavour, enctype: *enctype, xid: *xid, minor: *minor });
+    }
 }
 
 /// The same, kept until its change is on the disk.
@@ -31,6 +100,7 @@ pub(crate) struct Later {
     after: Option<Object>,
     saved: Option<Object>,
     asked: Option<AskedOwned>,
+    stage: Stage,
     granted: Option<u32>,
     totals: Option<Totals>,
     bytes: (u64, u64),
@@ -61,7 +131,7 @@ impl Seen<'_> {
     /// Tells it now, or when the changes that the call waits for are on the disk. `changed`: the export that it changed what must become durable of.
     pub(crate) fn tell_in_turn(self, server: &Server, core: &Core, changed: Option<ExportId>, later: &mut Vec<Later>) {
         if changed.is_none() && later.is_empty() {
-            return self.tell(server, core);
+            return self.tell(server, &By::of(core));
         }
         later.push(Later {
             op: self.op,
@@ -70,6 +140,7 @@ impl Seen<'_> {
             after: self.after.cloned(),
             saved: self.saved.cloned(),
             asked: self.asked.map(AskedOwned::of),
+            stage: self.stage,
             granted: self.granted,
             totals: self.totals,
             bytes: self.bytes,
@@ -77,7 +148,7 @@ impl Seen<'_> {
         });
     }
 
-    fn tell(&self, server: &Server, core: &Core) {
+    fn tell(&self, server: &Server, by: &By<'_>) {
         let file = file_of(self.object);
         let told = self.asked.map(|asked| {
             let after = file_of(self.after);
@@ -89,17 +160,18 @@ impl Seen<'_> {
                 saved: file_of(self.saved).map(|file| &file.id),
                 after: after.map(|file| &file.id),
                 asked,
+                stage: self.stage,
                 granted: self.granted,
                 totals: self.totals,
             }
         });
         server.observer().operation(&Observation {
-            connection: &core.connection,
-            principal: &core.principal,
-            flavour: core.flavour,
-            enctype: core.enctype,
-            xid: core.xid,
-            minor: core.minor,
+            connection: by.connection,
+            principal: by.principal,
+            flavour: by.flavour,
+            enctype: by.enctype,
+            xid: by.xid,
+            minor: by.minor,
             op: self.op,
             status: self.status.0,
             export: file.map(|file| file.grant.site.export.id),
@@ -128,11 +200,12 @@ impl Later {
             after: self.after.as_ref(),
             saved: self.saved.as_ref(),
             asked: self.asked.as_ref().map(AskedOwned::asked),
+            stage: self.stage,
             granted: self.granted,
             totals: self.totals,
             bytes: self.bytes,
         };
-        seen.tell(server, core);
+        seen.tell(server, &By::of(core));
     }
 }
 

@@ -50,6 +50,8 @@ pub struct Told<'a> {
     pub after: Option<&'a FileId>,
     /// What was asked.
     pub asked: Asked<'a>,
+    /// How far it is.
+    pub stage: Stage,
     /// Access granted, of ACCESS and OPEN: the bits of [`Asked::access`].
     pub granted: Option<u32>,
     /// Of CLOSE and DELEGRETURN: what was done since the open, or since the close before.
@@ -95,6 +97,33 @@ pub struct Lost<'a> {
     pub why: Loss,
 }
 
+/// An export that was asked for by somebody whom it is not for.
+pub struct Denied<'a> {
+    /// Over which connection.
+    pub connection: &'a Connection,
+    /// Who called.
+    pub principal: &'a Principal,
+    /// Under which flavour.
+    pub flavour: Flavour,
+    /// Encryption type of the Kerberos context (RFC 3961's numbers).
+    pub enctype: Option<u32>,
+    /// Which.
+    pub export: &'a Export,
+    /// Why.
+    pub why: Denial,
+}
+
+/// Why an export is not for somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denial {
+    /// It is not for this client.
+    Client,
+    /// The client calls from a port that anybody may use.
+    Port,
+    /// Who calls is nobody here.
+    Caller,
+}
+
 /// What an operation's arguments say of names, access and place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Asked<'a> {
@@ -108,14 +137,50 @@ pub struct Asked<'a> {
     pub offset: Option<u64>,
 }
 
+impl Asked<'_> {
+    /// With [`asked::UNOPENED`] if so, where access is asked for.
+    pub(crate) fn unopened_if(mut self, unopened: bool) -> Self {
+        if unopened {
+            self.access = self.access.map(|access| access | asked::UNOPENED);
+        }
+        self
+    }
+}
+
+/// How far what an operation asked for is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// Done with, one way or the other.
+    #[default]
+    Whole,
+    /// It goes on in the background (COPY: RFC 7862, section 15.2.3), and is told once more at its end.
+    Begun,
+    /// What went on in the background has ended, with this status.
+    Ended,
+    /// It was stopped before its end: by its client, or with it.
+    Stopped,
+}
+
 /// Bits of [`Asked::access`] beside those of ACCESS.
 pub mod asked {
     /// OPEN may make the file.
     pub const CREATE: u32 = 0x1000;
     /// The file gets another size.
     pub const TRUNCATE: u32 = 0x2000;
-    /// The file wasn't opened: a special stateid.
+    /// Not by an open of the caller's: by a special stateid, by another's, or by a delegation that has not been used so since the open or the last close.
     pub const UNOPENED: u32 = 0x4000;
+    /// The mode is set.
+    pub const MODE: u32 = 0x01_0000;
+    /// Owner or group are.
+    pub const OWNER: u32 = 0x02_0000;
+    /// An ACL is.
+    pub const ACL: u32 = 0x04_0000;
+    /// Times are.
+    pub const TIMES: u32 = 0x08_0000;
+    /// Other attributes are.
+    pub const OTHER: u32 = 0x10_0000;
+    /// In the bits from here on: the type that CREATE makes, by its number (RFC 8881, section 5.8.1.2).
+    pub const TYPE_SHIFT: u32 = 28;
 }
 
 /// Sees every operation. Called on the hot path.
@@ -132,6 +197,9 @@ pub trait Observer: Send + Sync {
 
     /// An operation is done, its result encoded, the reply not yet sent; what it changed is on the disk, if its export wants that.
     fn operation(&self, observation: &Observation<'_>);
+
+    /// An export was asked for by somebody whom it is not for. Each time: who calls bounds what he makes of it.
+    fn denied(&self, _denied: &Denied<'_>) {}
 
     /// An open or a delegation ended, and its client had no part in it.
     fn lost(&self, _lost: &Lost<'_>) {}

@@ -8,7 +8,7 @@ use vouch_xdr::Writer;
 
 use crate::filehandle::{Named, PseudoId};
 use crate::grant::{Asker, Grant};
-use crate::observer::Totals;
+use crate::observer::{Denial, Denied, Stage, Totals};
 use crate::owner::Owners;
 use crate::replies::ReplyKey;
 use crate::rest::Rest;
@@ -108,9 +108,10 @@ pub(crate) struct Core {
     /// Whether the observer wants to know more of the operation than is counted: then the open files that it reads and writes by, the access that it grants and what a
     /// close sums up.
     pub(crate) tracks: bool,
-    pub(crate) used: [Option<crate::OpenHandle>; 2],
+    pub(crate) used: [Option<(crate::OpenHandle, crate::io::UsedBy)>; 2],
     pub(crate) granted: Option<u32>,
     pub(crate) totals: Option<Totals>,
+    pub(crate) stage: Stage,
     /// The export of which the operation changed what must become durable.
     pub(crate) changed: Option<crate::ExportId>,
 }
@@ -120,13 +121,19 @@ impl Core {
     pub(crate) fn begin_tracking(&mut self, tracks: bool) {
         self.tracks = tracks;
         (self.used, self.granted, self.totals, self.changed) = ([const { None }; 2], None, None, None);
+        self.stage = Stage::Whole;
     }
 
-    /// After it: what was read and written is counted where it was open.
-    pub(crate) fn count(&mut self, (read, written): (u64, u64)) {
-        let [reads, writes] = &mut self.used;
-        reads.take().iter().for_each(|held| held.tally().add(read, 0));
-        writes.take().iter().for_each(|held| held.tally().add(0, written));
+    /// After it: what was read and written is counted where it was open. Whether any file was used otherwise than by the caller's own open.
+    pub(crate) fn count(&mut self, (read, written): (u64, u64)) -> bool {
+        let mut unopened = false;
+        for (writes, used) in self.used.iter_mut().enumerate() {
+            if let Some((held, by)) = used.take() {
+                held.tally().add(if writes == 0 { read } else { 0 }, if writes == 0 { 0 } else { written });
+                unopened |= held.tally().is_unopened(by, writes);
+            }
+        }
+        unopened
     }
 }
 
@@ -241,7 +248,31 @@ impl<'s> Walk<'s> {
             now_ms: self.now.mono_ms,
             patience: self.names,
         };
-        Grant::resolve(&asker, &self.tree, self.server.identity(), export)
+        let granted = Grant::resolve(&asker, &self.tree, self.server.identity(), export);
+        if let Err(Stop::Status(status @ (Status::STALE | Status::ACCESS))) = granted {
+            self.tell_denied(export, status == Status::ACCESS);
+        }
+        granted
+    }
+
+    /// Tells the observer that an export is not for who asks for it. `known`: the client is one that it is for.
+    pub(crate) fn tell_denied(&self, export: crate::ExportId, known: bool) {
+        let Some(site) = self.tree.site(export) else { return };
+        let access = site.export.clients.access_for(self.connection.peer());
+        let why = match access {
+            None => Denial::Client,
+            Some(_) if !known => return,
+            Some(access) if access.secure_port && self.connection.peer().port() >= 1024 && !self.flavour.is_proven() => Denial::Port,
+            Some(_) => Denial::Caller,
+        };
+        self.server.observer().denied(&Denied {
+            connection: &self.connection,
+            principal: &self.principal,
+            flavour: self.flavour,
+            enctype: self.enctype,
+            export: &site.export,
+            why,
+        });
     }
 
     pub(crate) fn owners(&self) -> Owners<'s> {

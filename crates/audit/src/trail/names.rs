@@ -8,7 +8,7 @@ use std::path::Path;
 use super::index::Term;
 use super::search::{Query, Reading, search};
 use crate::Record;
-use crate::operations::number::{LINK, REMOVE, RENAME};
+use crate::operations::number::{CLONE, COPY, CREATE, LINK, LOOKUP, OPEN, REMOVE, RENAME};
 use crate::record::Class;
 
 /// A name of a file, and when it was its name: from the first to the last of these sequence numbers.
@@ -37,7 +37,7 @@ const SPANS_MAX: usize = 4096;
 impl Names {
     /// Whether a record is of the file.
     pub fn holds(&self, record: &Record<'_>) -> bool {
-        let is_file = !record.file.is_empty()
+        let is_file = has_own_file(record)
             && self.files.iter().any(|(export, file)| file == record.file && (export.is_empty() || export == record.export));
         if is_file && !is_move(record) {
             return true;
@@ -46,7 +46,9 @@ impl Names {
             .spans
             .iter()
             .any(|span| (span.from..=span.until).contains(&record.seq) && (span.path == record.path || span.path == record.path2));
-        is_named && (is_file || record.file.is_empty() || is_move(record))
+        // A copy is recorded with its source's identity, and both names.
+        let has_two = is_move(record) || [COPY, CLONE].contains(&record.operation);
+        is_named && (is_file || !has_own_file(record) || has_two)
     }
 
     pub(super) fn terms(&self) -> Vec<(Term, Vec<u8>)> {
@@ -55,6 +57,11 @@ impl Names {
         let names = names.into_iter().map(|name| (Term::Path, name.to_vec()));
         names.chain(files.into_iter().map(|file| (Term::File, file.to_vec()))).collect()
     }
+}
+
+/// Whether a record's identity is that of the file it names. What failed to find or make a file has none; trails of earlier versions have the directory's there.
+fn has_own_file(record: &Record<'_>) -> bool {
+    !record.file.is_empty() && (record.result == 0 || ![LOOKUP, OPEN, CREATE].contains(&record.operation))
 }
 
 /// Whether a record is of an operation that changes what a name means, and that was done.
@@ -122,7 +129,7 @@ fn files_of(directory: &Path, reading: Reading, spans: &[Span]) -> io::Result<Ve
         let query = Query { path: path.to_vec(), ..Query::default() };
         each(directory, &query, reading, |record| {
             let is_named = spans.iter().any(|span| span.path == record.path && (span.from..=span.until).contains(&record.seq));
-            if is_named && !record.file.is_empty() && !is_move(record) {
+            if is_named && has_own_file(record) && !is_move(record) {
                 let file = (record.export.to_vec(), record.file.to_vec());
                 if !files.contains(&file) {
                     files.push(file);

@@ -59,6 +59,15 @@ pub struct Keeping {
     pub compress: bool,
     /// What is removed, and when.
     pub retention: Retention,
+    /// Whether some records are waited for, whatever the policy: those of [`Trail::record_and_wait`].
+    pub waits: bool,
+}
+
+impl Keeping {
+    /// Whether it is counted what is not kept yet, and nothing that was taken is given up.
+    fn holds(&self) -> bool {
+        self.policy == Policy::Block || self.waits
+    }
 }
 
 impl Default for Keeping {
@@ -69,6 +78,7 @@ impl Default for Keeping {
             ring_len: 4 << 20,
             compress: true,
             retention: Retention::default(),
+            waits: false,
         }
     }
 }
@@ -165,7 +175,12 @@ impl Trail {
 
     /// Takes a record, whose sequence number is the writer's to give. False if it is lost, which the trail will tell.
     pub fn record(&self, record: &Record<'_>) -> bool {
-        self.shared.record(record)
+        self.shared.record(record, self.shared.keeping.policy == Policy::Block)
+    }
+
+    /// Likewise; waits for room, whatever the policy. False only once the trail has been stopped. For [`Keeping::waits`].
+    pub fn record_and_wait(&self, record: &Record<'_>) -> bool {
+        self.shared.record(record, true)
     }
 
     /// Does something when all that was recorded before, by any thread, is kept as the policy has it.
@@ -174,9 +189,9 @@ impl Trail {
         self.shared.wake();
     }
 
-    /// Whether replies must wait for their records.
-    pub fn blocks(&self) -> bool {
-        self.shared.keeping.policy == Policy::Block
+    /// Whether replies, or some, must wait for their records.
+    pub fn holds(&self) -> bool {
+        self.shared.keeping.holds()
     }
 
     /// Whether anything that was recorded is not kept yet.
@@ -225,16 +240,15 @@ impl Drop for Trail {
 }
 
 impl Shared {
-    fn record(&self, record: &Record<'_>) -> bool {
+    fn record(&self, record: &Record<'_>, waits: bool) -> bool {
         let ring = &self.rings[ring::mine() % RING_COUNT];
         // Before it can be taken, so that it never counts as kept too early. Only where replies wait for it: all threads share it.
-        let counts = self.keeping.policy == Policy::Block;
+        let counts = self.keeping.holds();
         if counts {
             self.behind.fetch_add(1, Ordering::SeqCst);
         }
         while !ring.push(record, self.keeping.ring_len) {
-            let waits = self.keeping.policy == Policy::Block && !self.stopped.load(Ordering::Acquire);
-            if !waits {
+            if !waits || self.stopped.load(Ordering::Acquire) {
                 if counts {
                     self.behind.fetch_sub(1, Ordering::SeqCst);
                 }
@@ -315,7 +329,7 @@ impl Writer {
     /// Moves what is in the rings into the log; how many records. While the disk refuses, no more than there is room for: none if nothing was taken.
     fn take(&mut self, batch: &mut ring::Batch) -> Option<u64> {
         let is_full = self.log.pending_len() > PENDING_LEN_MAX;
-        if is_full && self.shared.keeping.policy == Policy::Block {
+        if is_full && self.shared.keeping.holds() {
             return None;
         }
         for ring in &self.shared.rings {
@@ -335,7 +349,7 @@ impl Writer {
         });
         self.shared.written.fetch_add(taken, Ordering::Relaxed);
         self.unsynced += taken;
-        if self.shared.keeping.policy == Policy::Block {
+        if self.shared.keeping.holds() {
             self.unkept += taken;
         }
         if gap.count > 0 {
@@ -408,7 +422,7 @@ impl Writer {
         }
         if taken > 0 {
             // Those that wait for their records wake it at once.
-            shared.sleeping.store(shared.keeping.policy == Policy::Block, Ordering::SeqCst);
+            shared.sleeping.store(shared.keeping.holds(), Ordering::SeqCst);
             shared.news.wait_for(&mut queue, GROUP_STEP);
             shared.sleeping.store(false, Ordering::SeqCst);
             return;

@@ -7,6 +7,8 @@ use vouch_vfs::Patience;
 
 use crate::io::{self, Use};
 use crate::job::{JobProgress, Steps};
+use crate::observe::Outlasting;
+use crate::observer::Stage;
 use crate::state::StateKey;
 use crate::stop::{Outcome, Stop};
 use crate::walk::{FileRef, Walk};
@@ -19,6 +21,7 @@ const BACKGROUND_LEN: u64 = 64 << 20;
 
 /// The two files of a copy or a clone: the saved one is the source, the current one the destination.
 pub(crate) struct Pair {
+    from: FileRef,
     pub(crate) to: FileRef,
     pub(crate) source: OpenHandle,
     pub(crate) destination: OpenHandle,
@@ -40,7 +43,7 @@ impl Pair {
         let source = io::open_for(walk, &from, source, Use::Read);
         walk.core.current_stateid = current;
         let same = from.id == to.id;
-        Ok(Pair { to, source: source?, destination, same })
+        Ok(Pair { from, to, source: source?, destination, same })
     }
 
     /// RFC 7862, sections 15.2.3 and 15.13.3: ranges of one file must not overlap, and must be ranges.
@@ -104,7 +107,11 @@ fn in_background(walk: &mut Walk<'_>, pair: &Pair, copying: Copying) -> Outcome 
     let key = pair.to.key();
     let (copy, stateid) = walk.state(|state| state.copy_begin(client, &key))?;
     let verifier = walk.server.write_verifier();
-    walk.core.effects.push(Effect::Background(Job::new(Background { copy, copying, verifier })));
+    // Its bytes are counted where it was opened only if others are, too.
+    let tracks = walk.tracks;
+    let told = Outlasting::of(walk.core, pair.from.clone(), pair.to.clone());
+    walk.core.stage = Stage::Begun;
+    walk.core.effects.push(Effect::Background(Job::new(Background { copy, copying, verifier, tracks, told })));
     answer(walk, WriteResponse { callback: Some(stateid), count: 0, committed: StableHow::Unstable, verifier }, false);
     Ok(())
 }
@@ -138,18 +145,28 @@ struct Background {
     copying: Copying,
     /// From before its first byte.
     verifier: Verifier,
+    tracks: bool,
+    told: Outlasting,
 }
 
 impl Steps for Background {
     fn step(&mut self, server: &Server, now: Now) -> JobProgress {
-        let stepped = if self.copying.done < self.copying.len { self.copying.step() } else { Ok(false) };
+        let before = self.copying.done;
+        let stepped = if before < self.copying.len { self.copying.step() } else { Ok(false) };
         let mut effects = Vec::new();
         let done = self.copying.done;
+        if self.tracks {
+            self.copying.source.tally().add(done - before, 0);
+            self.copying.destination.tally().add(0, done - before);
+        }
         let info = match stepped {
             Ok(true) if done < self.copying.len => {
                 return match server.with_state(&mut effects, now.mono_ms, |state| state.copy_goes_on(self.copy, done)) {
                     true => JobProgress::More,
-                    false => JobProgress::Done(effects),
+                    false => {
+                        self.told.tell(server, Status::OK, Stage::Stopped, done);
+                        JobProgress::Done(effects)
+                    }
                 };
             }
             Ok(_) => {
@@ -161,6 +178,12 @@ impl Steps for Background {
                 Stop::Blocked => return JobProgress::More,
             },
         };
+        let status = match info {
+            OffloadInfo::Done(_) => Status::OK,
+            OffloadInfo::Failed(status, _) => status,
+        };
+        // Before its client can know.
+        self.told.tell(server, status, Stage::Ended, done);
         server.with_state(&mut effects, now.mono_ms, |state| state.copy_done(self.copy, info, now.mono_ms));
         JobProgress::Done(effects)
     }

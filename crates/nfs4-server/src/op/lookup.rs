@@ -38,6 +38,9 @@ pub(crate) fn find(walk: &Walk<'_>, name: Name<'_>) -> Result<Object, Stop> {
             let node = walk.tree.node(*id).ok_or(Status::STALE)?;
             let child = node.child(name.as_bytes()).ok_or(Status::NOENT)?;
             if !walk.tree.visible(child, walk.connection.peer()) {
+                if let Child::Export(id) = child {
+                    walk.tell_denied(id, false);
+                }
                 return Err(Status::NOENT.into());
             }
             match child {

@@ -23,6 +23,8 @@ pub enum Io {
 pub enum IoGrant<F> {
     /// This open file.
     Open(F),
+    /// The one that came with a delegation.
+    Delegated(F),
     /// No open: the anonymous stateid, or the one that bypasses locks. Rights are for the caller to check.
     Anonymous,
 }
@@ -48,7 +50,7 @@ impl<F: Clone> State<F> {
             Kind::Delegation(delegation) => {
                 // Section 10.4: a read delegation does not let write.
                 return match io == Io::Read || delegation.write {
-                    true => Ok(IoGrant::Open(delegation.file.clone())),
+                    true => Ok(IoGrant::Delegated(delegation.file.clone())),
                     false => Err(Status::OPENMODE),
                 };
             }

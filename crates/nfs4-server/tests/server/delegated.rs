@@ -11,7 +11,7 @@ use vouch_xdr::{Reader, Writer};
 use crate::world::{Client, Packed, World, attributes, compound, getattr, lookup, mode, results};
 
 /// Opens, with a wish, a file that it may make; the stateid, the flags and the delegation.
-fn open(client: &mut Client<'_>, want: ShareAccess, attrs: Option<&Packed>) -> (Stateid, OpenResultFlags, Delegation<'static>) {
+pub(crate) fn open(client: &mut Client<'_>, want: ShareAccess, attrs: Option<&Packed>) -> (Stateid, OpenResultFlags, Delegation<'static>) {
     let args = op::OpenArgs {
         seq: OwnerSeq(0),
         access: ShareAccess::BOTH | want,
@@ -25,7 +25,7 @@ fn open(client: &mut Client<'_>, want: ShareAccess, attrs: Option<&Packed>) -> (
     (ok.stateid, ok.flags, ok.delegation)
 }
 
-fn bind(client: &Client<'_>) {
+pub(crate) fn bind(client: &Client<'_>) {
     let args = op::BindConnArgs { session: client.session, dir: op::ChannelDirClient::BackOrBoth, rdma: false };
     assert_eq!(client.bare(&[Args::BindConnToSession(args)]).0, Status::OK);
 }

@@ -6,11 +6,16 @@ use parking_lot::Mutex;
 use vouch_nfs4::op::{self, Access, AccessArgs, Args, CloseArgs, Op, Results};
 use vouch_nfs4::{Bytes, OwnerSeq, Stateid, Status};
 use vouch_nfs4_server::testing::LEASE_MS;
-use vouch_nfs4_server::{Flavour, Loss, Lost, Observation, Observer, Totals};
+use vouch_nfs4_server::{
+    ClientAccess, ClientMatcher, Denial, Denied, Effect, Flavour, JobProgress, Loss, Lost, Observation, Observer, Stage, Totals, asked_bits,
+};
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Error, Patience};
 
 use crate::world::{Client, MemoryFs, World, access, compound, export, getattr, lookup, mode, name_of, open_args, results, user};
+
+/// Operation, access asked for, how far it is, bytes read and written, status.
+type Moved = (u32, u32, Stage, (u64, u64), u32);
 
 /// Writes down what it sees.
 #[derive(Default)]
@@ -19,6 +24,11 @@ struct Notes {
     totals: Mutex<Vec<Totals>>,
     granted: Mutex<Vec<u32>>,
     lost: Mutex<Vec<(u16, Loss, Totals)>>,
+    /// Of READ, WRITE, COPY and CLONE.
+    moved: Mutex<Vec<Moved>>,
+    denied: Mutex<Vec<(String, Denial)>>,
+    /// Access asked for, by operation, where it is asked for in bits beyond those of ACCESS.
+    sets: Mutex<Vec<(u32, u32)>>,
 }
 
 impl Observer for Notes {
@@ -31,7 +41,20 @@ impl Observer for Notes {
         let name = told.asked.name.map_or_else(String::new, |name| format!(" {}", String::from_utf8_lossy(name)));
         self.seen.lock().push((format!("{}{name}", name_of(Op(seen.op))), seen.status));
         self.totals.lock().extend(told.totals);
+        if [Op::READ, Op::WRITE, Op::COPY, Op::CLONE].contains(&Op(seen.op)) {
+            let access = told.asked.access.expect("it asks for some");
+            assert!(told.saved.is_some() || ![Op::COPY, Op::CLONE].contains(&Op(seen.op)));
+            self.moved.lock().push((seen.op, access, told.stage, (seen.bytes_read, seen.bytes_written), seen.status));
+        }
         self.granted.lock().extend(told.granted);
+        if [Op::SETATTR, Op::CREATE].contains(&Op(seen.op)) {
+            self.sets.lock().extend(told.asked.access.map(|access| (seen.op, access)));
+        }
+    }
+
+    fn denied(&self, denied: &Denied<'_>) {
+        assert_eq!((denied.principal, denied.flavour), (&user(0), Flavour::Sys));
+        self.denied.lock().push((denied.export.source.to_string(), denied.why));
     }
 
     fn lost(&self, lost: &Lost<'_>) {
@@ -157,4 +180,146 @@ fn what_was_granted_is_told() {
     notes.granted.lock().clear();
     root.create("b");
     assert_eq!(*notes.granted.lock(), [asked.0]);
+}
+
+impl Notes {
+    /// Whether the uses that were told since are such that no OPEN has told of.
+    fn unopened(&self) -> Vec<bool> {
+        std::mem::take(&mut *self.moved.lock()).into_iter().map(|(_, access, ..)| access & asked_bits::UNOPENED != 0).collect()
+    }
+}
+
+#[test]
+fn a_use_by_anothers_open_is_told_as_one_without() {
+    let (world, notes) = world();
+    let mut client = Client::new(&world, "one", 0);
+    let mine = client.create("a");
+    let at = ["export", "a"];
+    assert_eq!(client.status(&at, &[write(mine, b"secret"), read(mine, 6)]), Status::OK);
+    assert_eq!(notes.unopened(), [false, false]);
+    // Another user of that machine, over the same session, who may read the file; and one who may not.
+    client.principal = user(1000);
+    assert_eq!(client.status(&at, &[read(mine, 6)]), Status::OK);
+    assert_eq!(client.status(&at, &[write(mine, b"x")]), Status::ACCESS);
+    assert_eq!(notes.unopened(), [true, true]);
+    client.principal = user(0);
+    assert_eq!(client.status(&at, &[read(mine, 6), read(Stateid::ANONYMOUS, 6)]), Status::OK);
+    assert_eq!(notes.unopened(), [false, true]);
+}
+
+#[test]
+fn the_first_use_by_a_delegation_is_told_as_one_without_an_open() {
+    let (world, notes) = world();
+    let mut client = Client::new(&world, "one", 0);
+    crate::delegated::bind(&client);
+    let (mine, _, delegation) = crate::delegated::open(&mut client, op::ShareAccess::WANT_WRITE_DELEG, Some(&mode(0o644)));
+    let op::Delegation::Write(op::WriteDelegation { stateid, .. }) = delegation else { panic!("{delegation:?}") };
+    let at = ["export", "f"];
+    assert_eq!(
+        client.status(&at, &[write(mine, b"x"), write(stateid, b"y"), write(stateid, b"z"), read(stateid, 1), read(stateid, 1)]),
+        Status::OK
+    );
+    assert_eq!(notes.unopened(), [false, true, false, true, false]);
+    // What comes after the close is another open, which the server is not told of.
+    assert_eq!(client.status(&at, &[close(mine)]), Status::OK);
+    assert_eq!(client.status(&at, &[read(stateid, 1), read(stateid, 1)]), Status::OK);
+    assert_eq!(notes.unopened(), [true, false]);
+    client.principal = user(1000);
+    assert_eq!(client.status(&at, &[read(stateid, 1), read(stateid, 1)]), Status::OK);
+    assert_eq!(notes.unopened(), [true, true]);
+}
+
+const LONG: u64 = 65 << 20;
+
+fn copy(source: Stateid, destination: Stateid) -> Args<'static> {
+    Args::Copy(op::CopyArgs {
+        source,
+        destination,
+        source_offset: 0,
+        destination_offset: 0,
+        count: 0,
+        consecutive: true,
+        synchronous: false,
+        source_server: vouch_nfs4::List::default(),
+    })
+}
+
+/// Begins a copy of a long file in the background, by the anonymous stateid of its source: the job, and the stateid of the destination's open.
+fn begin_copy(world: &World, client: &mut Client<'_>) -> (vouch_nfs4_server::Job, Stateid) {
+    let (from, to) = (client.create("from"), client.create("to"));
+    let last = Args::Write(op::WriteArgs { stateid: from, offset: LONG - 1, stable: op::StableHow::Unstable, data: Bytes(b"x") });
+    assert_eq!(client.status(&["export", "from"], &[last]), Status::OK);
+    let walk = |name| [Args::Putrootfh, lookup("export"), lookup(name)];
+    let mut ops = vec![client.sequence(false)];
+    ops.extend(walk("from"));
+    ops.push(Args::Savefh);
+    ops.extend(walk("to"));
+    ops.push(copy(Stateid::ANONYMOUS, to));
+    let (reply, effects) = world.call(&client.connection, &client.principal, compound(2, &ops));
+    assert_eq!(results(reply).0, Status::OK);
+    let job = effects.into_iter().find_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None });
+    (job.expect("it goes on in the background"), to)
+}
+
+fn end(world: &World, mut job: vouch_nfs4_server::Job) {
+    while let JobProgress::More = job.step(&world.server, world.now()) {}
+}
+
+#[test]
+fn a_copy_in_the_background_is_told_at_its_end_with_what_it_has_moved_or_why_it_failed() {
+    let (world, notes) = world();
+    let mut client = Client::new(&world, "one", 0);
+    let (job, to) = begin_copy(&world, &mut client);
+    let access = asked_bits::UNOPENED | Access::READ.0 | Access::MODIFY.0;
+    let copies = || notes.moved.lock().iter().filter(|(op, ..)| *op == Op::COPY.0).copied().collect::<Vec<_>>();
+    let begun = (Op::COPY.0, access, Stage::Begun, (0, 0), 0);
+    assert_eq!(copies(), [begun]);
+    end(&world, job);
+    let plain = Access::READ.0 | Access::MODIFY.0;
+    assert_eq!(copies(), [begun, (Op::COPY.0, plain, Stage::Ended, (LONG, LONG), 0)]);
+    // What it wrote was by that open.
+    assert_eq!(client.status(&["export", "to"], &[close(to)]), Status::OK);
+    assert_eq!(notes.totals.lock().last().map(|totals| totals.written), Some(LONG));
+    notes.moved.lock().clear();
+    let (job, _) = begin_copy(&world, &mut client);
+    world.files.set_fault(|call, _| (call == Call::Region).then(|| Error::Io(std::io::Error::other("a bad block"))));
+    end(&world, job);
+    assert_eq!(copies(), [begun, (Op::COPY.0, plain, Stage::Ended, (0, 0), Status::IO.0)]);
+}
+
+/// Lets nobody in.
+struct NoClient;
+
+impl ClientMatcher for NoClient {
+    fn access_for(&self, _: std::net::SocketAddr) -> Option<Arc<ClientAccess>> {
+        None
+    }
+}
+
+#[test]
+fn who_asks_for_an_export_that_is_not_for_its_client_is_told() {
+    let (files, notes) = (Arc::new(MemoryFs::new()), Arc::new(Notes::default()));
+    let hidden = vouch_nfs4_server::Export { clients: Arc::new(NoClient), ..export(8, &["hidden"], &files, access()) };
+    let source = hidden.source.to_string();
+    let world = World::observed(files.clone(), vec![export(7, &["export"], &files, access()), hidden], notes.clone());
+    let mut client = Client::new(&world, "one", 0);
+    assert_eq!(client.run(&[Args::Putrootfh, lookup("hidden")]).0, Status::NOENT);
+    assert_eq!(client.run(&[Args::Putrootfh, lookup("no such")]).0, Status::NOENT);
+    assert_eq!(client.run(&[Args::Putrootfh, lookup("export")]).0, Status::OK);
+    assert_eq!(*notes.denied.lock(), [(source, Denial::Client)]);
+}
+
+#[test]
+fn what_is_set_and_made_is_told() {
+    let (world, notes) = world();
+    let mut client = Client::new(&world, "one", 0);
+    client.create("a");
+    let attrs = mode(0o600);
+    let set = Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: attrs.fattr() });
+    assert_eq!(client.status(&["export", "a"], &[set]), Status::OK);
+    let kind = op::CreateType::Plain(vouch_nfs4::attr::FileType::Directory);
+    let make = Args::Create(op::CreateArgs { kind, name: vouch_nfs4::Name(b"d"), attrs: attrs.fattr() });
+    assert_eq!(client.status(&["export"], &[make]), Status::OK);
+    let wanted = [(Op::SETATTR.0, asked_bits::MODE), (Op::CREATE.0, 2 << asked_bits::TYPE_SHIFT)];
+    assert_eq!(*notes.sets.lock(), wanted);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::super::index::is_indexed;
 use super::super::prune::{PRUNED, prune};
 use super::super::{Disk, SegmentFile, build_index, compress, segments};
-use super::{Shared, now_ns};
+use super::{Policy, Shared, now_ns};
 use crate::Record;
 use crate::record::{Act, Class};
 
@@ -81,13 +81,16 @@ impl Shared {
     /// Records that segments up to this one are removed, and waits until that is durable: what is missing without it is a fault.
     fn tell_removal(&self, last: u64) -> bool {
         let detail = format!("{PRUNED}{last}; their seals are kept");
-        let is_taken = self.record(&Record {
-            time_ns: now_ns(),
-            class: Class::Administrative,
-            operation: Act::Pruned as u16,
-            detail: detail.as_bytes(),
-            ..Record::default()
-        });
+        let is_taken = self.record(
+            &Record {
+                time_ns: now_ns(),
+                class: Class::Administrative,
+                operation: Act::Pruned as u16,
+                detail: detail.as_bytes(),
+                ..Record::default()
+            },
+            self.keeping.policy == Policy::Block,
+        );
         if !is_taken {
             return false;
         }
