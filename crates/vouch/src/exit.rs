@@ -217,6 +217,7 @@ fn code_of_export(error: &ExportError) -> Code {
         | ExportError::Recovery(_)
         | ExportError::Listen { .. }
         | ExportError::System { .. }
+        | ExportError::Halted
         | ExportError::ThreadEnded => Code::LocalIo,
     }
 }

@@ -5,17 +5,18 @@
 mod disbelief;
 mod lost;
 mod names;
+mod operation;
 mod refused;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
+use vouch_audit::Flavour as AuditFlavour;
 use vouch_audit::operations::number;
-use vouch_audit::record::{Act, Class, Refusal};
-use vouch_audit::rules::Rules;
-use vouch_audit::trail::{After, Trail};
-use vouch_audit::{Flavour as AuditFlavour, Record};
-use vouch_nfs4_server::{ExportId, Flavour, Lost, Observation, Observer, Principal, Told};
+use vouch_audit::record::Act;
+use vouch_audit::trail::{After, Policy, Trail};
+use vouch_nfs4_server::{Denied, ExportId, Flavour, Lost, Observation, Observer, Principal};
 
 use super::ExportError;
 use super::hosts::Hosts;
@@ -24,7 +25,7 @@ pub(super) use disbelief::Disbelief;
 use names::Names;
 pub(super) use refused::Refused;
 
-use crate::trail::{self, Bounds, InForce, TrailConfig, now_ns};
+use crate::trail::{self, Account, Bounds, InForce, NewRules, TrailConfig, now_ns};
 
 /// What is recorded, where, and how.
 #[derive(Clone, Debug)]
@@ -39,6 +40,7 @@ pub struct AuditConfig {
 pub(super) struct Audit {
     trail: Trail,
     rules: InForce,
+    account: Account,
     config: AuditConfig,
     denied: RwLock<Vec<ExportId>>,
     names: Names,
@@ -52,8 +54,10 @@ impl Audit {
     pub(super) fn open(config: AuditConfig, hosts: Arc<Hosts>) -> Result<Self, ExportError> {
         let halted = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let halt = halted.clone();
-        let (trail, rules) = trail::begin(&config.trail, move || halt.store(true, std::sync::atomic::Ordering::SeqCst))?;
-        Ok(Audit { trail, rules, config, denied: RwLock::default(), names: Names::new(), hosts, bounds: Bounds::default(), halted })
+        let halt = move || halt.store(true, std::sync::atomic::Ordering::SeqCst);
+        let (trail, rules, account) = trail::begin_with(&config.trail, &config.deny, halt)?;
+        let (denied, names, bounds) = (RwLock::default(), Names::new(), Bounds::default());
+        Ok(Audit { trail, rules, account, config, denied, names, hosts, bounds, halted })
     }
 
     /// Which exports there are now.
@@ -62,9 +66,24 @@ impl Audit {
         *self.denied.write() = exports.filter(|(_, source)| wanted(source)).map(|(id, _)| id).collect();
     }
 
-    /// Reads the rules anew; a fault changes nothing.
-    pub(super) fn reload(&self) -> Result<(), String> {
-        trail::reload(&self.config.trail, &self.trail, &self.rules).map_err(|error| error.to_string())
+    /// Reads the rules anew, and puts nothing in force.
+    pub(super) fn read_rules(&self) -> Result<NewRules, String> {
+        self.account.read().map_err(|error| error.to_string())
+    }
+
+    /// Puts rules in force.
+    pub(super) fn put(&self, new: NewRules) {
+        self.account.put(&self.trail, &self.rules, new);
+    }
+
+    /// Records the start, and what is in force.
+    pub(super) fn started(&self) {
+        self.account.started(&self.trail, &self.rules, concat!("vouch export ", env!("CARGO_PKG_VERSION")));
+    }
+
+    /// Records a reload that failed.
+    pub(super) fn reload_failed(&self, why: &str) {
+        self.account.failed(&self.trail, why);
     }
 
     /// Records what was done to the service.
@@ -74,7 +93,9 @@ impl Audit {
 
     /// Whether a reply must wait until what was recorded before is kept.
     pub(super) fn holds_replies(&self) -> bool {
-        self.trail.blocks() && self.trail.is_behind()
+        let holds = must_be_kept() || self.config.trail.keeping.policy == Policy::Block;
+        MUST_BE_KEPT.set(false);
+        holds && self.trail.is_behind()
     }
 
     /// Does something when all that was recorded before is kept.
@@ -112,78 +133,21 @@ impl Audit {
             let _ = writeln!(out, "{metric} {value}");
         }
     }
+}
 
-    fn operation(&self, seen: &Observation<'_>) {
-        let operation = u16::try_from(seen.op).unwrap_or(u16::MAX);
-        let refused = match (operation, seen.status) {
-            (PUTFH, BADHANDLE) => Some((Refusal::Handle, "a filehandle that was never given out")),
-            (_, WRONGSEC) => Some((Refusal::Flavour, "")),
-            _ => None,
-        };
-        if let Some((why, detail)) = refused {
-            let (flavour, principal) = (flavour(seen.flavour), principal(seen.principal));
-            self.refuse(&Refused { flavour, principal, enctype: seen.enctype, detail, ..Refused::of(why, seen.connection) });
-        }
-        let Some(told) = &seen.told else { return };
-        self.rules.with(|rules| self.record(operation, seen, told, rules));
-    }
+thread_local! {
+    /// The call that this thread is about has done something on an export on which nothing is acknowledged that isn't recorded.
+    static MUST_BE_KEPT: Cell<bool> = const { Cell::new(false) };
+}
 
-    fn record(&self, operation: u16, seen: &Observation<'_>, told: &Told<'_>, rules: &Rules) {
-        let peer = seen.connection.peer();
-        let is_recorded = rules.may_record(operation);
-        if !is_recorded && !NAMING.contains(&operation) {
-            return;
-        }
-        let paths = self.names.paths(seen, told);
-        if !is_recorded {
-            return;
-        }
-        let (uid, gid) = match (told.caller, seen.principal) {
-            (Some(caller), _) => (Some(caller.uid), Some(caller.gid)),
-            (None, Principal::Sys { uid, gid, .. }) => (Some(*uid), Some(*gid)),
-            (None, _) => (None, None),
-        };
-        let file = told.after.filter(|_| FOLLOWS.contains(&operation)).or(seen.file).or(told.after);
-        let is_data = matches!(operation, number::READ | number::READ_PLUS | number::WRITE | number::COPY);
-        let done = |bytes: u64| (bytes > 0 || is_data).then_some(bytes);
-        let name = self.hosts.name(peer.ip().to_canonical());
-        let mut record = Record {
-            time_ns: now_ns(),
-            class: Class::Operation,
-            operation,
-            flavour: flavour(seen.flavour),
-            minor: u8::try_from(seen.minor).unwrap_or(u8::MAX),
-            result: seen.status,
-            principal: principal(seen.principal).as_bytes(),
-            enctype: seen.enctype,
-            uid,
-            gid,
-            address: Some(peer.ip()),
-            port: Some(peer.port()),
-            client: name.as_ref().map_or(b"", |name| name.as_bytes()),
-            export: told.export.map_or(&b""[..], |export| export.source.as_bytes()),
-            path: &paths.path,
-            path2: &paths.new_path,
-            file: file.map_or(&b""[..], |file| file.as_bytes()),
-            asked: told.asked.access,
-            granted: told.granted,
-            offset: told.asked.offset,
-            read: done(seen.bytes_read),
-            written: done(seen.bytes_written),
-            connection: Some(seen.connection.id().0),
-            xid: Some(seen.xid),
-            ..Record::default()
-        };
-        if let Some(totals) = told.totals {
-            record.read = Some(totals.read);
-            record.written = Some(totals.written);
-            record.open_ns = Some(totals.open_ms.saturating_mul(1_000_000));
-        }
-        if let Some(key) = rules.select(&record) {
-            let record = Record { key, ..record };
-            self.trail.record(&record);
-        }
-    }
+/// Whether the reply to the call that this thread is about must wait for its records, whatever the policy.
+pub(super) fn must_be_kept() -> bool {
+    MUST_BE_KEPT.get()
+}
+
+/// What another thread has found out about the call that this one goes on with.
+pub(super) fn set_must_be_kept(must: bool) {
+    MUST_BE_KEPT.set(must);
 }
 
 /// What the engine tells is counted, and recorded.
@@ -196,6 +160,10 @@ impl Observer for Audited {
     fn operation(&self, seen: &Observation<'_>) {
         self.metrics.operation(seen);
         self.audit.operation(seen);
+    }
+
+    fn denied(&self, denied: &Denied<'_>) {
+        self.audit.denied(denied);
     }
 
     fn lost(&self, lost: &Lost<'_>) {
@@ -238,10 +206,8 @@ const PUTFH: u16 = 22;
 /// Statuses (RFC 8881, section 15.1).
 const BADHANDLE: u32 = 10001;
 const WRONGSEC: u32 = 10016;
-/// Operations after which the current filehandle is the file that they were about.
-const FOLLOWS: [u16; 4] = [number::LOOKUP, number::LOOKUPP, number::OPEN, number::CREATE];
 /// Operations that tell names of files.
-const NAMING: [u16; 4] = [number::LOOKUP, number::OPEN, number::CREATE, number::RENAME];
+const NAMING: [u16; 6] = [number::LOOKUP, number::OPEN, number::CREATE, number::RENAME, number::LINK, number::REMOVE];
 /// Operations that move data, which closes tell.
 const MOVING: [u16; 4] = [number::READ, number::READ_PLUS, number::WRITE, number::COPY];
 /// Operations that tell how much was moved.

@@ -12,7 +12,7 @@ use vouch_oncrpc::record_mark;
 use vouch_rpcsec_gss::Envelope;
 use vouch_vfs::Patience;
 
-use super::audit::{Audit, Refused};
+use super::audit::{self, Audit, Refused};
 use super::clock;
 use super::connection::{AtWork, Connection};
 use super::dial::Diallers;
@@ -86,7 +86,9 @@ impl Driver {
         let records = self.carry_now(compound.take_effects());
         connection.begin_waiting();
         self.traffic.blocked.add(1);
-        self.wait_at(place, Waiting { connection, compound, records, envelope, moves: 0 });
+        let must_be_kept = audit::must_be_kept();
+        audit::set_must_be_kept(false);
+        self.wait_at(place, Waiting { connection, compound, records, envelope, moves: 0, must_be_kept });
     }
 
     fn wait_at(self: &Arc<Self>, place: Place, mut waiting: Waiting) {
@@ -116,7 +118,8 @@ impl Driver {
     /// Runs a call to its end, waiting as it must: here for what this place is for, for the other elsewhere. A name service that does not answer keeps no thread from the disks,
     /// and no disk one from the names.
     pub(super) fn finish(self: &Arc<Self>, waiting: Waiting, place: Place) -> Option<Outgoing> {
-        let Waiting { connection, mut compound, mut records, envelope, moves } = waiting;
+        let Waiting { connection, mut compound, mut records, envelope, moves, must_be_kept } = waiting;
+        audit::set_must_be_kept(must_be_kept);
         compound.resume_at(clock::now());
         let (disks, names) = match place {
             _ if moves >= MOVES_MAX => (Patience::Any, Patience::Any),
@@ -133,7 +136,9 @@ impl Driver {
             let next = Place::of(identity::take_would_wait());
             if next != place && moves < MOVES_MAX {
                 connection.begin_waiting();
-                self.wait_at(next, Waiting { connection, compound, records, envelope, moves: moves + 1 });
+                let must_be_kept = audit::must_be_kept();
+                audit::set_must_be_kept(false);
+                self.wait_at(next, Waiting { connection, compound, records, envelope, moves: moves + 1, must_be_kept });
                 return None;
             }
         };

@@ -57,6 +57,9 @@ pub enum ExportError {
         /// The system's reason.
         source: io::Error,
     },
+    /// The policy of the audit trail is to halt.
+    #[error("audit records could not be kept, and the policy is to halt")]
+    Halted,
     /// A thread ended though it was not told to: a fault of ours.
     #[error("a serving thread ended by itself; this is a fault of this program")]
     ThreadEnded,

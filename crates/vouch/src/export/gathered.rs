@@ -31,6 +31,8 @@ pub(super) struct Waiting {
     pub(super) envelope: Option<Envelope>,
     /// How often it has gone from one kind of threads to the other.
     pub(super) moves: u8,
+    /// Its reply must wait for its audit records, whatever the policy.
+    pub(super) must_be_kept: bool,
 }
 
 /// After a panic, those that wait are served by somebody else.

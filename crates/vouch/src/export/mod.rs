@@ -358,7 +358,7 @@ impl Server {
         }
         tracing::info!(addresses = ?self.addresses, "exporting");
         let audit = driver.audit.clone();
-        audit.iter().for_each(|audit| audit.act(vouch_audit::record::Act::Start, concat!("vouch export ", env!("CARGO_PKG_VERSION"))));
+        audit.iter().for_each(|audit| audit.started());
 
         let (mut due_ms, mut flush_ms, mut expire_ms) = (0, 0, 0);
         let resolve_ms = u64::try_from(self.resolve_every.as_millis()).unwrap_or(u64::MAX).max(1);
@@ -405,9 +405,14 @@ impl Server {
         driver.gss.iter().for_each(|gss| gss.stop());
         driver.recovery.stop();
         audit.iter().for_each(|audit| audit.stop());
+        let halted = audit.as_ref().is_some_and(|audit| audit.has_halted());
         self.opener.iter().for_each(|opener| opener.flush());
         tracing::info!("stopped");
-        if ended { Err(ExportError::ThreadEnded) } else { Ok(()) }
+        match (ended, halted) {
+            (true, _) => Err(ExportError::ThreadEnded),
+            (_, true) => Err(ExportError::Halted),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -38,16 +38,18 @@ impl Reloader {
     fn load(&self) -> Result<Vec<String>, String> {
         let map = read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
         let audit = self.driver.audit.as_ref();
-        let map = map.and_then(|map| audit.map_or(Ok(()), |audit| audit.reload()).map(|()| map));
-        let loaded = map.and_then(|map| Ok((map, self.sources.load().map_err(|error| error.to_string())?)));
+        // All is read before any of it is put in force.
+        let rules = map.and_then(|map| Ok((map, audit.map(|audit| audit.read_rules()).transpose()?)));
+        let loaded = rules.and_then(|(map, rules)| Ok((map, rules, self.sources.load().map_err(|error| error.to_string())?)));
         match loaded {
-            Ok((map, loaded)) => {
+            Ok((map, rules, loaded)) => {
                 let (exports, comments) = loaded.into_parts(self.driver.gss.is_some());
                 *self.driver.exports.lock() = super::list(&exports);
                 self.metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
                 self.names.replace_map(map);
                 let count = exports.all().len();
                 if let Some(audit) = audit {
+                    rules.into_iter().for_each(|rules| audit.put(rules));
                     audit.name_exports(exports.all().iter().map(|export| (export.id, &*export.source)));
                     audit.act(vouch_audit::record::Act::Reload, &format!("{count} exports"));
                 }
@@ -59,6 +61,7 @@ impl Reloader {
             }
             Err(error) => {
                 self.driver.traffic.reloads_failed.add(1);
+                audit.iter().for_each(|audit| audit.reload_failed(&error));
                 tracing::error!(%error, "the new list of exports or map of principals is faulty; the old ones stay in force");
                 Err(format!("{error}; the old list stays in force"))
             }

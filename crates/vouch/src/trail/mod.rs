@@ -5,6 +5,7 @@ mod bounds;
 mod doubt;
 mod in_force;
 mod options;
+mod standing;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub(crate) use bounds::Bounds;
 pub(crate) use doubt::refusal_of;
 pub(crate) use in_force::InForce;
 pub(crate) use options::TrailArgs;
+pub(crate) use standing::{Account, NewRules};
 
 /// What is recorded, where, and how.
 #[derive(Clone, Debug)]
@@ -47,7 +49,16 @@ pub struct TrailError {
 
 /// Goes on with a trail. The rules must be good. `halt` is called at most once, where the policy says to stop.
 pub(crate) fn begin(config: &TrailConfig, halt: impl Fn() + Send + 'static) -> Result<(Trail, InForce), TrailError> {
-    let rules = Arc::new(read_rules(config)?);
+    begin_with(config, &[], halt).map(|(trail, rules, _)| (trail, rules))
+}
+
+/// Likewise, with exports on which nothing is done that can't be recorded, and an account of what is in force.
+pub(crate) fn begin_with(
+    config: &TrailConfig,
+    deny: &[String],
+    halt: impl Fn() + Send + 'static,
+) -> Result<(Trail, InForce, Account), TrailError> {
+    let (rules, text) = read_rules(config)?;
     let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
     let options = Options { rotation: config.rotation, boot: boot_id(), key: config.key.clone() };
     let failed = |why: String| TrailError { path: config.directory.clone(), why };
@@ -55,13 +66,15 @@ pub(crate) fn begin(config: &TrailConfig, halt: impl Fn() + Send + 'static) -> R
     if opened.unclosed {
         tracing::warn!(torn = opened.torn_len, "the audit trail had no end; it was put in order, and says so");
     }
-    let trail = Trail::start(log, disk, config.keeping.clone(), halt).map_err(|error| failed(error.to_string()))?;
-    Ok((trail, InForce::new(rules)))
+    let account = Account::new(config, deny, text, log.next_seq() == 1);
+    let keeping = Keeping { waits: !deny.is_empty(), ..config.keeping.clone() };
+    let trail = Trail::start(log, disk, keeping, halt).map_err(|error| failed(error.to_string()))?;
+    Ok((trail, InForce::new(Arc::new(rules)), account))
 }
 
 /// Reads the rules anew, and records that; a fault changes nothing.
 pub(crate) fn reload(config: &TrailConfig, trail: &Trail, rules: &InForce) -> Result<(), TrailError> {
-    let after = Arc::new(read_rules(config)?);
+    let after = Arc::new(read_rules(config)?.0);
     let before = rules.replace(after.clone());
     let what = if after.audits_less_than(&before) { Act::TurnedDown } else { Act::Rules };
     act(trail, what, b"", &format!("{} rules in force, {} before", after.len(), before.len()));
@@ -70,10 +83,15 @@ pub(crate) fn reload(config: &TrailConfig, trail: &Trail, rules: &InForce) -> Re
 
 /// Records what was done to the service, or to what it serves under the name of an export.
 pub(crate) fn act(trail: &Trail, what: Act, export: &[u8], detail: &str) {
+    record_act(trail, what, 0, export, detail);
+}
+
+fn record_act(trail: &Trail, what: Act, result: u32, export: &[u8], detail: &str) {
     trail.record(&Record {
         time_ns: now_ns(),
         class: Class::Administrative,
         operation: what as u16,
+        result,
         uid: Some(rustix::process::getuid().as_raw()),
         export,
         detail: detail.as_bytes(),
@@ -86,11 +104,13 @@ pub(crate) fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-fn read_rules(config: &TrailConfig) -> Result<Rules, TrailError> {
-    let Some(path) = &config.rules else { return Ok(Rules::everything()) };
+fn read_rules(config: &TrailConfig) -> Result<(Rules, Option<String>), TrailError> {
+    let Some(path) = &config.rules else { return Ok((Rules::everything(), None)) };
     let failed = |why: String| TrailError { path: path.clone(), why };
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    Rules::parse(&text, &System).map_err(|errors| failed(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ")))
+    let parsed = Rules::parse(&text, &System);
+    let rules = parsed.map_err(|errors| failed(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ")))?;
+    Ok((rules, Some(text)))
 }
 
 /// Names of users and groups by the system.

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 use vouch_audit::Record;
-use vouch_audit::record::Class;
+use vouch_audit::operations::number;
+use vouch_audit::record::{Class, access};
 use vouch_audit::trail::{Reading, search};
 
 use super::filter::Filter;
@@ -72,6 +73,8 @@ struct Counter {
     lost: u64,
     minutes: BTreeMap<u64, Count>,
     tables: [HashMap<String, Count>; 6],
+    /// Bytes that records of READ, WRITE and COPY told, and their closes have not yet told again: by client, user and file.
+    told: HashMap<Vec<u8>, [u64; 2]>,
 }
 
 /// What was counted of one thing.
@@ -97,12 +100,8 @@ const TABLES: [&str; 6] = ["user", "file", "export", "client", "operation", "fai
 impl Counter {
     fn count(&mut self, record: &Record<'_>) {
         let failed = record.result != 0 || record.class == Class::Refusal;
-        let one = Count {
-            records: 1,
-            failures: u64::from(failed),
-            bytes_read: record.read.unwrap_or(0),
-            bytes_written: record.written.unwrap_or(0),
-        };
+        let [bytes_read, bytes_written] = self.moved(record);
+        let one = Count { records: 1, failures: u64::from(failed), bytes_read, bytes_written };
         self.total.add(one);
         self.lost += record.gap.unwrap_or(0);
         let (from, until) = self.span.unwrap_or((record.time_ns, record.time_ns));
@@ -119,6 +118,40 @@ impl Counter {
             let key = if table.len() >= KEYS_MAX && !table.contains_key(&key) { OTHERS.to_owned() } else { key };
             table.entry(key).or_default().add(one);
         }
+    }
+
+    /// Bytes that no record before has told. A CLOSE and a DELEGRETURN sum up what was moved since the open, of which records of each READ and WRITE may have told already.
+    fn moved(&mut self, record: &Record<'_>) -> [u64; 2] {
+        let moved = [record.read.unwrap_or(0), record.written.unwrap_or(0)];
+        if record.class != Class::Operation || record.file.is_empty() {
+            return moved;
+        }
+        let mut key = Vec::with_capacity(64);
+        for part in [record.export, record.file, record.client, record.principal] {
+            key.extend_from_slice(&(part.len() as u32).to_le_bytes());
+            key.extend_from_slice(part);
+        }
+        key.extend_from_slice(format!("{:?} {:?}", record.address, record.uid).as_bytes());
+        let is_sum = [number::CLOSE, number::DELEGRETURN].contains(&record.operation);
+        if is_sum {
+            let Some(told) = self.told.get_mut(&key) else { return moved };
+            let mut rest = moved;
+            for (rest, told) in rest.iter_mut().zip(told.iter_mut()) {
+                let again = (*rest).min(*told);
+                (*rest, *told) = (*rest - again, *told - again);
+            }
+            if *told == [0, 0] {
+                self.told.remove(&key);
+            }
+            return rest;
+        }
+        // What is done without an open is in no sum.
+        let is_unopened = record.asked.is_some_and(|asked| asked & access::UNOPENED != 0);
+        if moved != [0, 0] && !is_unopened && self.told.len() < KEYS_MAX {
+            let told = self.told.entry(key).or_default();
+            (told[0], told[1]) = (told[0].saturating_add(moved[0]), told[1].saturating_add(moved[1]));
+        }
+        moved
     }
 
     fn report(self, top: usize) -> Report {
@@ -196,5 +229,39 @@ impl Report {
             text.push_str(&output::table(&rows, &[0, 1, 2, 3]));
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_a_close_sums_up_count_once() {
+        let mut counter = Counter::default();
+        let one = |operation, read, written, asked| Record {
+            class: Class::Operation,
+            operation,
+            uid: Some(5),
+            export: b"/srv",
+            path: b"/srv/a",
+            file: &[1],
+            read: Some(read),
+            written: Some(written),
+            asked,
+            ..Record::default()
+        };
+        // Each of them is recorded; what was read without an open is in no close.
+        counter.count(&one(number::READ, 100, 0, Some(access::READ)));
+        counter.count(&one(number::WRITE, 0, 30, Some(access::MODIFY)));
+        counter.count(&one(number::READ, 7, 0, Some(access::READ | access::UNOPENED)));
+        counter.count(&one(number::CLOSE, 100, 30, None));
+        assert_eq!((counter.total.bytes_read, counter.total.bytes_written), (107, 30));
+        // Only the close is, and one of which a part was.
+        counter.count(&one(number::CLOSE, 5, 6, None));
+        counter.count(&one(number::READ, 50, 0, Some(access::READ)));
+        counter.count(&one(number::CLOSE, 80, 0, None));
+        assert_eq!((counter.total.bytes_read, counter.total.bytes_written, counter.total.records), (192, 36, 7));
+        assert!(counter.told.is_empty());
     }
 }

@@ -6,7 +6,7 @@ use vouch_audit::operations;
 use vouch_audit::record::{Act, Class, Refusal};
 
 use super::hex;
-use crate::output::printable;
+use crate::output::{printable, quoted};
 
 /// When, to the microsecond, in UTC.
 pub(super) fn time(ns: u64) -> String {
@@ -31,8 +31,15 @@ pub(super) fn who(record: &Record<'_>) -> String {
     match (record.principal, record.uid) {
         ([], Some(uid)) => uid.to_string(),
         ([], None) => "-".to_owned(),
-        (principal, _) => printable(principal),
+        (principal, _) => word(principal),
     }
+}
+
+/// A name that stands without quotes where it is plain.
+fn word(name: &[u8]) -> String {
+    let plain = printable(name);
+    let is_plain = plain.as_bytes() == name && !plain.contains(|c: char| c.is_whitespace() || "\"\\=".contains(c));
+    if is_plain { plain } else { quoted(name) }
 }
 
 /// From where.
@@ -40,7 +47,7 @@ pub(super) fn client(record: &Record<'_>) -> String {
     match (record.client, record.address) {
         ([], Some(address)) => address.to_string(),
         ([], None) => "-".to_owned(),
-        (client, _) => printable(client),
+        (client, _) => word(client),
     }
 }
 
@@ -50,10 +57,10 @@ pub(super) fn line(record: &Record<'_>) -> String {
     let mut line = format!("{} {} {} {} {} {result}", record.seq, time(record.time_ns), who(record), client(record), operation(record));
     let mut more = |name: &str, value: String| line.push_str(&format!(" {name}={value}"));
     if !record.path.is_empty() {
-        more("path", format!("\"{}\"", printable(record.path)));
+        more("path", quoted(record.path));
     }
     if !record.path2.is_empty() {
-        more("to", format!("\"{}\"", printable(record.path2)));
+        more("to", quoted(record.path2));
     }
     if !record.file.is_empty() {
         more("file", hex(record.file));
@@ -65,7 +72,7 @@ pub(super) fn line(record: &Record<'_>) -> String {
     }
     for (name, text) in [("key", record.key), ("detail", record.detail)] {
         if !text.is_empty() {
-            more(name, format!("\"{}\"", printable(text)));
+            more(name, quoted(text));
         }
     }
     line
@@ -95,5 +102,44 @@ impl Form {
             text.push('\n');
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_shows_a_field_of_its_own() {
+        let evil = "x\" key=\"forged\\\u{202e}\u{2067}".as_bytes();
+        let record = Record {
+            class: Class::Operation,
+            operation: 18,
+            path: evil,
+            path2: evil,
+            principal: evil,
+            client: evil,
+            detail: evil,
+            ..Record::default()
+        };
+        let line = line(&record);
+        let escaped = "\"x\\\" key=\\\"forged\\\\\\xe2\\x80\\xae\\xe2\\x81\\xa7\"";
+        assert!(line.ends_with(&format!(" {escaped} {escaped} OPEN ok path={escaped} to={escaped} detail={escaped}")), "{line}");
+        assert!(!line.contains(['\u{202e}', '\u{2067}']));
+        // Outside of quotes no field stands that isn't one.
+        let mut outside = String::new();
+        let (mut is_inside, mut is_marked) = (false, false);
+        for c in line.chars() {
+            match c {
+                _ if is_marked => is_marked = false,
+                '\\' if is_inside => is_marked = true,
+                '"' => is_inside = !is_inside,
+                _ if !is_inside => outside.push(c),
+                _ => {}
+            }
+        }
+        assert!(!is_inside && !outside.contains("forged"), "{outside}");
+        let plain = Record { principal: b"alice@EXAMPLE.ORG", client: b"c1.example.org", ..record };
+        assert_eq!((who(&plain), client(&plain)), ("alice@EXAMPLE.ORG".to_owned(), "c1.example.org".to_owned()));
     }
 }

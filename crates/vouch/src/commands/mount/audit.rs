@@ -180,7 +180,7 @@ impl Observer for MountAudit {
             return Some(Box::pin(std::future::pending()));
         }
         let is_recorded = self.rules.with(|rules| self.record(seen, rules));
-        (is_recorded && self.trail.blocks()).then(|| self.kept())
+        (is_recorded && self.trail.holds()).then(|| self.kept())
     }
 
     fn news(&self, news: &News<'_>) {

@@ -22,6 +22,8 @@ type Name = Box<[u8]>;
 /// What is known of names. Bounded: what is forgotten is asked for again.
 pub(super) struct Names {
     links: Cache<Node, (FileId, Name)>,
+    /// Names that a file has beside that: hard links.
+    others: Cache<Node, Arc<Others>>,
     /// The same the other way round: a rename tells names only.
     children: Cache<(ExportId, FileId, Name), FileId>,
     /// Paths as the file system told them.
@@ -31,11 +33,25 @@ pub(super) struct Names {
     stamps: Stamps,
 }
 
-/// The paths of an operation; empty where there is none.
+/// Further names of a file, the newest last.
+#[derive(Clone, Default)]
+struct Others {
+    links: Vec<(FileId, Name)>,
+    /// There were more than are remembered.
+    are_more: bool,
+}
+
+/// The paths of an operation; empty where there is none, or none is known. Where a directory's is not known, `/...` stands for it.
 #[derive(Default)]
 pub(super) struct Paths {
     pub(super) path: Arc<[u8]>,
     pub(super) new_path: Arc<[u8]>,
+    /// The file that the operation was about, where it is known: not the directory of its name.
+    pub(super) file: Option<FileId>,
+    /// What that file is called, too.
+    pub(super) others: Vec<Arc<[u8]>>,
+    /// And perhaps more.
+    pub(super) are_more: bool,
 }
 
 impl Names {
@@ -48,7 +64,14 @@ impl Names {
 
     fn seeded(seed: u64) -> Self {
         let (links, children) = (Cache::new(FILES_MAX), Cache::new(FILES_MAX));
-        Names { links, children, told: Cache::new(FILES_MAX), whole: Cache::new(FILES_MAX), stamps: Stamps::new(seed) }
+        Names {
+            links,
+            children,
+            others: Cache::new(FILES_MAX),
+            told: Cache::new(FILES_MAX),
+            whole: Cache::new(FILES_MAX),
+            stamps: Stamps::new(seed),
+        }
     }
 
     /// The paths that an operation was about; learns from it.
@@ -57,50 +80,137 @@ impl Names {
         let (asked, current, after) = (&told.asked, seen.file, told.after);
         let done = seen.status == 0;
         let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
-        let below = |directory: Option<&FileId>, name: &[u8]| {
-            let above = directory.map(|directory| self.path(export, directory)).unwrap_or_default();
-            let mut path = Vec::with_capacity(above.len() + 1 + name.len());
-            path.extend_from_slice(&above);
-            if !path.ends_with(b"/") {
-                path.push(b'/');
-            }
-            path.extend_from_slice(name);
-            Arc::<[u8]>::from(path)
-        };
+        let below = |directory: Option<&FileId>, name: &[u8]| self.below(export, directory, name);
+        let named = |directory: Option<&FileId>, name: &[u8]| self.children.get(&(export.id, *directory?, name.into()));
         let mut paths = Paths::default();
         match (op, asked.name, asked.new_name) {
             (number::RENAME, Some(old), Some(new)) => {
                 paths.path = below(told.saved, old);
                 paths.new_path = below(current, new);
+                paths.file = named(told.saved, old);
                 if done && let (Some(from), Some(to)) = (told.saved, current) {
                     self.renamed(export, (from, old), (to, new), &paths.path);
                 }
+                return paths;
             }
             (number::LINK, _, Some(new)) => {
                 paths.path = told.saved.map(|file| self.path(export, file)).unwrap_or_default();
                 paths.new_path = below(current, new);
+                paths.file = told.saved.copied();
+                if done && let (Some(file), Some(directory)) = (told.saved, current) {
+                    self.also(export, file, directory, new);
+                }
+                return paths;
+            }
+            // The saved file is the source.
+            (number::COPY | number::CLONE, ..) => {
+                let path = |file: Option<&FileId>| file.map(|file| self.path(export, file)).unwrap_or_default();
+                (paths.path, paths.new_path, paths.file) = (path(told.saved), path(current), told.saved.copied());
             }
             // Above all exports: what was looked up is one.
             (_, Some(_), _) if current.is_none() && after.is_some() => {
                 paths.path = after.map(|file| self.path(export, file)).unwrap_or_default();
+                paths.file = after.copied();
             }
             (_, Some(name), _) => {
                 paths.path = below(current, name);
-                let follows = matches!(op, number::LOOKUP | number::OPEN | number::CREATE);
                 if done
-                    && follows
+                    && FOLLOWS.contains(&op)
                     && let (Some(directory), Some(file)) = (current, after)
                 {
                     self.learn(export, file, directory, name);
+                    paths.file = Some(*file);
+                } else {
+                    paths.file = named(current, name);
+                    if done
+                        && op == number::REMOVE
+                        && let Some(directory) = current
+                    {
+                        self.forget(export, directory, name);
+                    }
                 }
             }
             _ => {
-                if let Some(file) = current.or(after) {
-                    paths.path = self.path(export, file);
-                }
+                let file = if op == number::LOOKUPP && done { after } else { current.or(after) };
+                paths.path = file.map(|file| self.path(export, file)).unwrap_or_default();
+                paths.file = file.copied();
             }
         }
+        if op != number::REMOVE
+            && let Some(others) = paths.file.and_then(|file| self.others.get(&(export.id, file)))
+        {
+            let all = others.links.iter().map(|(directory, name)| below(Some(directory), name));
+            paths.others = all.filter(|other| *other != paths.path).collect();
+            paths.are_more = others.are_more;
+        }
         paths
+    }
+
+    /// The path of a name.
+    fn below(&self, export: &Export, directory: Option<&FileId>, name: &[u8]) -> Arc<[u8]> {
+        let above = directory.map(|directory| self.path(export, directory)).unwrap_or_default();
+        let mut path = Vec::with_capacity(above.len() + 1 + name.len());
+        path.extend_from_slice(&above);
+        if directory.is_some() && above.is_empty() {
+            path.extend_from_slice(export.source.as_bytes());
+            path.extend_from_slice(b"/...");
+        }
+        if !path.ends_with(b"/") {
+            path.push(b'/');
+        }
+        path.extend_from_slice(name);
+        path.into()
+    }
+
+    /// A name that a file has beside the one by which it is known.
+    fn also(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8]) {
+        let key = (export.id, *file);
+        match self.links.get(&key) {
+            None => self.learn(export, file, directory, name),
+            Some(known) if known.0 == *directory && *known.1 == *name => {}
+            Some(_) => {
+                self.children.insert((export.id, *directory, name.into()), *file);
+                self.put_by(key, (*directory, name.into()), None);
+            }
+        }
+    }
+
+    /// Remembers a further name of a file, and that another is none of these any more.
+    fn put_by(&self, key: Node, link: (FileId, Name), not: Option<&(FileId, Name)>) {
+        let mut others = self.others.get(&key).map_or_else(Others::default, |others| (*others).clone());
+        others.links.retain(|known| *known != link && Some(known) != not);
+        others.links.push(link);
+        if others.links.len() > OTHERS_MAX {
+            others.links.remove(0);
+            others.are_more = true;
+        }
+        self.others.insert(key, Arc::new(others));
+    }
+
+    /// A name is no more, or another file's.
+    fn forget(&self, export: &Export, directory: &FileId, name: &[u8]) {
+        let Some((_, file)) = self.children.remove(&(export.id, *directory, name.into())) else { return };
+        self.unlink(export, &file, directory, name);
+    }
+
+    fn unlink(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8]) {
+        let key = (export.id, *file);
+        let is_it = |link: &(FileId, Name)| link.0 == *directory && *link.1 == *name;
+        let mut others = self.others.get(&key).map_or_else(Others::default, |others| (*others).clone());
+        others.links.retain(|link| !is_it(link));
+        if self.links.get(&key).is_some_and(|link| is_it(&link)) {
+            let path = self.path(export, file);
+            match others.links.pop() {
+                Some(other) => self.links.insert(key, other),
+                None => drop(self.links.remove(&key)),
+            }
+            self.whole.remove(&key);
+            self.stamps.moved(&path);
+        }
+        match others.links.is_empty() && !others.are_more {
+            true => drop(self.others.remove(&key)),
+            false => self.others.insert(key, Arc::new(others)),
+        }
     }
 
     fn learn(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8]) {
@@ -113,7 +223,11 @@ impl Names {
         // Another name of the file, or of a directory that was renamed on the server itself: then what lies below has other paths, too. Whoever looks up the names of one
         // file in turn makes old that file's path and nobody else's.
         let old = before.is_some().then(|| self.path(export, file));
-        self.links.insert(key, (*directory, name.into()));
+        let link = (*directory, Name::from(name));
+        self.links.insert(key, link.clone());
+        if let Some(before) = before {
+            self.put_by(key, before, Some(&link));
+        }
         self.children.insert((export.id, *directory, name.into()), *file);
         match old {
             Some(old) => self.stamps.moved(&old),
@@ -123,8 +237,11 @@ impl Names {
 
     /// A file's new name is learnt if its old one was known. `path`: what it had before.
     fn renamed(&self, export: &Export, (from, old): (&FileId, &[u8]), (to, new): (&FileId, &[u8]), path: &[u8]) {
+        // What had the new name has it no more.
+        self.forget(export, to, new);
         if let Some((_, file)) = self.children.remove(&(export.id, *from, old.into())) {
             self.learn(export, &file, to, new);
+            self.unlink(export, &file, from, old);
         }
         // Also where no name was known: the file system may have told paths of what lies below.
         match self.path(export, from).is_empty() {
@@ -206,5 +323,9 @@ impl Names {
 
 /// Files whose names are remembered.
 const FILES_MAX: usize = 65_536;
+/// Further names of one file that are remembered.
+const OTHERS_MAX: usize = 16;
+/// Operations that lead to the file of a name.
+const FOLLOWS: [u16; 3] = [number::LOOKUP, number::OPEN, number::CREATE];
 /// Deepest path that is put together.
 const DEPTH_MAX: usize = 256;

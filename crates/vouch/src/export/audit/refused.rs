@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 
 use vouch_audit::record::{Class, Refusal};
 use vouch_audit::{Flavour, Record};
-use vouch_nfs4_server::Connection;
+use vouch_nfs4_server::{Connection, Principal};
 
-use super::{Audit, now_ns};
+use super::{Audit, flavour, now_ns, principal};
 use crate::export::clock;
 
 /// A call that was refused.
@@ -18,11 +18,24 @@ pub(in crate::export) struct Refused<'a> {
     pub(in crate::export) flavour: Flavour,
     /// Who, where it is known.
     pub(in crate::export) principal: &'a str,
+    /// User and group, as AUTH_SYS claims.
+    pub(in crate::export) user: Option<(u32, u32)>,
+    /// The export, where one was asked for.
+    pub(in crate::export) export: &'a str,
     pub(in crate::export) enctype: Option<u32>,
     pub(in crate::export) detail: &'a str,
 }
 
-impl Refused<'_> {
+impl<'a> Refused<'a> {
+    /// Of this caller.
+    pub(super) fn by(self, under: vouch_nfs4_server::Flavour, caller: &'a Principal) -> Self {
+        let user = match caller {
+            Principal::Sys { uid, gid, .. } => Some((*uid, *gid)),
+            _ => None,
+        };
+        Refused { flavour: flavour(under), principal: principal(caller), user, ..self }
+    }
+
     /// One of which no more is known.
     pub(in crate::export) fn of(why: Refusal, connection: &Connection) -> Self {
         Refused { connection: Some(connection.id().0), ..Self::from(why, connection.peer()) }
@@ -30,7 +43,7 @@ impl Refused<'_> {
 
     /// Likewise, without a connection.
     pub(in crate::export) fn from(why: Refusal, peer: SocketAddr) -> Self {
-        Refused { why, peer, connection: None, flavour: Flavour::None, principal: "", enctype: None, detail: "" }
+        Refused { why, peer, connection: None, flavour: Flavour::None, principal: "", user: None, export: "", enctype: None, detail: "" }
     }
 }
 
@@ -45,6 +58,10 @@ impl Audit {
             flavour: refused.flavour,
             principal: refused.principal.as_bytes(),
             enctype: refused.enctype,
+            uid: refused.user.map(|(uid, _)| uid),
+            gid: refused.user.map(|(_, gid)| gid),
+            export: refused.export.as_bytes(),
+            path: refused.export.as_bytes(),
             address: Some(refused.peer.ip()),
             port: Some(refused.peer.port()),
             client: name.as_ref().map_or(b"", |name| name.as_bytes()),

@@ -261,15 +261,125 @@ fn rules_are_read_anew_and_faulty_ones_change_nothing() {
     let rules = config.trail.rules.clone().unwrap();
     let audit = Arc::new(open(config));
     std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n").unwrap();
-    let error = audit.reload().unwrap_err();
+    let error = audit.read_rules().err().expect("it is faulty");
     assert!(error.contains("line 2"), "{error}");
     // Fewer lines that record more are no turning down.
     std::fs::write(&rules, "-a always,exit -S CREATE\n-a always,exit -S OPEN\n").unwrap();
-    audit.reload().unwrap();
+    audit.put(audit.read_rules().unwrap());
     std::fs::write(&rules, "-a always,exit -S OPEN,CREATE,READ\n").unwrap();
-    audit.reload().unwrap();
+    audit.put(audit.read_rules().unwrap());
     std::fs::write(&rules, "").unwrap();
-    audit.reload().unwrap();
+    audit.put(audit.read_rules().unwrap());
     audit.stop();
     assert_eq!(read(directory.path()), ["rules", "rules", "turned-down", "stop"]);
+}
+
+/// Records of operations that have this path, or this new path: operation, both paths, detail, file.
+fn records(directory: &Path) -> Vec<(String, String, Vec<u8>)> {
+    let mut found = Vec::new();
+    entries(directory, 1, |entry| {
+        if entry.kind == Kind::Record {
+            let mut scratch = Vec::new();
+            let record = Record::decode(&entry.body, &mut scratch).unwrap();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            if record.class == Class::Operation {
+                let what = [operations::name(record.operation), &text(record.path), &text(record.path2)].join(" ");
+                found.push((what.trim_end().to_owned(), text(record.detail), record.file.to_vec()));
+            }
+        }
+        true
+    })
+    .unwrap();
+    found
+}
+
+#[test]
+fn a_watched_file_is_watched_under_all_its_names_and_a_copy_names_its_source() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), Some("-w /data/secret -p r -k secret\n"), Keeping::default());
+    let server = Running::start(|all| all.audit = Some(config));
+    block_on(async {
+        let client = client(&server, "one").await;
+        let data = client.walk(b"/data").await.unwrap();
+        let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
+        let file = client.open(&data.handle, b"secret", ShareAccess::BOTH, Some(&mode)).await.unwrap();
+        client.write(&file, 0, b"hello", StableHow::FileSync).await.unwrap();
+        client.close_file(file).await.unwrap();
+        let secret = client.walk(b"/data/secret").await.unwrap();
+        client.link(&secret.handle, &data.handle, b"other").await.unwrap();
+        // By its other name, and nobody has asked for the watched one since.
+        let other = client.open(&data.handle, b"other", ShareAccess::READ, None).await.unwrap();
+        client.close_file(other).await.unwrap();
+        client.close().await.unwrap();
+    });
+    drop(server);
+    let found: Vec<(String, String)> = records(directory.path()).into_iter().map(|(what, detail, _)| (what, detail)).collect();
+    assert_eq!(
+        found,
+        [("OPEN /data/secret".to_owned(), String::new()), ("OPEN /data/other".to_owned(), "also named \"/data/secret\"".to_owned()),]
+    );
+}
+
+#[test]
+fn records_of_names_have_the_identity_of_what_they_name_or_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = "-a always,exit -S OPEN,RENAME,REMOVE,LOOKUP,SETATTR,CREATE\n";
+    let config = config(directory.path(), Some(rules), Keeping::default());
+    let server = Running::start(|all| all.audit = Some(config));
+    block_on(async {
+        let client = client(&server, "one").await;
+        let data = client.walk(b"/data").await.unwrap();
+        let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
+        let file = client.open(&data.handle, b"f", ShareAccess::BOTH, Some(&mode)).await.unwrap();
+        client.close_file(file).await.unwrap();
+        client.rename(&data.handle, b"f", &data.handle, b"g").await.unwrap();
+        client.mkdir(&data.handle, b"d", 0o755).await.unwrap();
+        client.remove(&data.handle, b"g").await.unwrap();
+        assert!(client.walk(b"/data/none").await.is_err());
+        assert!(client.open(&data.handle, b"none", ShareAccess::READ, None).await.is_err());
+        client.close().await.unwrap();
+    });
+    drop(server);
+    let found = records(directory.path());
+    let of = |what: &str| found.iter().find(|(known, ..)| known == what).unwrap_or_else(|| panic!("{what}: {found:?}"));
+    let (_, _, file) = of("OPEN /data/f");
+    assert!(!file.is_empty());
+    assert_eq!((&of("RENAME /data/f /data/g").2, &of("REMOVE /data/g").2), (file, file));
+    assert!(of("LOOKUP /data/none").2.is_empty() && of("OPEN /data/none").2.is_empty());
+    assert_eq!(of("CREATE /data/d").1, "makes a directory");
+}
+
+#[test]
+fn what_is_turned_down_by_a_restart_is_told_at_the_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let block = Keeping { policy: Policy::Block, durable: Durable::Each, ..Keeping::default() };
+    let first = config(directory.path(), Some("-w /srv -p wa\n"), block);
+    let rules = first.trail.rules.clone().unwrap();
+    let start = |config: AuditConfig| {
+        let audit = open(config);
+        audit.started();
+        audit.stop();
+        read(directory.path()).split_off(0)
+    };
+    let again = |change: &dyn Fn(&mut AuditConfig)| {
+        let mut config = first.clone();
+        change(&mut config);
+        let before = read(directory.path()).len();
+        start(config).split_off(before)
+    };
+    assert_eq!(start(first.clone()), ["start", "stop"]);
+    assert_eq!(again(&|_| ()), ["start", "stop"]);
+    // A weaker policy, later durability, fewer rules, an export that is denied no more; and what says what was is gone.
+    assert_eq!(again(&|config| config.trail.keeping.policy = Policy::Count), ["start", "turned-down", "stop"]);
+    assert_eq!(again(&|config| config.deny = vec!["/srv".into()]), ["start", "stop"]);
+    assert_eq!(again(&|_| ()), ["start", "turned-down", "stop"]);
+    assert_eq!(again(&|config| config.trail.keeping.durable = Durable::System), ["start", "turned-down", "stop"]);
+    assert_eq!(again(&|_| ()), ["start", "stop"]);
+    std::fs::write(&rules, "-w /srv -p rwa\n").unwrap();
+    assert_eq!(again(&|_| ()), ["start", "stop"]);
+    std::fs::write(&rules, "-w /srv/data -p rwa\n").unwrap();
+    assert_eq!(again(&|_| ()), ["start", "turned-down", "stop"]);
+    std::fs::remove_file(directory.path().join("in-force")).unwrap();
+    assert_eq!(again(&|_| ()), ["start", "turned-down", "stop"]);
+    assert_eq!(again(&|_| ()), ["start", "stop"]);
 }

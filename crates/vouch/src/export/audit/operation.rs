@@ -1,0 +1,154 @@
+//! An operation becomes a record: what is known of it, which rule keeps it, and what there is to say in words.
+
+use vouch_audit::operations::number;
+use vouch_audit::record::{Class, Refusal, access};
+use vouch_audit::rules::Rules;
+use vouch_audit::{Record, operations};
+use vouch_nfs4_server::{Denial, Denied, Observation, Principal, Stage, Told};
+
+use super::names::Paths;
+use super::{Audit, BADHANDLE, NAMING, PUTFH, Refused, WRONGSEC, flavour, now_ns, principal, set_must_be_kept};
+
+impl Audit {
+    /// What the engine tells.
+    pub(super) fn operation(&self, seen: &Observation<'_>) {
+        let operation = u16::try_from(seen.op).unwrap_or(u16::MAX);
+        let refused = match (operation, seen.status) {
+            (PUTFH, BADHANDLE) => Some((Refusal::Handle, "a filehandle that was never given out".to_owned())),
+            (_, WRONGSEC) => Some((Refusal::Flavour, self.asked_for(operation, seen))),
+            _ => None,
+        };
+        if let Some((why, detail)) = refused {
+            let export = seen.told.as_ref().and_then(|told| told.export).map_or("", |export| &*export.source);
+            let refused = Refused { export, detail: &detail, enctype: seen.enctype, ..Refused::of(why, seen.connection) };
+            self.refuse(&refused.by(seen.flavour, seen.principal));
+        }
+        let Some(told) = &seen.told else { return };
+        self.rules.with(|rules| self.record(operation, seen, told, rules));
+    }
+
+    /// Of what was refused for its flavour: the operation, and the name.
+    fn asked_for(&self, operation: u16, seen: &Observation<'_>) -> String {
+        let name = seen.told.as_ref().and_then(|told| told.asked.name).map(String::from_utf8_lossy);
+        let operation = operations::name(operation);
+        name.map_or_else(|| operation.to_owned(), |name| format!("{operation} {name:?}"))
+    }
+
+    /// An export was asked for by somebody whom it is not for.
+    pub(super) fn denied(&self, denied: &Denied<'_>) {
+        let detail = match denied.why {
+            Denial::Client => "the export is not for this client",
+            Denial::Port => "the export is for callers from a port below 1024 only",
+            Denial::Caller => "who calls is nobody here",
+        };
+        let refused =
+            Refused { export: &denied.export.source, detail, enctype: denied.enctype, ..Refused::of(Refusal::Client, denied.connection) };
+        self.refuse(&refused.by(denied.flavour, denied.principal));
+    }
+
+    fn record(&self, operation: u16, seen: &Observation<'_>, told: &Told<'_>, rules: &Rules) {
+        let peer = seen.connection.peer();
+        let is_recorded = rules.may_record(operation);
+        if !is_recorded && !NAMING.contains(&operation) {
+            return;
+        }
+        let paths = self.names.paths(seen, told);
+        if !is_recorded {
+            return;
+        }
+        let (uid, gid) = match (told.caller, seen.principal) {
+            (Some(caller), _) => (Some(caller.uid), Some(caller.gid)),
+            (None, Principal::Sys { uid, gid, .. }) => (Some(*uid), Some(*gid)),
+            (None, _) => (None, None),
+        };
+        let is_data = matches!(operation, number::READ | number::READ_PLUS | number::WRITE | number::COPY) && told.stage != Stage::Begun;
+        let done = |bytes: u64| (bytes > 0 || is_data).then_some(bytes);
+        let name = self.hosts.name(peer.ip().to_canonical());
+        let mut record = Record {
+            time_ns: now_ns(),
+            class: Class::Operation,
+            operation,
+            flavour: flavour(seen.flavour),
+            minor: u8::try_from(seen.minor).unwrap_or(u8::MAX),
+            result: seen.status,
+            principal: principal(seen.principal).as_bytes(),
+            enctype: seen.enctype,
+            uid,
+            gid,
+            address: Some(peer.ip()),
+            port: Some(peer.port()),
+            client: name.as_ref().map_or(b"", |name| name.as_bytes()),
+            export: told.export.map_or(&b""[..], |export| export.source.as_bytes()),
+            path: &paths.path,
+            path2: &paths.new_path,
+            file: paths.file.as_ref().map_or(&b""[..], |file| file.as_bytes()),
+            asked: told.asked.access,
+            granted: told.granted,
+            offset: told.asked.offset,
+            read: done(seen.bytes_read),
+            written: done(seen.bytes_written),
+            connection: Some(seen.connection.id().0),
+            xid: Some(seen.xid),
+            ..Record::default()
+        };
+        if let Some(totals) = told.totals {
+            record.read = Some(totals.read);
+            record.written = Some(totals.written);
+            record.open_ns = Some(totals.open_ms.saturating_mul(1_000_000));
+        }
+        let Some((key, other)) = select(rules, &record, &paths) else { return };
+        let is_named = told.asked.name.is_some() || told.asked.new_name.is_some() || !paths.new_path.is_empty();
+        let detail = detail(&record, told.stage, other, is_named);
+        if let Some(other) = other.filter(|_| !is_named) {
+            record.path = other;
+        }
+        let record = Record { key, detail: detail.as_bytes(), ..record };
+        let must_be_kept = told.export.is_some_and(|export| self.denied.read().contains(&export.id));
+        match must_be_kept {
+            true => {
+                set_must_be_kept(true);
+                self.trail.record_and_wait(&record)
+            }
+            false => self.trail.record(&record),
+        };
+    }
+}
+
+/// The key with which it is kept, and by which of the file's other names if not by the one that it was used by. Rules are asked about each: who watches a file means it under all
+/// its names.
+fn select<'r, 'p>(rules: &'r Rules, record: &Record<'_>, paths: &'p Paths) -> Option<(&'r [u8], Option<&'p [u8]>)> {
+    if let Some(key) = rules.select(record) {
+        return Some((key, None));
+    }
+    let unknown = paths.are_more.then_some(&b""[..]);
+    let mut others = paths.others.iter().map(|other| &**other).chain(unknown);
+    others.find_map(|other| {
+        rules.select(&Record { path: other, ..record.clone() }).map(|key| (key, Some(other).filter(|other| !other.is_empty())))
+    })
+}
+
+fn detail(record: &Record<'_>, stage: Stage, other: Option<&[u8]>, is_named: bool) -> String {
+    let mut parts = vec![access::sets(record.asked.unwrap_or(0))];
+    parts.push(
+        match stage {
+            Stage::Whole => "",
+            Stage::Begun => "goes on in the background",
+            Stage::Ended => "ended in the background",
+            Stage::Stopped => "stopped in the background before its end",
+        }
+        .into(),
+    );
+    if let Some(other) = other {
+        let other = if is_named { other } else { record.path };
+        parts.push(format!("also named {:?}", String::from_utf8_lossy(other)));
+    }
+    if !record.export.is_empty() {
+        if record.path.is_empty() && other.is_none() {
+            parts.push("its path is not known".into());
+        } else if record.path.windows(5).any(|part| part == b"/.../") {
+            parts.push("its path is not known in part".into());
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join("; ")
+}

@@ -1,0 +1,184 @@
+//! What is in force: policy, when records are durable, which exports are denied, which rules; told when the service starts and when it changes, and compared with what was in
+//! force at the last stop, so that turning audit down by a restart leaves a trace. What was is kept in a file beside the trail; where that is missing, that is told.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use vouch_audit::chain::digest;
+use vouch_audit::record::Act;
+use vouch_audit::rules::Rules;
+use vouch_audit::trail::{Durable, Policy, Trail};
+
+use super::{InForce, System, TrailConfig, TrailError, act, boot_id, read_rules, record_act};
+
+/// What is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Standing {
+    /// How much is done where a record can't be kept: more is stricter.
+    strictness: u8,
+    /// How soon records are durable: more is later.
+    lateness: (u8, u128),
+    /// Sorted.
+    deny: Vec<String>,
+    /// None: everything.
+    rules: Option<String>,
+}
+
+/// Name of the file, in the trail's directory.
+const IN_FORCE: &str = "in-force";
+
+impl Standing {
+    fn of(config: &TrailConfig, deny: &[String], rules: Option<String>) -> Standing {
+        let strictness = match config.keeping.policy {
+            Policy::Count => 0,
+            Policy::Halt => 1,
+            Policy::Block => 2,
+        };
+        let lateness = match config.keeping.durable {
+            Durable::Each => (0, 0),
+            Durable::Records(count) => (1, count.into()),
+            Durable::Every(time) => (2, time.as_millis()),
+            Durable::System => (3, 0),
+        };
+        let mut deny = deny.to_vec();
+        deny.sort();
+        deny.dedup();
+        Standing { strictness, lateness, deny, rules }
+    }
+
+    /// In words, for a record.
+    fn told(&self, count: usize) -> String {
+        let policy = ["count", "halt", "block"][usize::from(self.strictness)];
+        let sync = match self.lateness {
+            (0, _) => "each".to_owned(),
+            (1, count) => count.to_string(),
+            (2, ms) => format!("{ms}ms"),
+            _ => "none".to_owned(),
+        };
+        let mut text = format!("policy {policy}, sync {sync}, {count} rules");
+        match &self.rules {
+            None => text.push_str(" (everything)"),
+            Some(rules) => {
+                let _ = write!(text, " (SHA-256 {})", data_encoding::HEXLOWER.encode(&digest(rules.as_bytes())));
+            }
+        }
+        if !self.deny.is_empty() {
+            let _ = write!(text, ", deny {}", self.deny.join(" "));
+        }
+        text
+    }
+
+    /// Whether less is recorded, or less surely, than before.
+    fn is_less_than(&self, before: &Standing) -> bool {
+        let parse = |rules: &Option<String>| match rules {
+            None => Some(Rules::everything()),
+            Some(text) => Rules::parse(text, &System).ok(),
+        };
+        let rules_are_less = self.rules != before.rules
+            && match (parse(&self.rules), parse(&before.rules)) {
+                (Some(now), Some(before)) => now.audits_less_than(&before),
+                // A user of whom they spoke is gone, perhaps.
+                _ => true,
+            };
+        self.strictness < before.strictness
+            || self.lateness > before.lateness
+            || before.deny.iter().any(|export| !self.deny.contains(export))
+            || rules_are_less
+    }
+
+    /// What was in force; none if that isn't known.
+    fn read(directory: &Path) -> Option<Standing> {
+        let text = std::fs::read_to_string(directory.join(IN_FORCE)).ok()?;
+        let (head, rest) = text.split_once('\n')?;
+        let (deny, rest) = rest.split_once("\n\n")?;
+        let mut words = head.split(' ');
+        let mut number = || words.next()?.parse::<u128>().ok();
+        let (strictness, kind, late, has_rules) = (number()?, number()?, number()?, number()?);
+        Some(Standing {
+            strictness: u8::try_from(strictness).ok().filter(|strictness| *strictness < 3)?,
+            lateness: (u8::try_from(kind).ok()?, late),
+            deny: deny.lines().map(str::to_owned).collect(),
+            rules: (has_rules == 1).then(|| rest.to_owned()),
+        })
+    }
+
+    /// Keeps it for the next start.
+    fn write(&self, directory: &Path) -> io::Result<()> {
+        let (kind, late) = self.lateness;
+        let rules = self.rules.as_deref().unwrap_or_default();
+        let head = format!("{} {kind} {late} {}", self.strictness, u8::from(self.rules.is_some()));
+        let new = directory.join(format!("{IN_FORCE}.new"));
+        std::fs::write(&new, format!("{head}\n{}\n\n{rules}", self.deny.join("\n")))?;
+        std::fs::rename(new, directory.join(IN_FORCE))
+    }
+}
+
+/// What is in force in a trail that is being written, and was before.
+pub(crate) struct Account {
+    config: TrailConfig,
+    standing: Mutex<Standing>,
+    /// Nothing was recorded before.
+    is_new: bool,
+}
+
+/// Rules that were read and are not in force.
+pub(crate) struct NewRules {
+    rules: Rules,
+    text: Option<String>,
+}
+
+impl Account {
+    pub(super) fn new(config: &TrailConfig, deny: &[String], text: Option<String>, is_new: bool) -> Account {
+        Account { config: config.clone(), standing: Mutex::new(Standing::of(config, deny, text)), is_new }
+    }
+
+    /// Reads the rules anew, and puts nothing in force.
+    pub(crate) fn read(&self) -> Result<NewRules, TrailError> {
+        read_rules(&self.config).map(|(rules, text)| NewRules { rules, text })
+    }
+
+    /// Puts rules in force, and records that.
+    pub(crate) fn put(&self, trail: &Trail, rules: &InForce, new: NewRules) {
+        let after = Arc::new(new.rules);
+        let before = rules.replace(after.clone());
+        let what = if after.audits_less_than(&before) { Act::TurnedDown } else { Act::Rules };
+        let mut standing = self.standing.lock();
+        standing.rules = new.text;
+        act(trail, what, b"", &format!("{}; {} rules before", standing.told(after.len()), before.len()));
+        self.keep(&standing);
+    }
+
+    /// Records the start, what is in force from now on, and whether that is less than at the last one.
+    pub(crate) fn started(&self, trail: &Trail, rules: &InForce, program: &str) {
+        let standing = self.standing.lock();
+        let told = standing.told(rules.with(Rules::len));
+        let boot = data_encoding::HEXLOWER.encode(&boot_id());
+        act(trail, Act::Start, b"", &format!("{program}; boot {boot}; {told}"));
+        match Standing::read(&self.config.directory) {
+            // Which rules those were is in the start before, by their hash.
+            Some(before) if standing.is_less_than(&before) => {
+                act(trail, Act::TurnedDown, b"", "less is recorded, or less surely, than at the last start");
+            }
+            None if !self.is_new => act(trail, Act::TurnedDown, b"", "what was in force at the last start is not known any more"),
+            _ => {}
+        }
+        self.keep(&standing);
+    }
+
+    /// Records a reload that failed, and changed nothing.
+    pub(crate) fn failed(&self, trail: &Trail, why: &str) {
+        record_act(trail, Act::Reload, INVAL, b"", why);
+    }
+
+    fn keep(&self, standing: &Standing) {
+        if let Err(error) = standing.write(&self.config.directory) {
+            tracing::warn!(%error, "what is in force can't be kept beside the audit trail; the next start will say that it isn't known");
+        }
+    }
+}
+
+/// Status of what was asked for and can't be (RFC 8881, section 15.1).
+const INVAL: u32 = 22;
