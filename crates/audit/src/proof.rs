@@ -51,7 +51,7 @@ const PROOF_MAGIC: &[u8; 8] = b"VOUCHPF1";
 /// A tree of 2^64 leaves has no longer path.
 const PATH_LEN_MAX: usize = 64;
 /// Seals in a proof: a year of one each ten seconds.
-const SEALS_MAX: usize = 3_200_000;
+pub(crate) const SEALS_MAX: usize = 3_200_000;
 
 impl Proof {
     /// Its bytes.

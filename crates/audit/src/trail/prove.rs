@@ -8,13 +8,31 @@ use super::index::{Index, Term};
 use super::{Segment, SegmentFile, segments, segments_removed};
 use crate::frame::{Frame, Kind, MAGIC, parse};
 use crate::merkle;
-use crate::proof::Proof;
+use crate::proof::{Proof, SEALS_MAX};
 use crate::record::seq_and_time;
 use crate::seal::Seal;
 
 /// The proof of the record with this sequence number, by seals from the first one or, where a kept checkpoint is given, from that one. None if there is no such
-/// record, no seal over it yet, or only one from before the checkpoint.
+/// record, no seal over it yet, or only one from before the checkpoint. `InvalidInput` if it would be longer than what is taken for a proof: a younger checkpoint makes it shorter.
 pub fn prove(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<Option<Proof>> {
+    let proof = prove_at_any_length(directory, seq, since)?;
+    within(proof, SEALS_MAX)
+}
+
+pub(super) fn within(proof: Option<Proof>, seals_max: usize) -> io::Result<Option<Proof>> {
+    match proof {
+        Some(proof) if proof.seals.len() > seals_max => {
+            let why = format!(
+                "the proof would hold {} seals, and none may hold more than {seals_max}: give a younger checkpoint, which the other side must have kept",
+                proof.seals.len()
+            );
+            Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+        }
+        proof => Ok(proof),
+    }
+}
+
+fn prove_at_any_length(directory: &Path, seq: u64, since: Option<&Seal>) -> io::Result<Option<Proof>> {
     let mut seals: Vec<Seal> = Vec::new();
     let mut keep = |seal: Seal| {
         if since.is_none_or(|since| seal.epoch >= since.epoch) {

@@ -109,3 +109,16 @@ fn a_proof_is_made_of_the_seals_and_of_the_one_segment_that_the_record_is_in() {
     assert_eq!(prove(directory.path(), 60, None).unwrap().unwrap().encode(), last.encode());
     assert!(!verify(directory.path(), &trust(), |_, _| {}).unwrap().faults.is_empty());
 }
+
+#[test]
+fn a_proof_that_nobody_would_take_is_not_made() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 60);
+    let proof = prove(directory.path(), 60, None).unwrap().unwrap();
+    let count = proof.seals.len();
+    assert!(count > 2);
+    let within = crate::trail::prove::within;
+    assert_eq!(within(Some(proof.clone()), count).unwrap(), Some(proof.clone()));
+    let error = within(Some(proof), count - 1).unwrap_err();
+    assert!(error.kind() == std::io::ErrorKind::InvalidInput && error.to_string().contains("younger checkpoint"), "{error}");
+}

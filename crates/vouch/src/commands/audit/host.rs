@@ -1,5 +1,6 @@
 //! `vouch audit host`: what this machine's kernel audits, in a trail like the server's.
 
+use std::collections::HashMap;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,7 +65,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let opened = Log::open(Arc::new(SystemDisk), &args.directory, options, now_ns());
     let (log, _) = opened.map_err(|error| failure(&error))?;
     let client = rustix::system::uname().nodename().to_bytes().to_vec();
-    let mut keeper = Keeper { log, last, client, realm: args.realm.clone(), assembler: Assembler::default() };
+    let mut keeper = Keeper { log, last, client, realm: args.realm.clone(), names: HashMap::new(), assembler: Assembler::default() };
     let taken = interrupt::take(|| {});
     let done = if args.netlink { listen(&mut keeper) } else { read_log(&args.log, args.once, &mut keeper) };
     keeper.finish();
@@ -79,6 +80,8 @@ struct Keeper {
     last: Stamp,
     client: Vec<u8>,
     realm: Option<String>,
+    /// Names of users by number; empty where the system knows none.
+    names: HashMap<u32, Vec<u8>>,
     assembler: Assembler,
 }
 
@@ -99,8 +102,16 @@ impl Keeper {
         if event.stamp <= self.last {
             return;
         }
-        let principal = match &self.realm {
-            Some(realm) if !event.login_name.is_empty() => [&event.login_name, &b"@"[..], realm.as_bytes()].concat(),
+        let principal = match (&self.realm, event.login) {
+            (Some(realm), Some(login)) => {
+                let known = &mut self.names;
+                // The kernel's own records, and auditd's without log_format=ENRICHED, have the number alone.
+                let name = match &event.login_name[..] {
+                    [] => known.entry(login).or_insert_with(|| name_of(login)).as_slice(),
+                    name => name,
+                };
+                if name.is_empty() { Vec::new() } else { [name, &b"@"[..], realm.as_bytes()].concat() }
+            }
             _ => Vec::new(),
         };
         self.log.append_record(&event.record(&principal, &self.client));
@@ -110,6 +121,12 @@ impl Keeper {
     fn sync(&mut self) -> Outcome {
         self.log.sync().and_then(|()| self.log.maintain(now_ns())).map_err(|error| failure(&error))
     }
+}
+
+/// What this machine calls a user.
+fn name_of(uid: u32) -> Vec<u8> {
+    let user = nix::unistd::User::from_uid(uid.into()).ok().flatten();
+    user.map_or_else(Vec::new, |user| user.name.into_bytes())
 }
 
 /// The newest event that a trail holds.
@@ -235,5 +252,16 @@ fn failure(error: &LogError) -> Failure {
     match error {
         LogError::Busy { .. } => Failure::from(io::Error::new(io::ErrorKind::ResourceBusy, error.to_string())),
         _ => Failure::from(io::Error::other(error.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_known_by_number_alone_has_his_name_and_a_number_that_nobody_has_none() {
+        assert_eq!(name_of(0), b"root");
+        assert_eq!(name_of(3_999_999_979), b"");
     }
 }

@@ -95,7 +95,8 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let host = args.host.clone().unwrap_or_else(|| rustix::system::uname().nodename().to_string_lossy().into_owned());
     let mut retry = RETRY_MIN;
     let mut lost = 0;
-    let mut follower = Follower::at(&args.directory, position::read(&args.position)?);
+    let mut trail = nats::trail_of(&args.directory).ok();
+    let mut follower = Follower::at(&args.directory, position::read(&args.position, trail.as_deref())?);
     let (mut nats, mut plain_ends) = (None, 0);
     loop {
         let first = next(&args, &host, &mut follower)?;
@@ -117,7 +118,12 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
         match sent {
             Ok(()) => {
                 (retry, plain_ends) = (RETRY_MIN, 0);
-                position::write(&args.position, follower.place()).at(args.position.display())?;
+                let trail = match &mut trail {
+                    Some(trail) => trail,
+                    // There was no segment when this began.
+                    none => none.insert(nats::trail_of(&args.directory)?),
+                };
+                position::write(&args.position, follower.place(), trail).at(args.position.display())?;
             }
             Err(trouble) => {
                 plain_ends = if trouble.is_plain_end { plain_ends + 1 } else { 0 };
@@ -126,7 +132,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
                 }
                 tracing::warn!(to = %args.to, "the collector did not take all, and it is sent again: {trouble}");
                 nats = None;
-                follower = Follower::at(&args.directory, position::read(&args.position)?);
+                follower = Follower::at(&args.directory, position::read(&args.position, trail.as_deref())?);
                 std::thread::sleep(retry);
                 retry = (retry * 2).min(RETRY_MAX);
             }

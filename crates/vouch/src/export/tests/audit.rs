@@ -197,7 +197,7 @@ fn who_did_what_is_recorded_by_the_rules_and_verifies() {
         read(directory.path()),
         [
             "start",
-            "CREATE /data/d  change 0",
+            "CREATE /data/d  change 0 (makes a directory)",
             "OPEN /data/d/f  change 0",
             "RENAME /data/d /data/e change 0",
             // Its directory has another name now, and so has it.
@@ -247,7 +247,7 @@ fn under_block_a_reply_finds_its_record_on_disk() {
         for number in 0..30 {
             let name = format!("d{number}");
             client.mkdir(&data.handle, name.as_bytes(), 0o755).await.unwrap();
-            let wanted = format!("CREATE /data/{name}   0");
+            let wanted = format!("CREATE /data/{name}   0 (makes a directory)");
             assert!(read(directory.path()).contains(&wanted), "{wanted}");
         }
         client.close().await.unwrap();

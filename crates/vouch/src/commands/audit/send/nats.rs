@@ -88,7 +88,7 @@ impl Nats {
 }
 
 /// The trail's id, from its first segment.
-fn trail_of(directory: &Path) -> Outcome<String> {
+pub(super) fn trail_of(directory: &Path) -> Outcome<String> {
     let files = segments(directory).at(directory.display())?;
     let Some(file) = files.first() else { return Err(Failure::input(directory.display(), "holds no segment of a trail")) };
     let header = Segment::open(file).and_then(|segment| segment.frame_at(MAGIC.len() as u64)).at(file.path.display())?;
