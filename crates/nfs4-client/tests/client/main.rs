@@ -180,6 +180,10 @@ impl Protection for Sealed {
         true
     }
 
+    fn verify(&mut self, tag: CallTag, verifier: OpaqueAuth<'_>) -> Result<(), ProtectionError> {
+        self.0.verify(tag, verifier)
+    }
+
     fn open<'a>(
         &mut self,
         tag: CallTag,
