@@ -131,6 +131,10 @@ impl<F: Clone> State<F> {
         };
         self.set_range(lock, call.range, Some(call.mode));
         self.dequeue(file, client, &name, call.range);
+        if call.mode == Mode::Shared {
+            // It may have been exclusive: who waits to read can have it now.
+            self.wake(file, call.range);
+        }
         Ok(self.states[lock].stateid(self.boot, lock))
     }
 

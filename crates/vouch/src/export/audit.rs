@@ -204,6 +204,7 @@ fn flavour(flavour: Flavour) -> AuditFlavour {
 
 const PUTFH: u16 = 22;
 /// Statuses (RFC 8881, section 15.1).
+const SERVERFAULT: u32 = 10006;
 const BADHANDLE: u32 = 10001;
 const WRONGSEC: u32 = 10016;
 /// Operations that tell names of files.

@@ -187,6 +187,11 @@ impl Sources {
                 comments.push(format!("{name} is not exported: {reason}"));
                 continue;
             }
+            if !options.cross_mounts && entry.clients.iter().any(|client| client.options.cross_mounts) {
+                comments.push(format!(
+                    "{name}: crossmnt is not for all its clients: what is mounted below stays closed to all; write it for each, or export that by itself"
+                ));
+            }
             let key = (entry.source.clone(), options.cross_mounts);
             let known = self.known.lock().get(&key).cloned();
             let file_system = match known.map_or_else(|| (self.open)(&entry.source, &options), Ok) {
@@ -223,7 +228,8 @@ fn first(entry: &Entry) -> Options {
     let mut options = entry.clients.first().map(|client| client.options.clone()).unwrap_or_default();
     for client in &entry.clients {
         options.fsid = options.fsid.or(client.options.fsid);
-        options.cross_mounts |= client.options.cross_mounts;
+        // What is mounted below is one file system for all: it is opened only where nobody is kept out of it.
+        options.cross_mounts &= client.options.cross_mounts;
         // Whoever asks for it is answered when it is on the disk.
         options.sync |= client.options.sync;
         options.mount_point = options.mount_point.take().or_else(|| client.options.mount_point.clone());

@@ -165,3 +165,28 @@ fn what_the_kernel_audited_is_found_beside_what_the_server_did() {
     let verified = world.ok(["audit", "verify", "host"]);
     assert!(verified.contains("sound: 14 records"), "{verified}");
 }
+
+#[test]
+fn what_the_kernel_audited_goes_on_over_rotation_and_a_clock_that_was_set_back() {
+    let world = World::new();
+    let recorded = include_str!("../../../audit/src/host/recorded.log");
+    let at = |first_digits: &str| recorded.replace("audit(17", &format!("audit({first_digits}"));
+    let take = || world.ok(["audit", "host", "--once", "--log", "audit.log", "host"]);
+    let count = |class| world.ok(["audit", "search", "host", "--class", class, "--count"]);
+    world.ok(["audit", "keygen", "host"]);
+    world.write("audit.log", recorded.as_bytes());
+    take();
+    // Rotated twice while nobody looked, and the clock was wrong before or is now.
+    world.write("audit.log.2", recorded.as_bytes());
+    world.write("audit.log.1", at("16").as_bytes());
+    world.write("audit.log", at("15").as_bytes());
+    take();
+    take();
+    assert_eq!((count("host"), count("gap")), ("42\n".into(), "0\n".into()));
+    // What the trail ended with is in no log: that is told, and what is surely new is taken.
+    std::fs::remove_file(world.path("audit.log.1")).expect("a file");
+    std::fs::remove_file(world.path("audit.log.2")).expect("a file");
+    world.write("audit.log", [at("14"), at("18")].concat().as_bytes());
+    take();
+    assert_eq!((count("host"), count("gap")), ("56\n".into(), "1\n".into()));
+}

@@ -84,6 +84,24 @@ fn the_first_that_waits_is_told_and_comes_first() {
 }
 
 #[test]
+fn who_waits_to_read_is_told_when_a_writers_lock_becomes_a_readers() {
+    // Section 9.5.
+    let mut world = World::new();
+    let peers = [world.peer("a"), world.peer("b"), world.peer("c")];
+    let opens = peers.map(|peer| world.open(&peer, 1, 3, 0).unwrap());
+    let wait = |world: &mut World, at: usize, mode| world.lock_call(&peers[at], &opens[at], "x", 1, (0, 10), mode, true, false);
+    world.lock(&peers[0], &opens[0], "x", 1, (0, 100), Mode::Exclusive).unwrap();
+    denied(wait(&mut world, 1, Mode::Shared));
+    denied(wait(&mut world, 2, Mode::Exclusive));
+    world.callbacks();
+    world.lock(&peers[0], &opens[0], "x", 1, (0, 100), Mode::Shared).unwrap();
+    let told: Vec<_> = world.callbacks().into_iter().map(|callback| callback.to).collect();
+    assert_eq!(told, [CallbackTo::Connection(peers[1].connection)]);
+    assert!(wait(&mut world, 1, Mode::Shared).is_ok());
+    denied(wait(&mut world, 2, Mode::Exclusive));
+}
+
+#[test]
 fn one_that_was_told_and_does_not_come_loses_its_place() {
     // Section 9.6.
     let mut world = World::new();

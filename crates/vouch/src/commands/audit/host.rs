@@ -1,7 +1,8 @@
 //! `vouch audit host`: what this machine's kernel audits, in a trail like the server's.
 
 use std::collections::HashMap;
-use std::io::{self, BufRead as _, BufReader};
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -20,7 +21,7 @@ use crate::interrupt;
 /// Keep what this machine's kernel audits in a trail of its own, with the same search and verification as the server's.
 ///
 /// The kernel's rules (auditctl) say what is audited. The events come from auditd's log, over its rotation, or from the kernel's audit netlink group beside a running auditd.
-/// What the trail holds already is not taken twice: what is older than its last event is passed over. Records hold user, path, device and inode, key, result; `vouch audit search` takes several trails at once.
+/// What the trail holds already is not taken twice: it goes on behind its last event, which is looked for in the log and in those that were rotated away (audit.log.1 and so on). Records hold user, path, device and inode, key, result; `vouch audit search` takes several trails at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  vouch audit keygen /var/lib/vouch/host > host.pub\n  \
                   vouch audit host --realm EXAMPLE.ORG /var/lib/vouch/host          go along with /var/log/audit/audit.log\n  \
@@ -54,6 +55,8 @@ const HEAD_LEN: usize = 16;
 const LINE_LEN_MAX: usize = 64 * 1024;
 /// Bytes of a log after which what they say is made durable.
 const PIECE_LEN: usize = 4 << 20;
+/// Rotated logs that are looked into for the trail's last event: as many as auditd keeps at most (num_logs of auditd.conf).
+const ROTATED_MAX: usize = 1000;
 /// AUDIT_NLGRP_READLOG, as a bit.
 const READ_LOG: u32 = 1;
 
@@ -65,9 +68,14 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let opened = Log::open(Arc::new(SystemDisk), &args.directory, options, now_ns());
     let (log, _) = opened.map_err(|error| failure(&error))?;
     let client = rustix::system::uname().nodename().to_bytes().to_vec();
-    let mut keeper = Keeper { log, last, client, realm: args.realm.clone(), names: HashMap::new(), assembler: Assembler::default() };
+    let (names, assembler) = (HashMap::new(), Assembler::default());
+    let mut keeper = Keeper { log, going_on: GoingOn::All, client, realm: args.realm.clone(), names, assembler };
     let taken = interrupt::take(|| {});
-    let done = if args.netlink { listen(&mut keeper) } else { read_log(&args.log, args.once, &mut keeper) };
+    let done = match args.netlink {
+        // What comes is new.
+        true => listen(&mut keeper),
+        false => go_on(&args.log, last, &mut keeper).and_then(|first| read_log(&args.log, first, args.once, &mut keeper)),
+    };
     keeper.finish();
     let closed = keeper.log.close(now_ns()).map_err(|error| failure(&error));
     drop(taken);
@@ -76,13 +84,41 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 
 struct Keeper {
     log: Log,
-    /// What the trail held when this began.
-    last: Stamp,
+    going_on: GoingOn,
     client: Vec<u8>,
     realm: Option<String>,
     /// Names of users by number; empty where the system knows none.
     names: HashMap<u32, Vec<u8>>,
     assembler: Assembler,
+}
+
+/// What is taken of the log's events. By their order in the log, not by their time: clocks are set back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GoingOn {
+    /// All.
+    All,
+    /// None up to the trail's last one, which is in what is read.
+    Behind(Stamp),
+    /// All but what is still of that one.
+    After(Stamp),
+    /// Those that are newer: the log does not hold the trail's last one any more.
+    Newer(Stamp),
+}
+
+impl GoingOn {
+    fn takes(&mut self, stamp: Stamp) -> bool {
+        match *self {
+            GoingOn::All => true,
+            GoingOn::Behind(last) => {
+                if stamp == last {
+                    *self = GoingOn::After(last);
+                }
+                false
+            }
+            GoingOn::After(last) => stamp != last,
+            GoingOn::Newer(last) => stamp > last,
+        }
+    }
 }
 
 impl Keeper {
@@ -99,7 +135,7 @@ impl Keeper {
     }
 
     fn keep(&mut self, event: &Event) {
-        if event.stamp <= self.last {
+        if !self.going_on.takes(event.stamp) {
             return;
         }
         let principal = match (&self.realm, event.login) {
@@ -143,9 +179,78 @@ fn last_of(directory: &Path) -> Outcome<Stamp> {
     Ok(last)
 }
 
-fn read_log(path: &Path, once: bool, keeper: &mut Keeper) -> Outcome {
+/// Finds where the trail ended, and reads what was rotated away since: what is read next, if it was opened for that. Without the trail's last event in any log, what is newer
+/// than it is taken, and a record says that there may have been more.
+fn go_on(path: &Path, last: Stamp, keeper: &mut Keeper) -> Outcome<Option<File>> {
+    if last == Stamp::default() {
+        return Ok(None);
+    }
+    // Opened before they are looked into, newest first: a rotation meanwhile changes names only.
+    let mut opened = Vec::new();
+    for number in 0..ROTATED_MAX {
+        let name = if number == 0 { path.to_owned() } else { PathBuf::from(format!("{}.{number}", path.display())) };
+        let Ok(file) = File::open(&name) else { break };
+        let holds = holds(&file, last).at(name.display())?;
+        opened.push(file);
+        if holds {
+            keeper.going_on = GoingOn::Behind(last);
+            break;
+        }
+    }
+    if keeper.going_on == GoingOn::All {
+        keeper.going_on = GoingOn::Newer(last);
+        let detail = b"the log does not hold the last event of this trail any more: what came between may be missing".as_slice();
+        keeper.log.append_record(&Record { time_ns: now_ns(), class: Class::Gap, detail, ..Record::default() });
+    }
+    while opened.len() > 1 {
+        let mut reader = BufReader::with_capacity(LINE_LEN_MAX, opened.pop().expect("there are two"));
+        read_rest(&mut reader, &mut Vec::new(), keeper).at(path.display())??;
+    }
+    Ok(opened.pop())
+}
+
+/// Whether a log holds a line of this event; it is read anew afterwards.
+fn holds(mut file: &File, wanted: Stamp) -> io::Result<bool> {
+    let mut reader = BufReader::with_capacity(LINE_LEN_MAX, file);
+    let (mut line, mut found) = (Vec::new(), false);
+    while !found && read_line(&mut reader, &mut line)? > 0 {
+        if line.ends_with(b"\n") {
+            found = Line::parse(line.trim_ascii_end()).is_some_and(|line| line.stamp == wanted);
+            line.clear();
+        }
+    }
+    file.seek(SeekFrom::Start(0))?;
+    Ok(found)
+}
+
+/// Reads whole lines to the end of the file, as it is now; `line` holds the beginning of one that isn't whole.
+fn read_rest(reader: &mut impl io::BufRead, line: &mut Vec<u8>, keeper: &mut Keeper) -> io::Result<Outcome> {
+    let mut unsynced = 0;
+    loop {
+        let read = read_line(reader, line)?;
+        if line.ends_with(b"\n") {
+            if let Some(line) = Line::parse(line.trim_ascii_end()) {
+                keeper.line(&line);
+            }
+            line.clear();
+        }
+        if read == 0 {
+            return Ok(Ok(()));
+        }
+        // A long log is kept piece by piece: memory and segments stay small.
+        unsynced += read;
+        if unsynced >= PIECE_LEN {
+            if let Err(error) = keeper.sync() {
+                return Ok(Err(error));
+            }
+            unsynced = 0;
+        }
+    }
+}
+
+fn read_log(path: &Path, mut first: Option<File>, once: bool, keeper: &mut Keeper) -> Outcome {
     while !interrupt::requested() {
-        let file = match std::fs::File::open(path) {
+        let file = match first.take().map_or_else(|| File::open(path), Ok) {
             // Between two names of a rotation there is none.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !once => {
                 std::thread::sleep(PAUSE);
@@ -155,24 +260,8 @@ fn read_log(path: &Path, once: bool, keeper: &mut Keeper) -> Outcome {
         };
         let mut reader = BufReader::with_capacity(LINE_LEN_MAX, file);
         let (mut line, mut is_last) = (Vec::new(), false);
-        let mut unsynced = 0;
         loop {
-            let read = read_line(&mut reader, &mut line).at(path.display())?;
-            if line.ends_with(b"\n") {
-                if let Some(line) = Line::parse(line.trim_ascii_end()) {
-                    keeper.line(&line);
-                }
-                line.clear();
-            }
-            if read > 0 {
-                // A long log is kept piece by piece: memory and segments stay small.
-                unsynced += read;
-                if unsynced >= PIECE_LEN {
-                    keeper.sync()?;
-                    unsynced = 0;
-                }
-                continue;
-            }
+            read_rest(&mut reader, &mut line, keeper).at(path.display())??;
             if once {
                 return Ok(());
             }
@@ -200,7 +289,7 @@ fn read_line(reader: &mut impl io::BufRead, line: &mut Vec<u8>) -> io::Result<us
     Ok(read)
 }
 
-fn is_rotated(path: &Path, file: &std::fs::File) -> bool {
+fn is_rotated(path: &Path, file: &File) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     let same = |a: &std::fs::Metadata, b: &std::fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
     match (std::fs::metadata(path), file.metadata()) {
@@ -258,6 +347,17 @@ fn failure(error: &LogError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_comes_behind_the_last_event_is_taken_whatever_the_clock_said() {
+        let at = |time_ns, serial| Stamp { time_ns, serial };
+        // The clock was set back twice: before the last event that is kept, and after it.
+        let log = [at(100, 1), at(200, 2), at(50, 3), at(60, 4), at(60, 4), at(20, 5), at(210, 6)];
+        let taken = |mut from: GoingOn| log.into_iter().filter(|stamp| from.takes(*stamp)).map(|stamp| stamp.serial).collect::<Vec<_>>();
+        assert_eq!(taken(GoingOn::Behind(at(60, 4))), [5, 6]);
+        assert_eq!(taken(GoingOn::All), [1, 2, 3, 4, 4, 5, 6]);
+        assert_eq!(taken(GoingOn::Newer(at(150, 9))), [2, 6]);
+    }
 
     #[test]
     fn who_is_known_by_number_alone_has_his_name_and_a_number_that_nobody_has_none() {

@@ -7,7 +7,7 @@ use vouch_audit::{Record, operations};
 use vouch_nfs4_server::{Denial, Denied, Observation, Principal, Stage, Told};
 
 use super::names::Paths;
-use super::{Audit, BADHANDLE, NAMING, PUTFH, Refused, WRONGSEC, flavour, now_ns, principal, set_must_be_kept};
+use super::{Audit, BADHANDLE, NAMING, PUTFH, Refused, SERVERFAULT, WRONGSEC, flavour, now_ns, principal, set_must_be_kept};
 
 impl Audit {
     /// What the engine tells.
@@ -103,7 +103,8 @@ impl Audit {
             record.path = other;
         }
         let record = Record { key, detail: detail.as_bytes(), ..record };
-        let must_be_kept = told.export.is_some_and(|export| self.denied.read().contains(&export.id));
+        // What was refused, since it could not be recorded, is not held for that; and what an operation is admitted by is where it began.
+        let must_be_kept = seen.status != SERVERFAULT && seen.export.is_some_and(|export| self.denied.read().contains(&export));
         match must_be_kept {
             true => {
                 set_must_be_kept(true);

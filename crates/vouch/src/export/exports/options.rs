@@ -94,8 +94,9 @@ impl Options {
         match (name, value) {
             ("rw", None) => self.set_read_only(false),
             ("ro", None) => self.set_read_only(true),
-            ("root_squash", None) => self.set_squash(|_| SquashWho::Root),
-            ("no_root_squash", None) => self.set_squash(|_| SquashWho::Nobody),
+            // As nfs-utils have it: all are squashed where that is said anywhere.
+            ("root_squash", None) => self.set_squash(|who| if who == SquashWho::All { who } else { SquashWho::Root }),
+            ("no_root_squash", None) => self.set_squash(|who| if who == SquashWho::All { who } else { SquashWho::Nobody }),
             ("all_squash", None) => self.set_squash(|_| SquashWho::All),
             ("no_all_squash", None) => self.set_squash(|who| if who == SquashWho::All { SquashWho::Root } else { who }),
             ("anonuid", _) => {
@@ -285,6 +286,19 @@ mod tests {
         assert!(options.read_only && options.sync && options.secure && !options.cross_mounts);
         assert_eq!(options.squash, Squash { who: SquashWho::Root, anonymous_uid: 65_534, anonymous_gid: 65_534 });
         assert_eq!(told(&options), "Sys:ro,Root");
+    }
+
+    // As nfs-utils: two flags, and who says that all are squashed is not overruled by what is said of the superuser.
+    #[test]
+    fn all_are_squashed_whatever_is_said_of_the_superuser() {
+        for list in
+            ["all_squash,no_root_squash", "no_root_squash,all_squash", "all_squash,root_squash", "all_squash,sec=sys,no_root_squash"]
+        {
+            let (options, objections) = read(list);
+            assert!(objections.is_empty() && told(&options).ends_with(",All"), "{list}: {}", told(&options));
+        }
+        assert_eq!(read("all_squash,no_root_squash,no_all_squash").0.squash.who, SquashWho::Root);
+        assert_eq!(read("no_root_squash,no_all_squash").0.squash.who, SquashWho::Nobody);
     }
 
     #[test]

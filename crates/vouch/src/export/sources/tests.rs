@@ -51,6 +51,24 @@ fn exports_hang_at_their_paths() {
 }
 
 #[test]
+fn what_is_mounted_below_is_opened_where_all_clients_of_the_path_may_cross() {
+    for (list, crosses) in [("a(crossmnt) b(ro,crossmnt)", true), ("a(crossmnt) b(ro)", false), ("a b", false), ("-crossmnt a b(ro)", true)]
+    {
+        let asked = Arc::new(parking_lot::Mutex::new(None));
+        let seen = asked.clone();
+        let open = move |_: &Source, options: &Options| {
+            *seen.lock() = Some(options.cross_mounts);
+            Ok(Arc::new(MemoryFs::new()) as Arc<dyn FileSystem>)
+        };
+        let (_file, origin) = file(&format!("/srv {list}\n"));
+        let loaded = Sources::new(origin, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open)).load().unwrap();
+        assert_eq!(*asked.lock(), Some(crosses), "{list}");
+        let told = loaded.comments.iter().any(|comment| comment.contains("crossmnt is not for all"));
+        assert_eq!(told, list == "a(crossmnt) b(ro)", "{:?}", loaded.comments);
+    }
+}
+
+#[test]
 fn a_root_export_moves_the_others_below_it() {
     let (_file, origin) = file("/srv *(ro,fsid=0)\n/srv/a *\n/other *\n");
     let loaded = sources(origin).load().unwrap();

@@ -106,7 +106,8 @@ impl TlsArgs {
         let mut stream = StreamOwned::new(session, stream);
         let begun = Instant::now();
         while stream.conn.is_handshaking() {
-            stream.conn.complete_io(&mut stream.sock).map_err(|error| trouble(&error))?;
+            let done = stream.conn.complete_io(&mut stream.sock);
+            done.map_err(|error| said_before(&mut stream, &error))?;
             if begun.elapsed() > limit {
                 return Err(Trouble::new("the TLS handshake takes too long"));
             }
@@ -124,22 +125,14 @@ pub(super) struct Tls {
 impl Tls {
     pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
         let sent = self.stream.write_all(bytes).and_then(|()| self.stream.flush());
-        sent.map_err(|error| self.told(error))
-    }
-
-    /// What the other side said before the connection broke, if it did: with TLS 1.3 a collector says only after the handshake that it does not take our certificate.
-    fn told(&mut self, error: io::Error) -> Trouble {
-        match self.stream.read(&mut [0]) {
-            Err(told) if told.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => trouble(&told),
-            _ => trouble(&error),
-        }
+        sent.map_err(|error| said_before(&mut self.stream, &error))
     }
 
     /// Ends it. RFC 5425, section 4.4: the receiver answers our close_notify with its own, which it can do only when it has read what came before.
     pub(super) fn end(mut self, limit: Duration) -> Result<(), Trouble> {
         self.stream.conn.send_close_notify();
         let ended = self.stream.flush().and_then(|()| self.stream.sock.shutdown(Shutdown::Write));
-        ended.map_err(|error| self.told(error))?;
+        ended.map_err(|error| said_before(&mut self.stream, &error))?;
         let begun = Instant::now();
         let mut ignored = [0; 512];
         loop {
@@ -165,6 +158,17 @@ impl Tls {
         }
         Ok(unacknowledged::wait(&self.stream.sock, limit)?)
     }
+}
+
+/// What the other side said before the connection broke, if it did: with TLS 1.3 a collector says only after the handshake that it does not take our certificate, and may be gone
+/// when we send the first record. Not read by the stream, which would write first what is left, and fail by that again.
+fn said_before(stream: &mut StreamOwned<ClientConnection, TcpStream>, error: &io::Error) -> Trouble {
+    while let Ok(1..) = stream.conn.read_tls(&mut stream.sock) {
+        if let Err(said) = stream.conn.process_new_packets() {
+            return trouble(&io::Error::new(io::ErrorKind::InvalidData, said));
+        }
+    }
+    trouble(error)
 }
 
 fn certificates(path: &Path) -> Outcome<Vec<CertificateDer<'static>>> {
