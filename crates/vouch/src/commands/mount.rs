@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use vouch_audit::record::Act;
 use vouch_tree_client::Witness;
 use vouch_tree_mount::{MountConfig, MountOptions, Observer, Passthrough, XattrMode, mount_namespace, mount_tree};
 
@@ -110,7 +109,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     if tree.as_ref().is_some_and(|tree| !tree.path.is_empty()) {
         return Err(Failure::usage("NAME", "a whole tree is mounted, not a path in it"));
     }
-    let audit = args.audit.config().map(|config| MountAudit::begin(config, &point)).transpose()?.map(Arc::new);
+    let audit = args.audit.config().map(|config| MountAudit::begin(&config, &point)).transpose()?.map(Arc::new);
     match &audit {
         Some(audit) => {
             let audit = audit.clone();
@@ -121,7 +120,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     .at("signals")?;
     let Some(audit) = audit else { return client_options::block_on(serve(&args, tree, point, None)) };
     let label = tree.as_ref().map_or_else(|| "all trees".into(), |tree| tree.name.to_string());
-    audit.act(Act::Start, &format!("{VERSION}: {label} on {}", point.display()));
+    audit.started(&format!("{VERSION}: {label} on {}", point.display()));
     let outcome = client_options::block_on(serve(&args, tree, point, Some(&audit)));
     match &outcome {
         Ok(()) => audit.stop(VERSION),

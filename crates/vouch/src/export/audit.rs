@@ -55,7 +55,7 @@ impl Audit {
         let halted = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let halt = halted.clone();
         let halt = move || halt.store(true, std::sync::atomic::Ordering::SeqCst);
-        let (trail, rules, account) = trail::begin_with(&config.trail, &config.deny, halt)?;
+        let (trail, rules, account) = trail::begin(&config.trail, &config.deny, halt)?;
         let (denied, names, bounds) = (RwLock::default(), Names::new(), Bounds::default());
         Ok(Audit { trail, rules, account, config, denied, names, hosts, bounds, halted })
     }

@@ -47,13 +47,9 @@ pub struct TrailError {
     pub why: String,
 }
 
-/// Goes on with a trail. The rules must be good. `halt` is called at most once, where the policy says to stop.
-pub(crate) fn begin(config: &TrailConfig, halt: impl Fn() + Send + 'static) -> Result<(Trail, InForce), TrailError> {
-    begin_with(config, &[], halt).map(|(trail, rules, _)| (trail, rules))
-}
-
-/// Likewise, with exports on which nothing is done that can't be recorded, and an account of what is in force.
-pub(crate) fn begin_with(
+/// Goes on with a trail: with exports on which nothing is done that can't be recorded, and an account of what is in force. The rules must be good. `halt` is called at most once,
+/// where the policy says to stop.
+pub(crate) fn begin(
     config: &TrailConfig,
     deny: &[String],
     halt: impl Fn() + Send + 'static,
@@ -70,15 +66,6 @@ pub(crate) fn begin_with(
     let keeping = Keeping { waits: !deny.is_empty(), ..config.keeping.clone() };
     let trail = Trail::start(log, disk, keeping, halt).map_err(|error| failed(error.to_string()))?;
     Ok((trail, InForce::new(Arc::new(rules)), account))
-}
-
-/// Reads the rules anew, and records that; a fault changes nothing.
-pub(crate) fn reload(config: &TrailConfig, trail: &Trail, rules: &InForce) -> Result<(), TrailError> {
-    let after = Arc::new(read_rules(config)?.0);
-    let before = rules.replace(after.clone());
-    let what = if after.audits_less_than(&before) { Act::TurnedDown } else { Act::Rules };
-    act(trail, what, b"", &format!("{} rules in force, {} before", after.len(), before.len()));
-    Ok(())
 }
 
 /// Records what was done to the service, or to what it serves under the name of an export.

@@ -84,9 +84,15 @@ impl Standing {
                 _ => true,
             };
         self.strictness < before.strictness
-            || self.lateness > before.lateness
+            || self.is_later_than(before)
             || before.deny.iter().any(|export| !self.deny.contains(export))
             || rules_are_less
+    }
+
+    /// Whether records may be durable later. So many records and so long don't compare: what was exchanged for the other counts as later, but for `each`.
+    fn is_later_than(&self, before: &Standing) -> bool {
+        let ((kind, late), (kind_before, late_before)) = (self.lateness, before.lateness);
+        if kind == kind_before { late > late_before } else { kind != 0 }
     }
 
     /// What was in force; none if that isn't known.
@@ -182,3 +188,22 @@ impl Account {
 
 /// Status of what was asked for and can't be (RFC 8881, section 15.1).
 const INVAL: u32 = 22;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_is_less_and_so_is_what_does_not_compare() {
+        let of = |lateness| Standing { strictness: 0, lateness, deny: Vec::new(), rules: None };
+        let (each, few, many, soon, late, never) =
+            (of((0, 0)), of((1, 10)), of((1, 4_000_000_000)), of((2, 10)), of((2, 1000)), of((3, 0)));
+        for (now, before) in [(&few, &each), (&many, &few), (&late, &soon), (&many, &soon), (&soon, &few), (&never, &late), (&late, &never)]
+        {
+            assert!(now.is_less_than(before), "{now:?} after {before:?}");
+        }
+        for (now, before) in [(&each, &few), (&each, &never), (&few, &many), (&soon, &late), (&few, &few), (&never, &never)] {
+            assert!(!now.is_less_than(before), "{now:?} after {before:?}");
+        }
+    }
+}

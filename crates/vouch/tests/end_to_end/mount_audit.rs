@@ -203,20 +203,28 @@ fn rules_select_by_path_and_sighup_reads_them_anew() {
     read_both();
     assert!(eventually(PATIENCE, || opened("dir") == 1));
     assert_eq!(search(&world, &["--path", point.join("hello").to_str().expect("UTF-8")]).len(), 0);
-    // A fault changes nothing.
+    // A fault changes nothing, and is told.
     let before = acts();
     world.write("rules", "-w nowhere\n");
     mounted.signal("HUP");
+    assert!(eventually(PATIENCE, || acts() == before + 1));
+    assert_eq!(actions(&search(&world, &["--class", "administrative"])).last(), Some(&"reload"));
     read_both();
     assert!(eventually(PATIENCE, || opened("dir") == 2));
     watch("hello");
     mounted.signal("HUP");
-    assert!(eventually(PATIENCE, || acts() == before + 1));
+    assert!(eventually(PATIENCE, || acts() == before + 2));
     assert_eq!(actions(&search(&world, &["--class", "administrative"])).last(), Some(&"turned-down"));
     read_both();
     assert!(eventually(PATIENCE, || opened("hello") == 1));
     assert_eq!(mounted.terminate(), Some(0));
     assert_eq!(opened("dir"), 2);
+    // What is turned down by the next start is told, once.
+    let turned_down = || actions(&search(&world, &["--class", "administrative"])).iter().filter(|act| **act == "turned-down").count();
+    for (sync, times) in [("each", 1), ("none", 2), ("none", 2)] {
+        assert_eq!(mount(&world, &["--audit-rules", "rules", "--audit-sync", sync]).terminate(), Some(0));
+        assert_eq!(turned_down(), times, "{sync}");
+    }
     verify(&world);
     let refused = world.fails(3, ["mount", "--audit", "nowhere", &world.name(""), "mnt"]);
     assert!(refused.contains("nowhere"), "{refused}");

@@ -17,13 +17,13 @@ use vouch_tree_client::{Disbelieved, ErrorClass, Witness};
 use vouch_tree_mount::{Kept, News, Observer, Operation, Seen};
 
 use crate::exit::Outcome;
-use crate::trail::{self, Bounds, InForce, TrailConfig, now_ns};
+use crate::trail::{self, Account, Bounds, InForce, TrailConfig, now_ns};
 
 /// The trail of a mount.
 pub(super) struct MountAudit {
     trail: Trail,
     rules: InForce,
-    config: TrailConfig,
+    account: Account,
     /// The mount point, which paths in records begin with.
     point: Vec<u8>,
     bounds: Bounds,
@@ -35,27 +35,33 @@ pub(super) struct MountAudit {
 
 impl MountAudit {
     /// Goes on with the trail. The rules must be good.
-    pub(super) fn begin(config: TrailConfig, point: &Path) -> Outcome<Self> {
+    pub(super) fn begin(config: &TrailConfig, point: &Path) -> Outcome<Self> {
         let halt = Arc::new(Notify::new());
         let halted = halt.clone();
-        let (trail, rules) = trail::begin(&config, move || halted.notify_one())?;
+        let (trail, rules, account) = trail::begin(config, &[], move || halted.notify_one())?;
         // What a killed mount has left can't be looked at.
         let point = point.canonicalize().or_else(|_| std::path::absolute(point)).unwrap_or_else(|_| point.to_owned());
         let point = point.as_os_str().as_bytes().to_vec();
-        Ok(MountAudit { trail, rules, config, point, bounds: Bounds::default(), since: Instant::now(), halt, ended: RwLock::new(false) })
+        Ok(MountAudit { trail, rules, account, point, bounds: Bounds::default(), since: Instant::now(), halt, ended: RwLock::new(false) })
     }
 
     /// Reads the rules anew; a fault changes nothing.
     pub(super) fn reload(&self) {
-        match trail::reload(&self.config, &self.trail, &self.rules) {
-            Ok(()) => tracing::info!("audit rules read anew"),
-            Err(error) => tracing::error!(%error, "the new audit rules are faulty; the old ones stay in force"),
+        match self.account.read() {
+            Ok(new) => {
+                self.account.put(&self.trail, &self.rules, new);
+                tracing::info!("audit rules read anew");
+            }
+            Err(error) => {
+                self.account.failed(&self.trail, &error.to_string());
+                tracing::error!(%error, "the new audit rules are faulty; the old ones stay in force");
+            }
         }
     }
 
-    /// Records what was done to the mount.
-    pub(super) fn act(&self, act: Act, detail: &str) {
-        trail::act(&self.trail, act, b"", detail);
+    /// Records the start, and what is in force.
+    pub(super) fn started(&self, detail: &str) {
+        self.account.started(&self.trail, &self.rules, detail);
     }
 
     /// Records how many refusals were left out lately, if any were.
@@ -72,7 +78,7 @@ impl MountAudit {
     pub(super) fn stop(&self, detail: &str) {
         *self.ended.write() = true;
         self.tell_left_out();
-        self.act(Act::Stop, detail);
+        trail::act(&self.trail, Act::Stop, b"", detail);
         self.trail.stop();
     }
 
