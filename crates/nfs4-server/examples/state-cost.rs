@@ -11,7 +11,7 @@ use vouch_nfs4::op::{
 use vouch_nfs4::{Bytes, ClientOwner, List, SessionId, SlotId, SlotSeq, StateProtect, Stateid, Verifier};
 use vouch_nfs4_server::state::*;
 use vouch_nfs4_server::{ConnectionId, ExportId, Flavour, Limits, Principal};
-use vouch_vfs::FileId;
+use vouch_vfs::{FileId, Home, SystemId};
 
 struct Peer {
     client: ClientKey,
@@ -67,7 +67,7 @@ fn read(state: &mut State<Arc<()>>, peer: &mut Peer, now: u64) {
 fn file(number: u64) -> FileKey {
     let mut id = [0; 24];
     id[..8].copy_from_slice(&number.to_be_bytes());
-    FileKey { export: ExportId(1), file: FileId::new(&id).expect("it is short") }
+    FileKey::new(ExportId(1), FileId::new(&id).expect("it is short"), Home { system: SystemId::of_device(0, 1), own_from: 0 })
 }
 
 fn open(state: &mut State<Arc<()>>, client: ClientKey, file: FileKey) -> Stateid {

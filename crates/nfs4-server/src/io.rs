@@ -15,7 +15,7 @@ use crate::op::FREED_LEN_LONG;
 use crate::state::{FileKey, Io, IoGrant, Loss};
 use crate::stop::Stop;
 use crate::walk::{FileRef, Walk};
-use crate::{ConnectionId, Effect, Flavour, Job, Now, Observer, Principal, Server};
+use crate::{ConnectionId, Effect, ExportId, Flavour, Job, Now, Observer, Principal, Server};
 
 /// An open file as state keeps it.
 pub(crate) type OpenHandle = Arc<Held>;
@@ -185,6 +185,11 @@ pub(crate) fn open_for(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, p
     let granted = walk.state(|state| match state.io(client, &stateid, &key, io, now) {
         Err(Status::OPENMODE) if purpose == Use::Any => state.io(client, &stateid, &key, Io::Write, now),
         granted => granted,
+    });
+    let granted = granted.map_err(|status| match file.files().attributes(&file.id, walk.patience) {
+        // The export shows another directory now: that the file is gone says more than that its state is.
+        Err(Error::Stale) if status == Status::BAD_STATEID => Status::STALE,
+        _ => status,
     })?;
     let delegated = matches!(granted, IoGrant::Delegated(_));
     match granted {
@@ -276,6 +281,13 @@ struct Entry {
     used_ms: u64,
 }
 
+impl Entry {
+    /// Whether it is this file, opened by this export: by another it may be open for more.
+    fn of(&self, file: &FileKey) -> bool {
+        self.file.export == file.export && self.file == *file
+    }
+}
+
 /// Open files that are kept: each is looked at to find one.
 const ENTRIES_MAX: usize = 64;
 /// How long an unused one is kept, milliseconds: rights are checked when it is opened, so not for long.
@@ -284,9 +296,9 @@ const IDLE_MS_MAX: u64 = 2_000;
 impl Anonymous {
     fn get(&self, file: &FileKey, caller: &Arc<Caller>, access: OpenAccess, now_ms: u64) -> Option<OpenHandle> {
         let mut entries = self.entries.lock();
-        let entry = entries.iter_mut().find(|entry| {
-            entry.file == *file && entry.access == access && (Arc::ptr_eq(&entry.caller, caller) || entry.caller == *caller)
-        })?;
+        let entry = entries
+            .iter_mut()
+            .find(|entry| entry.of(file) && entry.access == access && (Arc::ptr_eq(&entry.caller, caller) || entry.caller == *caller))?;
         if entry.used_ms.saturating_add(IDLE_MS_MAX) <= now_ms {
             return None;
         }
@@ -295,7 +307,7 @@ impl Anonymous {
 
     fn put(&self, file: FileKey, caller: Arc<Caller>, access: OpenAccess, open: OpenHandle, now_ms: u64) {
         let mut entries = self.entries.lock();
-        entries.retain(|entry| !(entry.file == file && entry.access == access && entry.caller == caller));
+        entries.retain(|entry| !(entry.of(&file) && entry.access == access && entry.caller == caller));
         let dropped = if entries.len() >= ENTRIES_MAX { entries.pop_front() } else { None };
         entries.push_back(Entry { file, caller, access, open, used_ms: now_ms });
         drop(entries);
@@ -312,6 +324,11 @@ impl Anonymous {
             old.into()
         };
         drop(old);
+    }
+
+    /// Closes those of exports that are gone.
+    pub(crate) fn forget_exports(&self, gone: &[ExportId]) {
+        self.entries.lock().retain(|entry| !gone.contains(&entry.file.export));
     }
 
     /// Closes those of a file that is gone, so that its blocks are freed.

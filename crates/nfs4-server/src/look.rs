@@ -66,7 +66,7 @@ impl Walk<'_> {
         let node = self.tree.node(id).ok_or(vouch_nfs4::Status::STALE)?;
         Ok(View {
             minor: self.minor,
-            attributes: self.pseudo_attributes(node),
+            attributes: self.pseudo_attributes(id, node),
             fsid: PSEUDO_FSID,
             mounted_on: id.0,
             traits: PSEUDO_TRAITS,
@@ -77,7 +77,7 @@ impl Walk<'_> {
         })
     }
 
-    fn pseudo_attributes(&self, node: &Node) -> Attributes {
+    fn pseudo_attributes(&self, id: PseudoId, node: &Node) -> Attributes {
         Attributes {
             file_type: FileType::Directory,
             mode: 0o555,
@@ -88,7 +88,7 @@ impl Walk<'_> {
             space_used: 0,
             device: (0, 0),
             fsid: 0,
-            file_number: node.id.0,
+            file_number: id.0,
             accessed: self.tree.made,
             modified: self.tree.made,
             changed: self.tree.made,

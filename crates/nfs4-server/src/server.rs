@@ -14,11 +14,11 @@ use crate::io::{self, Anonymous, OpenHandle};
 use crate::replies::Replies;
 use crate::state::{ClientKey, DelegationPolicy, FileKey, RecoveryRecord, State, StateConfig, StateEffect, Totals};
 use crate::syncs::Syncs;
-use crate::tree::Tree;
+use crate::tree::{Site, Tree};
 use crate::walk::{Core, Object};
 use crate::{
-    CallbackContexts, CallbackId, Compound, Config, Connection, ConnectionId, Effect, ErrorReport, Exports, Identity, Now, Observer,
-    Principal, Recovered, Request, StatusReport, Unreachable, callback,
+    CallbackContexts, CallbackId, Compound, Config, Connection, ConnectionId, Effect, ErrorReport, ExportId, Exports, Identity, Now,
+    Observer, Principal, Recovered, Request, StatusReport, Unreachable, callback,
 };
 
 /// An NFSv4 server.
@@ -140,15 +140,24 @@ impl Server {
         Compound::new(self, request, now)
     }
 
-    /// From now on these are exported. Open files of exports that are gone stay open until their filehandles are used again, which then are stale. Waits for the file
-    /// systems of the exports.
-    pub fn replace_exports(&self, exports: Exports) {
-        let (generation, change, wall) = {
+    /// From now on these are exported. What was open, locked or delegated by exports that are gone, or that show another directory now, ends; filehandles of theirs are stale, or of
+    /// files that the new directory has too. Waits for the file systems of the exports. To be carried out: what is returned.
+    pub fn replace_exports(&self, exports: Exports) -> Vec<Effect> {
+        let now = *self.now.lock();
+        let (generation, change) = {
             let tree = self.tree.read();
-            (tree.generation + 1, tree.change.wrapping_add(1), self.now.lock().wall)
+            (tree.generation + 1, tree.change.wrapping_add(1))
         };
-        let tree = Arc::new(Tree::new(&exports, generation, change, wall));
-        *self.tree.write() = tree;
+        let tree = Arc::new(Tree::new(&exports, generation, change, now.wall));
+        let before = std::mem::replace(&mut *self.tree.write(), tree.clone());
+        let stays = |site: &Site| tree.site(site.export.id).is_some_and(|after| after.shows_the_same_as(site));
+        let gone: Vec<ExportId> = before.sites().filter(|site| !stays(site)).map(|site| site.export.id).collect();
+        let mut effects = Vec::new();
+        if !gone.is_empty() {
+            self.anonymous.forget_exports(&gone);
+            self.with_state(&mut effects, now.mono_ms, |state| state.end_exports(&gone, now.mono_ms));
+        }
+        effects
     }
 
     /// Time has passed: leases, time-outs of delegations, end of grace.

@@ -37,6 +37,7 @@ mod effect;
 mod entry;
 mod exchange_id;
 mod expiry;
+mod export_end;
 mod file;
 mod grace;
 mod hash;

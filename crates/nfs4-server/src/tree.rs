@@ -1,15 +1,17 @@
 //! The pseudo file system (RFC 8881, section 7.3): one tree of names that joins all exports. Made anew whenever the exports change; never altered.
 //!
-//! A node stands for a path that leads to exports and lies in none. An export below another hangs in a directory of the upper one: a junction.
+//! A node stands for a path that leads to exports. Those that lead into one stand beside it: for clients that may not see the upper export, and where the upper one has no directory to
+//! go through. Whoever may see an export goes through it; one below another hangs in a directory of the upper one: a junction.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use vouch_nfs4::Fsid;
-use vouch_vfs::{Attributes, Caller, FileId, Name, Patience, Traits};
+use vouch_vfs::{Attributes, Caller, FileId, FileType, Name, Patience, SystemId, Traits};
 
 use crate::filehandle::{Named, PseudoId};
+use crate::state::FileKey;
 use crate::{Export, ExportId, Exports};
 
 /// The pseudo file system's own fsid: the letters VOUCH, which no export's number is.
@@ -24,9 +26,13 @@ pub(crate) struct Tree {
     sites: HashMap<ExportId, Arc<Site>>,
     /// Exports in the order of the configuration.
     order: Vec<ExportId>,
-    junctions: HashMap<(ExportId, FileId), BTreeMap<Vec<u8>, ExportId>>,
-    /// The export at the root, if there is one; the root node is never seen then.
-    root_export: Option<ExportId>,
+    junctions: HashMap<(ExportId, FileId), BTreeMap<Vec<u8>, Place>>,
+    /// By path: the directory of an upper export that it hangs in.
+    hung: HashMap<PseudoId, (ExportId, FileId)>,
+    /// By path: the path above.
+    parents: HashMap<PseudoId, PseudoId>,
+    /// By path: the export there.
+    at: HashMap<PseudoId, ExportId>,
     /// Change attribute of all nodes: they change together, when the exports do.
     pub(crate) change: u64,
     /// When the tree was made, as the nodes' times.
@@ -36,15 +42,21 @@ pub(crate) struct Tree {
 }
 
 /// A directory of the pseudo file system.
+#[derive(Default)]
 pub(crate) struct Node {
-    pub(crate) id: PseudoId,
-    parent: Option<PseudoId>,
-    children: BTreeMap<Vec<u8>, Child>,
+    children: BTreeMap<Vec<u8>, Place>,
     /// Exports anywhere below: the node is shown to those who may see one of them.
     below: Vec<ExportId>,
 }
 
-/// What a name in a node leads to.
+/// What stands at a name: an export, a node that leads further, or both.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    export: Option<ExportId>,
+    node: Option<PseudoId>,
+}
+
+/// What a name leads a client to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Child {
     Node(PseudoId),
@@ -60,8 +72,8 @@ pub(crate) struct Site {
     pub(crate) quotas: bool,
     /// The file system's own number at the root: another one is behind a mount point.
     root_fsid: Option<u64>,
-    /// What LOOKUPP at the root leads to.
-    pub(crate) above: Option<Named>,
+    /// Its path, as the pseudo file system names it.
+    pub(crate) place: PseudoId,
     /// File number of the directory that the export covers, for `mounted_on_fileid`.
     pub(crate) mounted_on: u64,
 }
@@ -70,75 +82,100 @@ impl Tree {
     /// The tree of these exports. Asks their file systems for roots and for directories that nested exports hang in, and waits for the answers.
     pub(crate) fn new(exports: &Exports, generation: u64, change: u64, made: vouch_vfs::Time) -> Self {
         let mut tree = Tree {
-            nodes: HashMap::new(),
+            nodes: HashMap::from([(ROOT, Node::default())]),
             sites: HashMap::new(),
-            order: Vec::new(),
+            order: exports.all().iter().map(|export| export.id).collect(),
             junctions: HashMap::new(),
-            root_export: None,
+            hung: HashMap::new(),
+            parents: HashMap::new(),
+            at: HashMap::new(),
             change,
             made,
             generation,
         };
-        tree.nodes.insert(ROOT, Node { id: ROOT, parent: None, children: BTreeMap::new(), below: Vec::new() });
-        let mut ordered: Vec<&Arc<Export>> = exports.all().iter().collect();
-        // Upper exports first, so that those below find them.
-        ordered.sort_by_key(|export| export.pseudo_path.len());
-        for export in ordered {
-            let place = tree.place(export, exports);
-            let Some((above, mounted_on)) = place else { continue };
+        for export in exports.all() {
+            tree.enter(export);
+            let mounted_on = tree.hang(export, exports);
             let root = export.file_system.root();
             let root_fsid = export.file_system.attributes(&root, Patience::Any).ok().map(|attributes| attributes.fsid);
             let traits = export.file_system.traits();
             let quotas = export.file_system.space(&Caller::root(), &root, Patience::Any).is_ok_and(|space| space.quota.is_some());
-            let site = Site { export: Export::clone(export), root, traits, quotas, root_fsid, above, mounted_on };
+            let place = id_of(&export.pseudo_path);
+            let mounted_on = mounted_on.unwrap_or(place.0);
+            let site = Site { export: Export::clone(export), root, traits, quotas, root_fsid, place, mounted_on };
             tree.sites.insert(export.id, Arc::new(site));
         }
-        tree.order = exports.all().iter().map(|export| export.id).filter(|id| tree.sites.contains_key(id)).collect();
         tree
     }
 
-    /// Enters the export's path. None if a directory that it should hang in isn't there: then nothing leads to it, and its filehandles are stale.
-    fn place(&mut self, export: &Export, exports: &Exports) -> Option<(Option<Named>, u64)> {
+    /// Makes the nodes that lead to an export.
+    fn enter(&mut self, export: &Export) {
         let path = &export.pseudo_path;
-        let Some((last, parents)) = path.split_last() else {
-            self.root_export = Some(export.id);
-            return Some((None, ROOT.0));
-        };
-        let upper = exports
-            .all()
-            .iter()
-            .filter(|upper| upper.pseudo_path.len() < path.len() && path.starts_with(&upper.pseudo_path))
-            .max_by_key(|upper| upper.pseudo_path.len());
-        if let Some(upper) = upper {
-            let (caller, files) = (Caller::root(), &upper.file_system);
-            let mut directory = files.root();
-            for part in &parents[upper.pseudo_path.len()..] {
-                directory = files.lookup(&caller, &directory, Name::new(part)?, Patience::Any).ok()?.0;
+        self.at.insert(id_of(path), export.id);
+        for (depth, name) in path.iter().enumerate() {
+            let (above, here) = (id_of(&path[..depth]), id_of(&path[..=depth]));
+            self.parents.insert(here, above);
+            let node = self.nodes.entry(above).or_default();
+            node.below.push(export.id);
+            let place = node.children.entry(name.clone()).or_default();
+            match depth + 1 == path.len() {
+                true => place.export = Some(export.id),
+                false => place.node = Some(here),
             }
-            let covered = files.lookup(&caller, &directory, Name::new(last)?, Patience::Any);
-            self.junctions.entry((upper.id, directory)).or_default().insert(last.clone(), export.id);
-            let mounted_on = covered.map_or_else(|_| node_id(path).0, |(_, attributes)| attributes.file_number);
-            return Some((Some(Named::File(upper.id, directory)), mounted_on));
         }
-        let mut at = ROOT;
-        for depth in 0..parents.len() {
-            let id = node_id(&path[..=depth]);
-            self.nodes.get_mut(&at)?.below.push(export.id);
-            self.nodes.get_mut(&at)?.children.entry(path[depth].clone()).or_insert(Child::Node(id));
-            self.nodes.entry(id).or_insert(Node { id, parent: Some(at), children: BTreeMap::new(), below: Vec::new() });
-            at = id;
-        }
-        let node = self.nodes.get_mut(&at)?;
-        node.below.push(export.id);
-        node.children.insert(last.clone(), Child::Export(export.id));
-        Some((Some(Named::Pseudo(at)), node_id(path).0))
     }
 
-    /// What PUTROOTFH leads to.
-    pub(crate) fn root(&self) -> Named {
-        match self.root_export.and_then(|id| self.sites.get(&id)) {
+    /// Hangs an export in the one that it lies below, if there is one: where its name is, or else where the way there ends, which goes on in the pseudo file system then. The file number
+    /// of the directory that it covers, if there is one.
+    fn hang(&mut self, export: &Export, exports: &Exports) -> Option<u64> {
+        let path = &export.pseudo_path;
+        let lies_above = |upper: &&Arc<Export>| upper.pseudo_path.len() < path.len() && path.starts_with(&upper.pseudo_path);
+        let upper = exports.all().iter().filter(lies_above).max_by_key(|upper| upper.pseudo_path.len())?;
+        let (caller, files) = (Caller::root(), &upper.file_system);
+        let find = |directory: &FileId, name: &[u8]| {
+            // What covers another file system that is not of the export is nothing to go through.
+            let real = |id: &FileId| files.home(id).system != SystemId::UNKNOWN;
+            files.lookup(&caller, directory, Name::new(name)?, Patience::Any).ok().filter(|(id, _)| real(id))
+        };
+        let mut directory = files.root();
+        for depth in upper.pseudo_path.len()..path.len() {
+            let found = find(&directory, &path[depth]);
+            let last = depth + 1 == path.len();
+            match found {
+                Some((id, attributes)) if !last && attributes.file_type == FileType::Directory => directory = id,
+                found => {
+                    let here = id_of(&path[..=depth]);
+                    let place = self.junctions.entry((upper.id, directory)).or_default().entry(path[depth].clone()).or_default();
+                    match last {
+                        true => place.export = Some(export.id),
+                        false => place.node = Some(here),
+                    }
+                    self.hung.insert(here, (upper.id, directory));
+                    return found.filter(|_| last).map(|(_, attributes)| attributes.file_number);
+                }
+            }
+        }
+        None
+    }
+
+    /// What PUTROOTFH leads a client to.
+    pub(crate) fn root(&self, peer: SocketAddr) -> Named {
+        self.named(ROOT, peer)
+    }
+
+    /// What stands at a path for a client: the export there, or else the node.
+    fn named(&self, id: PseudoId, peer: SocketAddr) -> Named {
+        match self.at.get(&id).filter(|export| self.sees(**export, peer)).and_then(|export| self.site(*export)) {
             Some(site) => site.handle(),
-            None => Named::Pseudo(ROOT),
+            None => Named::Pseudo(id),
+        }
+    }
+
+    /// What LOOKUPP leads a client to from the export or the node at a path; none at the root.
+    pub(crate) fn above(&self, id: PseudoId, peer: SocketAddr) -> Option<Named> {
+        match self.hung.get(&id) {
+            Some(&(upper, directory)) if self.sees(upper, peer) => Some(Named::File(upper, directory)),
+            _ => Some(self.named(*self.parents.get(&id)?, peer)),
         }
     }
 
@@ -155,43 +192,50 @@ impl Tree {
         self.order.iter().filter_map(|id| self.site(*id))
     }
 
-    /// The export that hangs in a directory of another under this name.
-    pub(crate) fn junction(&self, export: ExportId, directory: &FileId, name: &[u8]) -> Option<&Arc<Site>> {
+    /// What hangs in a directory of an export under this name.
+    pub(crate) fn junction(&self, export: ExportId, directory: &FileId, name: &[u8]) -> Option<Place> {
         // Nearly always there is none at all: no hashing then.
         if self.junctions.is_empty() {
             return None;
         }
-        self.site(*self.junctions.get(&(export, *directory))?.get(name)?)
+        self.junctions.get(&(export, *directory))?.get(name).copied()
     }
 
-    /// Whether exports hang in this directory.
+    /// Whether anything hangs in this directory.
     pub(crate) fn has_junctions(&self, export: ExportId, directory: &FileId) -> bool {
         !self.junctions.is_empty() && self.junctions.contains_key(&(export, *directory))
     }
 
-    /// Whether a client may know of what a name leads to.
-    pub(crate) fn visible(&self, child: Child, peer: SocketAddr) -> bool {
-        let sees = |id: &ExportId| self.site(*id).is_some_and(|site| site.export.clients.access_for(peer).is_some());
-        match child {
-            Child::Export(id) => sees(&id),
-            Child::Node(id) => self.node(id).is_some_and(|node| node.below.iter().any(sees)),
+    /// What a client finds at a place; none if it is not for it, nor anything below.
+    pub(crate) fn seen(&self, place: Place, peer: SocketAddr) -> Option<Child> {
+        if let Some(export) = place.export.filter(|&export| self.sees(export, peer)) {
+            return Some(Child::Export(export));
         }
+        let node = place.node.or_else(|| Some(self.site(place.export?)?.place))?;
+        let leads = self.node(node)?.below.iter().any(|&export| self.sees(export, peer));
+        leads.then_some(Child::Node(node))
+    }
+
+    fn sees(&self, export: ExportId, peer: SocketAddr) -> bool {
+        self.site(export).is_some_and(|site| site.export.clients.access_for(peer).is_some())
+    }
+}
+
+impl Place {
+    /// The export there.
+    pub(crate) fn export(self) -> Option<ExportId> {
+        self.export
     }
 }
 
 impl Node {
-    pub(crate) fn child(&self, name: &[u8]) -> Option<Child> {
+    pub(crate) fn child(&self, name: &[u8]) -> Option<Place> {
         self.children.get(name).copied()
     }
 
-    /// Names and what they lead to, in the order of names.
-    pub(crate) fn children(&self) -> impl Iterator<Item = (&[u8], Child)> {
-        self.children.iter().map(|(name, child)| (&name[..], *child))
-    }
-
-    /// The node above; none for the root.
-    pub(crate) fn parent(&self) -> Option<PseudoId> {
-        self.parent
+    /// Names and what stands there, in the order of names.
+    pub(crate) fn children(&self) -> impl Iterator<Item = (&[u8], Place)> {
+        self.children.iter().map(|(name, place)| (&name[..], *place))
     }
 
     /// Directories in it, and the two links that every directory has.
@@ -201,6 +245,12 @@ impl Node {
 }
 
 impl Site {
+    /// Whether it shows the same directory as another did.
+    pub(crate) fn shows_the_same_as(&self, other: &Site) -> bool {
+        let key = |site: &Site| FileKey::new(site.export.id, site.root, site.export.file_system.home(&site.root));
+        key(self) == key(other)
+    }
+
     /// What names the root.
     pub(crate) fn handle(&self) -> Named {
         Named::File(self.export.id, self.root)
@@ -218,7 +268,10 @@ impl Site {
 }
 
 /// A node's number: from its path, so that filehandles live as long as the path does.
-fn node_id(path: &[Vec<u8>]) -> PseudoId {
+fn id_of(path: &[Vec<u8>]) -> PseudoId {
+    if path.is_empty() {
+        return ROOT;
+    }
     let mut hasher = blake3::Hasher::new();
     for part in path {
         hasher.update(b"/").update(part);

@@ -44,8 +44,8 @@ pub(crate) struct Unsynced {
 impl Unsynced {
     /// The files across all exports.
     pub(crate) fn keys(&self) -> impl Iterator<Item = FileKey> {
-        let export = self.files.site.export.id;
-        self.ids.iter().map(move |&file| FileKey { export, file })
+        let export = &self.files.site.export;
+        self.ids.iter().map(|&file| FileKey::new(export.id, file, export.file_system.home(&file)))
     }
 }
 
@@ -161,7 +161,7 @@ impl FileRef {
     }
 
     pub(crate) fn key(&self) -> FileKey {
-        FileKey { export: self.grant.site.export.id, file: self.id }
+        FileKey::new(self.grant.site.export.id, self.id, self.files().home(&self.id))
     }
 
     /// Another file of the same export.

@@ -6,13 +6,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use rustix::fs::{self, Mode, OFlags, ResolveFlags};
-use vouch_vfs::{Error, Result};
+use vouch_vfs::{Error, FileId, Home, Result, SystemId};
 
 use crate::errno::OrError;
 use crate::export::Inner;
-use crate::identity;
 use crate::mount::Mount;
 use crate::node::Node;
+use crate::{handle, identity};
 
 const OPEN: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 
@@ -29,6 +29,12 @@ impl Inner {
         }
         self.find_mounts()?;
         known(self).ok_or(Error::Stale)
+    }
+
+    /// Where a file lies.
+    pub(crate) fn home(&self, id: &FileId) -> Home {
+        // One on a file system that is not to be found is stale, and nothing depends on where it was.
+        handle::home_of(id, |fsid| self.mount(fsid).map_or(SystemId::UNKNOWN, |mount| mount.system))
     }
 
     /// The file system of a name in `directory`, of which the kernel says that it lies on the mount `id`.
@@ -56,10 +62,18 @@ impl Inner {
             return Err(Error::Access);
         }
         let id = mount.id;
-        if mount.fsid == self.root.mount.fsid {
-            mount = Arc::clone(&self.root.mount);
+        let mut mounts = self.mounts.write();
+        let same = std::iter::once(&self.root.mount).chain(mounts.values()).find(|known| known.fsid == mount.fsid).cloned();
+        if let Some(known) = same {
+            if known.system != mount.system {
+                // A copy of the other, block by block: identities could be of either.
+                return Err(Error::Access);
+            }
+            if known.is_root {
+                mount = known;
+            }
         }
-        self.mounts.write().insert(id, Arc::clone(&mount));
+        mounts.insert(id, Arc::clone(&mount));
         Ok(mount)
     }
 

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use rustix::fs::{self, OFlags};
 use rustix::io::Errno;
 use vouch_vfs::{
-    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem, FileType, Leniency, Name,
-    NewNode, OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
+    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem, FileType, Home, Leniency,
+    Name, NewNode, OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
 };
 
 use crate::attributes::stat;
@@ -32,6 +32,10 @@ impl FileSystem for PosixFs {
 
     fn root(&self) -> FileId {
         self.inner.root.id
+    }
+
+    fn home(&self, id: &FileId) -> Home {
+        self.inner.home(id)
     }
 
     fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes> {

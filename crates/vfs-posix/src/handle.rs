@@ -9,7 +9,7 @@
 //!
 //! Big-endian. A handle names inode and generation, so a number used again is another file.
 
-use vouch_vfs::{FILE_ID_LEN_MAX, FileId};
+use vouch_vfs::{FILE_ID_LEN_MAX, FileId, Home, SystemId};
 
 use crate::ffi::KernelHandle;
 
@@ -76,6 +76,16 @@ pub(crate) fn parse(id: &FileId) -> Option<Identity> {
         }
         BY_NUMBER if rest.len() == 16 => Some(Identity::Number),
         _ => None,
+    }
+}
+
+/// Where a file lies. A handle alone tells it from all others of its file system; before it stands which one that is. `system`: of the file system of this number, or the root's.
+pub(crate) fn home_of(id: &FileId, system: impl FnOnce(Option<u64>) -> SystemId) -> Home {
+    match id.as_bytes().split_first() {
+        Some((&ON_OTHER, rest)) => Home { system: system(rest.first_chunk().map(|fsid| u64::from_be_bytes(*fsid))), own_from: 9 },
+        // Numbers must not be taken for handles.
+        Some((&BY_NUMBER, _)) => Home { system: system(None).apart(), own_from: 0 },
+        _ => Home { system: system(None), own_from: 1 },
     }
 }
 

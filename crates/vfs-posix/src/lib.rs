@@ -10,6 +10,7 @@ mod access;
 mod acl;
 mod attributes;
 mod c_name;
+mod changes;
 mod crossing;
 mod errno;
 mod export;

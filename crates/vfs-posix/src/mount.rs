@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{self, AtFlags, StatxFlags};
 use rustix::io::Errno;
+use vouch_vfs::SystemId;
 
 use crate::journal::Journal;
 use crate::pressure::Pressure;
@@ -20,6 +21,8 @@ pub(crate) struct Mount {
     pub(crate) fsid: u64,
     /// Device number, to tell subvolumes.
     pub(crate) device: (u32, u32),
+    /// The kernel's file system, by whatever mount, subvolume or directory it was come upon.
+    pub(crate) system: SystemId,
     /// Whether it is the root's.
     pub(crate) is_root: bool,
     /// Whether it gives out handles.
@@ -36,6 +39,17 @@ pub(crate) struct Mount {
     pub(crate) reads_now: AtomicBool,
     /// Whether writes sleep.
     pub(crate) pressure: Pressure,
+}
+
+/// The file system behind a mount, by the device number that it has as a whole: subvolumes show their files under others. None where the mount isn't listed for this process.
+fn system_of(mount: i32) -> Option<SystemId> {
+    let table = std::fs::read("/proc/self/mountinfo").ok()?;
+    let mount = mount.to_string();
+    // Its first fields are numbers; what else a line has need not be text.
+    let mut lines = table.split(|&byte| byte == b'\n').map(|line| line.split(|&byte| byte == b' '));
+    let mut fields = lines.find_map(|mut fields| (fields.next()? == mount.as_bytes()).then_some(fields))?;
+    let (major, minor) = std::str::from_utf8(fields.nth(1)?).ok()?.split_once(':')?;
+    Some(SystemId::of_device(major.parse().ok()?, minor.parse().ok()?))
 }
 
 const TMPFS_MAGIC: i64 = 0x0102_1994;
@@ -60,6 +74,7 @@ impl Mount {
             id,
             fsid,
             device,
+            system: system_of(id).unwrap_or_else(|| SystemId::of_device(device.0, device.1)),
             is_root,
             handles,
             stacked: kind == OVERLAY_MAGIC,

@@ -7,13 +7,14 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use vouch_vfs::{Error, FileId, FileType, Patience, Result};
 
+use crate::changes::Changes;
+use crate::handle;
 use crate::mount::Mount;
 
 /// A file.
@@ -22,17 +23,11 @@ pub(crate) struct Node {
     pub(crate) file_type: FileType,
     pub(crate) mount: Arc<Mount>,
     fd: OwnedFd,
-    /// The number of the last change that we made, for file systems whose clock is too coarse to show it; [`UNDECIDED`] until somebody asks.
-    changes: AtomicU64,
+    /// The changes that we made, where the file system's clock is too coarse to show them.
+    changes: Option<Arc<Changes>>,
     /// Its last name is gone, as far as we know.
     unlinked: AtomicBool,
 }
-
-/// No change of ours is known, and nobody has asked yet what that means.
-const UNDECIDED: u64 = u64::MAX;
-
-/// For so long a coarse clock may stand still: FAT has the coarsest that is in use.
-const TICK_MAX: Duration = Duration::from_secs(2);
 
 impl Node {
     /// For calls that may read a disk, and can't tell in advance whether they will: `WouldBlock` without patience, unless there is no disk.
@@ -41,7 +36,11 @@ impl Node {
     }
 
     pub(crate) fn new(id: FileId, file_type: FileType, mount: Arc<Mount>, fd: OwnedFd) -> Arc<Self> {
-        Arc::new(Node { id, file_type, mount, fd, changes: AtomicU64::new(UNDECIDED), unlinked: AtomicBool::new(false) })
+        let changes = (!mount.fine_times).then(|| {
+            let home = handle::home_of(&id, |_| mount.system);
+            Changes::of(home.system, FileId::new(&id.as_bytes()[home.own_from..]).expect("a part is shorter than the whole"))
+        });
+        Arc::new(Node { id, file_type, mount, fd, changes, unlinked: AtomicBool::new(false) })
     }
 
     /// Its last name is gone.
@@ -56,9 +55,7 @@ impl Node {
 
     /// We have changed the file.
     pub(crate) fn note_change(&self) {
-        if !self.mount.fine_times {
-            self.changes.store(next_change(), Ordering::Relaxed);
-        }
+        self.changes.iter().for_each(|changes| changes.note());
     }
 
     /// For the time of a change: notes it at the end, whatever comes of it. Before it would not do: who looks in between would take the old bytes for the new ones.
@@ -68,22 +65,7 @@ impl Node {
 
     /// What is to be added to the time of change, which is given in nanoseconds.
     pub(crate) fn changes(&self, changed_ns: u64) -> u64 {
-        if self.mount.fine_times {
-            return 0;
-        }
-        match self.changes.load(Ordering::Relaxed) {
-            UNDECIDED => {
-                // Descriptors come and go. Within a tick of the clock nobody knows what was there before, or what was told of it.
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as u64);
-                let recent = changed_ns.saturating_add(TICK_MAX.as_nanos() as u64) > now;
-                let changes = if recent { next_change() } else { 0 };
-                match self.changes.compare_exchange(UNDECIDED, changes, Ordering::Relaxed, Ordering::Relaxed) {
-                    Ok(_) => changes,
-                    Err(noted) => noted,
-                }
-            }
-            noted => noted,
-        }
+        self.changes.as_ref().map_or(0, |changes| changes.number(changed_ns))
     }
 }
 
@@ -94,16 +76,6 @@ impl Drop for Changing<'_> {
     fn drop(&mut self) {
         self.0.note_change();
     }
-}
-
-/// Numbers of changes, for all files of the process; they grow. The first is the part of the second in which the process began to count, in nanoseconds, so that one
-/// that is started again within a tick of the clock goes on above: changes take longer than a nanosecond each.
-fn next_change() -> u64 {
-    static COUNT: OnceLock<AtomicU64> = OnceLock::new();
-    let count = COUNT.get_or_init(|| {
-        AtomicU64::new(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| (now.as_nanos() % TICK_MAX.as_nanos()) as u64) + 1)
-    });
-    count.fetch_add(1, Ordering::Relaxed)
 }
 
 impl AsFd for Node {
@@ -182,7 +154,7 @@ impl Nodes {
         Some(node)
     }
 
-    /// Keeps a node, unless there is one of this file: there is one a file, for its count of changes.
+    /// Keeps a node, unless there is one of this file: there is one a file.
     pub(crate) fn keep(&self, node: Arc<Node>) -> Arc<Node> {
         if let Some(known) = self.get(&node.id) {
             return known;

@@ -13,7 +13,7 @@ use vouch_tree::number::Numbering;
 use vouch_tree::xattr::Xattrs;
 use vouch_tree::{Content, Inode};
 use vouch_tree_client::{Entry, Order, Revision, Tree};
-use vouch_vfs::{Attributes, Caller, Error, FileId, Patience, PosixAcl, PosixAclKind, Result};
+use vouch_vfs::{Attributes, Caller, Error, FileId, Patience, PosixAcl, PosixAclKind, Result, SystemId};
 
 use crate::acl::acl_in;
 use crate::attributes::attributes;
@@ -27,6 +27,8 @@ pub(crate) struct Core {
     pub(crate) tree: Arc<Tree>,
     runtime: Handle,
     pub(crate) identities: Identities,
+    /// One number for one tree, by whatever replica or name it is reached.
+    pub(crate) system: SystemId,
     pub(crate) numbering: Numbering,
     pub(crate) root: FileId,
     pub(crate) nodes: Nodes,
@@ -59,6 +61,7 @@ impl Core {
         let identities = Identities::of_tree(tree.hostid());
         Core {
             root: identities.of(b"", vouch_tree::FileType::Directory),
+            system: identities.system(),
             numbering: Numbering::of_tree(tree.hostid()),
             identities,
             tree,

@@ -6,8 +6,8 @@ use tokio::runtime::Handle;
 use vouch_tree::Content;
 use vouch_tree_client::Tree;
 use vouch_vfs::{
-    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, Error, FileId, FileSystem, Leniency, NAME_LEN_MAX, Name, NewNode,
-    OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
+    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, Error, FileId, FileSystem, Home, Leniency, NAME_LEN_MAX, Name,
+    NewNode, OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits, XattrHow,
 };
 
 use crate::core::{Asking, Core, split};
@@ -107,6 +107,10 @@ impl FileSystem for TreeFs {
 
     fn root(&self) -> FileId {
         self.core.root
+    }
+
+    fn home(&self, _: &FileId) -> Home {
+        Home { system: self.core.system, own_from: 0 }
     }
 
     fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes> {

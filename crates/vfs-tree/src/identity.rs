@@ -11,7 +11,7 @@
 //! `t` is the file's type as the format numbers it. Hashes are BLAKE3 under the tree's HOSTID. What the trail leads to is believed only if its path's hash fits.
 
 use vouch_tree::{FileName, FileType, HostId};
-use vouch_vfs::{Error, FILE_ID_LEN_MAX, FileId, Result};
+use vouch_vfs::{Error, FILE_ID_LEN_MAX, FileId, Result, SystemId};
 
 /// Directories on the way of which a trail tells.
 pub(crate) const MARKS_MAX: usize = (FILE_ID_LEN_MAX - HEAD_LEN) / MARK_LEN;
@@ -43,6 +43,12 @@ pub(crate) struct Trail {
 impl Identities {
     pub(crate) fn of_tree(hostid: &HostId) -> Self {
         Self { key: blake3::derive_key(CONTEXT, hostid.as_bytes()) }
+    }
+
+    /// What tells the tree from all other file systems.
+    pub(crate) fn system(&self) -> SystemId {
+        let hash = blake3::keyed_hash(&self.key, b"system");
+        SystemId::of_tree(u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("a BLAKE3 hash has 32 bytes")))
     }
 
     /// The identity of the file of this type at `path`, which is made of names joined by `/`.

@@ -25,6 +25,49 @@ impl FileId {
     }
 }
 
+/// A file system of this machine, as long as anything of it is open: two that are exported apart and are one have one number, and no others have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SystemId(u64);
+
+impl SystemId {
+    /// The kernel's file system with this device number.
+    pub fn of_device(major: u32, minor: u32) -> Self {
+        // Majors have twelve bits: the highest ones tell the kinds apart.
+        SystemId((u64::from(major) << 32 | u64::from(minor)) & (KIND - 1))
+    }
+
+    /// A published tree, by a hash of what identifies it.
+    pub fn of_tree(hash: u64) -> Self {
+        SystemId(hash & (KIND - 1) | KIND << 1)
+    }
+
+    /// One that could not be found.
+    pub const UNKNOWN: SystemId = SystemId(u64::MAX);
+
+    /// Another part of a file system, whose identities are of another kind than the rest.
+    pub fn apart(self) -> Self {
+        SystemId(self.0 | KIND)
+    }
+
+    /// One in memory, by its number in this process.
+    pub(crate) fn of_memory(number: u64) -> Self {
+        SystemId(number | KIND << 1 | KIND)
+    }
+}
+
+/// The second highest bit; the highest is above it.
+const KIND: u64 = 1 << 62;
+
+/// Where a file lies, by whatever export it is reached: two identities, of the same [`FileSystem`](crate::FileSystem) or of different ones, are of one file if the systems are equal and
+/// so are the bytes from `own_from` on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// The file system.
+    pub system: SystemId,
+    /// How many leading bytes of the identity only say how the file was reached.
+    pub own_from: usize,
+}
+
 impl std::fmt::Debug for FileId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("FileId(")?;

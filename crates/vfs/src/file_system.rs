@@ -3,7 +3,9 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use crate::{Access, Attributes, Caller, FileId, Name, OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Result, SetAttributes};
+use crate::{
+    Access, Attributes, Caller, FileId, Home, Name, OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Result, SetAttributes,
+};
 
 /// What a file system can do; fixed while it is exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +161,9 @@ pub trait FileSystem: Send + Sync {
 
     /// The root directory.
     fn root(&self) -> FileId;
+
+    /// Where a file lies, so that it is known for the same one by whatever export it is reached. Reads no disk for files that were met before; asked for each call.
+    fn home(&self, id: &FileId) -> Home;
 
     /// Attributes of a file. Needs no rights on the file itself.
     fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes>;

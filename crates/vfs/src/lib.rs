@@ -22,7 +22,7 @@ pub use acl::{PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag};
 pub use attributes::{Attributes, FileType, SetAttributes, SetTime, Time};
 pub use caller::{Access, Caller};
 pub use error::{Error, Result};
-pub use file_id::{FILE_ID_LEN_MAX, FileId};
+pub use file_id::{FILE_ID_LEN_MAX, FileId, Home, SystemId};
 pub use file_system::{
     CreateHow, Created, DirectoryChange, DirectoryEntry, FileSystem, Leniency, NewNode, Renamed, Space, Traits, XattrHow,
 };

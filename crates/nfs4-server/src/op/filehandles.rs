@@ -15,7 +15,7 @@ pub(crate) fn putfh(walk: &mut Walk<'_>, args: &PutfhArgs) -> Outcome {
 }
 
 pub(crate) fn putrootfh(walk: &mut Walk<'_>) -> Outcome {
-    let object = walk.object(walk.tree.root())?;
+    let object = walk.object(walk.tree.root(walk.connection.peer()))?;
     put(walk, object)?;
     Results::Putrootfh(Ok(())).encode(walk.out);
     Ok(())
@@ -23,7 +23,7 @@ pub(crate) fn putrootfh(walk: &mut Walk<'_>) -> Outcome {
 
 /// The public filehandle is the root's (RFC 8881, section 18.20.4 leaves it to the server).
 pub(crate) fn putpubfh(walk: &mut Walk<'_>) -> Outcome {
-    let object = walk.object(walk.tree.root())?;
+    let object = walk.object(walk.tree.root(walk.connection.peer()))?;
     put(walk, object)?;
     Results::Putpubfh(Ok(())).encode(walk.out);
     Ok(())

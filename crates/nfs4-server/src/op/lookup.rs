@@ -36,27 +36,24 @@ pub(crate) fn find(walk: &Walk<'_>, name: Name<'_>) -> Result<Object, Stop> {
         Object::Pseudo(id) => {
             let name = name.component()?;
             let node = walk.tree.node(*id).ok_or(Status::STALE)?;
-            let child = node.child(name.as_bytes()).ok_or(Status::NOENT)?;
-            if !walk.tree.visible(child, walk.connection.peer()) {
-                if let Child::Export(id) = child {
+            let place = node.child(name.as_bytes()).ok_or(Status::NOENT)?;
+            let Some(child) = walk.tree.seen(place, walk.connection.peer()) else {
+                if let Some(id) = place.export() {
                     walk.tell_denied(id, false);
                 }
                 return Err(Status::NOENT.into());
-            }
-            match child {
-                Child::Node(id) => Ok(Object::Pseudo(id)),
-                Child::Export(id) => walk.object(walk.tree.site(id).ok_or(Status::NOENT)?.handle()),
-            }
+            };
+            enter(walk, child)
         }
         Object::File(directory) => {
             let component = match super::name(name) {
                 Ok(component) => component,
                 Err(status) => return Err(name_status(walk, directory, status)),
             };
-            if let Some(site) = walk.tree.junction(directory.grant.site.export.id, &directory.id, component.as_bytes())
-                && walk.tree.visible(Child::Export(site.export.id), walk.connection.peer())
+            if let Some(place) = walk.tree.junction(directory.grant.site.export.id, &directory.id, component.as_bytes())
+                && let Some(child) = walk.tree.seen(place, walk.connection.peer())
             {
-                return walk.object(site.handle());
+                return enter(walk, child);
             }
             // The flavour is judged by what is found, which is of the directory's export: no name is looked up for who may not be told of it.
             if !directory.grant.flavour_fits {
@@ -69,15 +66,23 @@ pub(crate) fn find(walk: &Walk<'_>, name: Name<'_>) -> Result<Object, Stop> {
     }
 }
 
+fn enter(walk: &Walk<'_>, child: Child) -> Result<Object, Stop> {
+    match child {
+        Child::Node(id) => Ok(Object::Pseudo(id)),
+        Child::Export(id) => walk.object(walk.tree.site(id).ok_or(Status::NOENT)?.handle()),
+    }
+}
+
 /// The directory above the current one, whatever the flavour.
 pub(crate) fn above(walk: &Walk<'_>) -> Result<Object, Stop> {
+    // RFC 8881, section 18.14.3: there is nothing above the root.
+    let above = |id| walk.tree.above(id, walk.connection.peer()).ok_or(Status::NOENT);
     match walk.current_any()? {
         Object::Pseudo(id) => {
-            let node = walk.tree.node(*id).ok_or(Status::STALE)?;
-            // RFC 8881, section 18.14.3: there is nothing above the root.
-            Ok(Object::Pseudo(node.parent().ok_or(Status::NOENT)?))
+            walk.tree.node(*id).ok_or(Status::STALE)?;
+            walk.object(above(*id)?)
         }
-        Object::File(file) if file.id == file.grant.site.root => walk.object(file.grant.site.above.ok_or(Status::NOENT)?),
+        Object::File(file) if file.id == file.grant.site.root => walk.object(above(file.grant.site.place)?),
         Object::File(file) if !file.grant.flavour_fits => Ok(Object::File(file.clone())),
         Object::File(file) => {
             let parent = file.files().parent(&file.grant.caller, &file.id, walk.patience);

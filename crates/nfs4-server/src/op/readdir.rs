@@ -89,23 +89,14 @@ impl Listing {
     fn pseudo(&mut self, walk: &mut Walk<'_>, id: PseudoId, cookie: u64) -> Result<bool, Stop> {
         let tree = walk.tree.clone();
         let node = tree.node(id).ok_or(Status::STALE)?;
-        for (at, (name, child)) in node.children().enumerate() {
+        for (at, (name, place)) in node.children().enumerate() {
             let at = at as u64 + 3;
-            if at <= cookie || !tree.visible(child, walk.connection.peer()) {
+            if at <= cookie {
                 continue;
             }
-            let flow = match child {
-                Child::Node(id) => {
-                    let view = walk.pseudo_view(id, self.wanted)?;
-                    self.push(walk, at, name, &Ok(view))
-                }
-                Child::Export(export) => {
-                    let site = tree.site(export).ok_or(Status::STALE)?;
-                    let view = self.export_root(walk, site.handle());
-                    self.push(walk, at, name, &view)
-                }
-            };
-            if flow.is_break() {
+            let Some(child) = tree.seen(place, walk.connection.peer()) else { continue };
+            let view = self.child(walk, child);
+            if self.push(walk, at, name, &view).is_break() {
                 return Ok(false);
             }
         }
@@ -150,12 +141,13 @@ impl Listing {
             }
         }
         for Later { name, cookie, file_number, file } in waiting {
-            let flow = match walk.tree.junction(export, &directory.id, &name).map(|site| (site.export.id, site.handle())) {
-                Some((id, handle)) if walk.tree.visible(Child::Export(id), walk.connection.peer()) => {
-                    let view = self.export_root(walk, handle);
+            let place = walk.tree.junction(export, &directory.id, &name);
+            let flow = match place.and_then(|place| walk.tree.seen(place, walk.connection.peer())) {
+                Some(child) => {
+                    let view = self.child(walk, child);
                     self.push(walk, cookie, &name, &view)
                 }
-                _ => self.entry(walk, directory, cookie, &name, file_number, file),
+                None => self.entry(walk, directory, cookie, &name, file_number, file),
             };
             if flow.is_break() {
                 return Ok(false);
@@ -195,8 +187,11 @@ impl Listing {
     }
 
     /// The root of an export stands where the name does (RFC 8881, section 7.7); under a flavour that it does not take only its place is told.
-    fn export_root(&self, walk: &Walk<'_>, handle: crate::filehandle::Named) -> Result<View, Stop> {
-        let object = walk.object(handle)?;
+    fn child(&self, walk: &Walk<'_>, child: Child) -> Result<View, Stop> {
+        let object = match child {
+            Child::Node(id) => return walk.pseudo_view(id, self.wanted),
+            Child::Export(export) => walk.object(walk.tree.site(export).ok_or(Status::STALE)?.handle())?,
+        };
         match &object {
             Object::File(file) if !file.grant.flavour_fits => Err(Status::WRONGSEC.into()),
             _ => walk.view(&object, self.wanted),

@@ -16,13 +16,18 @@ impl<F: Clone> State<F> {
     /// Whether a stateid names something that this client has of this file, whether it still serves or not.
     pub fn holds(&self, client: ClientKey, stateid: &Stateid, file: &FileKey) -> bool {
         let entry = self.boot.key(stateid).filter(|_| !stateid.is_special()).and_then(|key| self.states.get(key));
-        entry.is_some_and(|entry| entry.client == client && self.files.find(file) == Some(entry.file))
+        entry.is_some_and(|entry| entry.client == client && entry.export == file.export && self.files.find(file) == Some(entry.file))
     }
 
     /// Whether this client has the file open for writing, or may write to it by a delegation. O(opens of the file).
     pub fn writes_to(&self, client: ClientKey, file: &FileKey) -> bool {
         let Some(state) = self.files.find(file).map(|state| &self.files[state]) else { return false };
-        let mut held = state.opens.iter().chain(&state.delegations).map(|&key| &self.states[key]).filter(|entry| entry.client == client);
+        let mut held = state
+            .opens
+            .iter()
+            .chain(&state.delegations)
+            .map(|&key| &self.states[key])
+            .filter(|entry| entry.client == client && entry.export == file.export);
         held.any(|entry| match &entry.kind {
             Kind::Open(open) => open.share().writes(),
             Kind::Delegation(delegation) => delegation.write,

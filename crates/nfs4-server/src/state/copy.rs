@@ -13,8 +13,10 @@ use super::limits::COPY_MEMORY_MS;
 use super::slab::Ended;
 
 /// A copy.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Copy {
+    /// The destination, as the client knows it.
+    file: FileKey,
     copied: u64,
     end: Option<OffloadInfo>,
 }
@@ -43,7 +45,8 @@ impl<F: Clone> State<F> {
         }
         let file = self.files.enter(destination);
         self.files[file].copies += 1;
-        let key = self.states.insert(Entry { client, file, seq: StateSeq(1), kind: Kind::Copy(Copy::default()) });
+        let copy = Copy { file: *destination, copied: 0, end: None };
+        let key = self.states.insert(Entry { client, file, export: destination.export, seq: StateSeq(1), kind: Kind::Copy(copy) });
         self.clients[client].copies.push(key);
         self.copy_count += 1;
         Ok((key, self.states[key].stateid(self.boot, key)))
@@ -69,8 +72,9 @@ impl<F: Clone> State<F> {
             OffloadInfo::Failed(_, copied) => copied,
         };
         copy.end = Some(info);
+        let file = copy.file;
         let stateid = entry.stateid(self.boot, key);
-        let (client, file) = (entry.client, self.files[entry.file].key);
+        let client = entry.client;
         self.timers.set(now + COPY_MEMORY_MS, Timer::Copy(key));
         self.queue_callback(client, CallbackOp::Offload { file, stateid, info }, Subject::Copy(key));
     }

@@ -17,6 +17,8 @@ use super::{DelegationPolicy, State};
 
 /// A delegation.
 pub(super) struct Delegation<F> {
+    /// The file, as its holder knows it.
+    key: FileKey,
     /// To write, or only to read.
     pub(super) write: bool,
     pub(super) file: F,
@@ -125,7 +127,7 @@ impl<F: Clone> State<F> {
     fn recall_others(&mut self, file: &FileKey, by: Option<ClientKey>, reads_only: bool, truncate: bool, now: u64) -> Result<(), Status> {
         let Some(state) = self.files.find(file) else { return Ok(()) };
         let in_the_way: Vec<StateKey> = (self.files[state].delegations.iter().copied())
-            .filter(|&key| Some(self.states[key].client) != by && (self.delegation_of(key).write || !reads_only))
+            .filter(|&key| !self.is_of(key, by, file) && (self.delegation_of(key).write || !reads_only))
             .collect();
         let mut outcome = Ok(());
         for key in in_the_way {
@@ -160,8 +162,9 @@ impl<F: Clone> State<F> {
             return;
         }
         delegation.recalled_ms = Some(now);
+        let file = delegation.key;
         let stateid = entry.stateid(self.boot, key);
-        let (client, file) = (entry.client, self.files[entry.file].key);
+        let client = entry.client;
         self.files.note_conflict(&file, now);
         self.timers.set(now + self.config.lease_ms, Timer::Recall(key));
         self.queue_callback(client, CallbackOp::Recall { stateid, file, truncate }, Subject::Recall(key));
@@ -179,14 +182,19 @@ impl<F: Clone> State<F> {
 
     /// Takes a delegation away. Section 10.4.6: in 4.1 its stateid says so until it is freed, and SEQUENCE tells that there is such a one.
     pub(super) fn revoke(&mut self, key: StateKey) {
+        self.revoke_for(key, Loss::NotReturned);
+    }
+
+    /// The same, and why.
+    pub(super) fn revoke_for(&mut self, key: StateKey, why: Loss) {
         let client = self.states[key].client;
         if self.clients[client].family() == Family::V40 {
-            return self.drop_delegation(key, Ended::Expired, Some(Loss::NotReturned));
+            return self.drop_delegation(key, Ended::Expired, Some(why));
         }
         let entry = &mut self.states[key];
         let (file, kind) = (entry.file, std::mem::replace(&mut entry.kind, Kind::Revoked));
         let Kind::Delegation(delegation) = kind else { unreachable!("what is revoked is a delegation") };
-        self.unlink_delegation(key, client, file, delegation.file, Some(Loss::NotReturned));
+        self.unlink_delegation(key, client, file, delegation.file, Some(why));
         let client = &mut self.clients[client];
         client.revoked.insert(key);
         client.flags |= SequenceFlags::RECALLABLE_STATE_REVOKED;
@@ -283,7 +291,7 @@ impl<F: Clone> State<F> {
         // Section 10.4: a delegation to read while nobody writes; one to write for the only client that has the file open.
         let free = match write {
             false => state.shares.writers() == 0 && !state.delegations.iter().any(|&key| self.delegation_of(key).write),
-            true => state.delegations.is_empty() && state.opens.iter().all(|&key| self.states[key].client == call.client),
+            true => state.delegations.is_empty() && state.opens.iter().all(|&key| self.is_of(key, Some(call.client), &call.file)),
         };
         if !free || self.files.contended(&call.file, now) || self.files.changed_by_others(&call.file, call.client, now) {
             return refused(NoDelegation::Contention(false));
@@ -298,7 +306,7 @@ impl<F: Clone> State<F> {
     fn grant_again(&mut self, call: &OpenCall<'_>, file: FileRef, open: StateKey, write: bool) -> Granted {
         let client = call.client;
         let state = &self.files[file];
-        let others = |key: &StateKey| self.states[*key].client != client;
+        let others = |key: &StateKey| !self.is_of(*key, Some(client), &call.file);
         let held = state.delegations.iter().any(|key| !others(key) || write || self.delegation_of(*key).write);
         let opened = state.opens.iter().any(|key| others(key) && (write || self.open_of(*key).share().writes()));
         if held
@@ -326,8 +334,9 @@ impl<F: Clone> State<F> {
             _ => unreachable!("a delegation comes with an open"),
         };
         let times = call.extra.times;
-        let delegation = Delegation { write, file: open_file, times, recalled_ms: None, holder: None, asked_ms: None };
-        let key = self.states.insert(Entry { client, file, seq: StateSeq(1), kind: Kind::Delegation(delegation) });
+        let delegation = Delegation { key: call.file, write, file: open_file, times, recalled_ms: None, holder: None, asked_ms: None };
+        let export = call.file.export;
+        let key = self.states.insert(Entry { client, file, export, seq: StateSeq(1), kind: Kind::Delegation(delegation) });
         self.clients[client].delegations.insert(key);
         self.files[file].delegations.push(key);
         self.delegation_count += 1;
@@ -368,7 +377,7 @@ impl<F: Clone> State<F> {
             None => {}
         }
         delegation.asked_ms = Some(now);
-        let op = CallbackOp::Getattr { file: *file, times: delegation.times };
+        let op = CallbackOp::Getattr { file: delegation.key, times: delegation.times };
         self.queue_callback(client, op, Subject::Getattr(key));
         Ok(Holder::Asked(now))
     }
@@ -383,7 +392,14 @@ impl<F: Clone> State<F> {
             return None;
         }
         let mut others = self.files[self.files.find(file)?].delegations.iter().copied();
-        others.find(|&key| self.delegation_of(key).write && Some(self.states[key].client) != by)
+        others.find(|&key| self.delegation_of(key).write && !self.is_of(key, by, file))
+    }
+
+    /// Whether a state of the file is the client's, and by the path that it goes now. By two paths a client knows two files, each with a cache of its own, and what it
+    /// holds of one it doesn't heed at the other.
+    fn is_of(&self, key: StateKey, client: Option<ClientKey>, file: &FileKey) -> bool {
+        let entry = &self.states[key];
+        Some(entry.client) == client && entry.export == file.export
     }
 
     /// Whether a stateid is a delegation whose holder keeps the file's times: the time of access, and with `modify` that of change too. BAD_STATEID if not (RFC 9754,

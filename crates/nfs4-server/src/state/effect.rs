@@ -50,7 +50,7 @@ pub enum Loss {
     Restarted,
     /// A delegation was asked back, and did not come.
     NotReturned,
-    /// The administrator has ended the client.
+    /// The administrator has ended the client, or the export.
     Revoked,
 }
 

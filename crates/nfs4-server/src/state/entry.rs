@@ -9,11 +9,14 @@ use super::delegation::Delegation;
 use super::hash::Map;
 use super::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
 use super::range::Ranges;
+use crate::ExportId;
 
 /// What a stateid names.
 pub(super) struct Entry<F> {
     pub(super) client: ClientKey,
     pub(super) file: FileRef,
+    /// The export that it was granted by, and serves by: another path to the file may grant less.
+    pub(super) export: ExportId,
     pub(super) seq: StateSeq,
     pub(super) kind: Kind<F>,
 }
@@ -64,7 +67,8 @@ pub(super) struct Owner {
     pub(super) client: ClientKey,
     pub(super) kind: OwnerKind,
     pub(super) name: Arc<[u8]>,
-    pub(super) states: Map<FileRef, StateKey>,
+    /// One a file and export that it is reached by.
+    pub(super) states: Map<(FileRef, ExportId), StateKey>,
     /// What 4.0 needs.
     pub(super) sequencer: Option<Box<Sequencer>>,
 }

@@ -123,7 +123,7 @@ impl<F: Clone> State<F> {
         let client = &self.clients[key];
         let awaited = client.lock_owners.values().any(|&owner| {
             let mut files = self.owners[owner].states.keys();
-            files.any(|&file| !self.files[file].waiters.is_empty())
+            files.any(|&(file, _)| !self.files[file].waiters.is_empty())
         });
         if awaited {
             self.expire(key);

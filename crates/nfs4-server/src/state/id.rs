@@ -1,7 +1,9 @@
 //! Names that clients see: client ids, session ids, the `other` of stateids. Of each it can be told whether it was given in this life of the server.
 
+use std::hash::{Hash, Hasher};
+
 use vouch_nfs4::{ClientId, SessionId, Stateid, Verifier};
-use vouch_vfs::FileId;
+use vouch_vfs::{FileId, Home};
 
 use super::slab::{SlabKey, slab_key};
 use crate::ExportId;
@@ -21,13 +23,44 @@ slab_key! {
     pub(super) struct CallbackKey;
 }
 
-/// A file across all exports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// A file as it was reached. Two are equal if they are of one file, whatever exports it was reached by: who opens or locks it by one of them meets those who do by another.
+#[derive(Clone, Copy, Debug)]
 pub struct FileKey {
-    /// Its export.
+    /// The export that it was reached by: what a filehandle names, and what rights are of.
     pub export: ExportId,
     /// The file there.
     pub file: FileId,
+    home: Home,
+}
+
+impl FileKey {
+    /// The file of this export, which lies there.
+    pub fn new(export: ExportId, file: FileId, home: Home) -> Self {
+        FileKey { export, file, home }
+    }
+
+    /// What tells it from all other files.
+    fn own(&self) -> &[u8] {
+        let bytes = self.file.as_bytes();
+        &bytes[self.home.own_from.min(bytes.len())..]
+    }
+}
+
+impl PartialEq for FileKey {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        self.home.system == other.home.system && self.own() == other.own()
+    }
+}
+
+impl Eq for FileKey {}
+
+impl Hash for FileKey {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.home.system.hash(state);
+        self.own().hash(state);
+    }
 }
 
 /// One life of the server.

@@ -112,14 +112,14 @@ impl<F: Clone> State<F> {
                 return Err(Status::RECLAIM_CONFLICT.into());
             }
             if call.wait {
-                self.enqueue(file, client, &name, call.range, call.mode);
+                self.enqueue(file, &call.file, client, &name, call.range, call.mode);
             }
             return Err(LockError::Denied(denied));
         }
         if call.wait
             && let Some(denied) = self.reserved_for_another(file, client, &name, call.range, call.mode, now)
         {
-            self.enqueue(file, client, &name, call.range, call.mode);
+            self.enqueue(file, &call.file, client, &name, call.range, call.mode);
             return Err(LockError::Denied(denied));
         }
         let lock = match existing {
@@ -144,8 +144,9 @@ impl<F: Clone> State<F> {
             LockBy::New { open, owner, .. } => {
                 let open = self.resolve_open(call.client, open, &call.file, now)?;
                 let (client, file) = (self.states[open].client, self.states[open].file);
+                let place = (file, call.file.export);
                 let existing =
-                    self.find_owner(client, OwnerKind::Lock, owner).and_then(|owner| self.owners[owner].states.get(&file).copied());
+                    self.find_owner(client, OwnerKind::Lock, owner).and_then(|owner| self.owners[owner].states.get(&place).copied());
                 Ok((open, existing))
             }
             LockBy::Old(lock) => {
@@ -207,8 +208,9 @@ impl<F: Clone> State<F> {
             (sequencer.begun, sequencer.confirmed, sequencer.last) = (true, true, seq);
         }
         let lock = Lock { owner, open, ranges: Ranges::default() };
-        let key = self.states.insert(Entry { client, file, seq: StateSeq(1), kind: Kind::Lock(lock) });
-        self.owners[owner].states.insert(file, key);
+        let export = call.file.export;
+        let key = self.states.insert(Entry { client, file, export, seq: StateSeq(1), kind: Kind::Lock(lock) });
+        self.owners[owner].states.insert((file, export), key);
         self.files[file].locks.push(key);
         match &mut self.states[open].kind {
             Kind::Open(open) => open.locks.push(key),
@@ -306,7 +308,7 @@ impl<F: Clone> State<F> {
         let entry = self.states.remove(key, ended)?;
         let Kind::Lock(lock) = entry.kind else { unreachable!("what is dropped as a lock is one") };
         self.files[entry.file].locks.retain(|&other| other != key);
-        self.owners[lock.owner].states.remove(&entry.file);
+        self.owners[lock.owner].states.remove(&(entry.file, entry.export));
         if let Some(Kind::Open(open)) = self.states.get_mut(lock.open).map(|entry| &mut entry.kind) {
             open.locks.retain(|&other| other != key);
         }

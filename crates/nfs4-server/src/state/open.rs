@@ -113,7 +113,7 @@ impl<F: Clone> State<F> {
     fn existing_key(&mut self, call: &OpenCall<'_>) -> Option<StateKey> {
         let owner = self.find_owner(call.client, OwnerKind::Open, call.owner)?;
         let file = self.files.find(&call.file)?;
-        self.owners[owner].states.get(&file).copied()
+        self.owners[owner].states.get(&(file, call.file.export)).copied()
     }
 
     /// RFC 8881, section 9.7: SHARE_DENIED if the open wants what another denies, or denies what another has.
@@ -161,7 +161,7 @@ impl<F: Clone> State<F> {
         }
         let owner = self.owner(call.client, OwnerKind::Open, call.owner)?;
         let file = self.files.enter(&call.file);
-        let before = self.owners[owner].states.get(&file).copied();
+        let before = self.owners[owner].states.get(&(file, call.file.export)).copied();
         let key = match before {
             Some(key) => {
                 self.widen(key, file, call.share, opened);
@@ -176,8 +176,9 @@ impl<F: Clone> State<F> {
                     file: opened,
                     locks: Vec::new(),
                 };
-                let key = self.states.insert(Entry { client: call.client, file, seq: StateSeq(1), kind: Kind::Open(open) });
-                self.owners[owner].states.insert(file, key);
+                let export = call.file.export;
+                let key = self.states.insert(Entry { client: call.client, file, export, seq: StateSeq(1), kind: Kind::Open(open) });
+                self.owners[owner].states.insert((file, export), key);
                 let state = &mut self.files[file];
                 state.opens.insert(key);
                 state.shares.add(call.share);
@@ -288,7 +289,7 @@ impl<F: Clone> State<F> {
             return Err(Status::LOCKS_HELD);
         }
         let (owner, client, seq) = (open.owner, entry.client, entry.seq);
-        let (file, other) = (entry.file, stateid.other);
+        let (file, export, other) = (entry.file, entry.export, stateid.other);
         self.drop_open(key, Ended::Freed, None);
         if self.owners[owner].sequencer.is_none() {
             self.settle_owner(owner);
@@ -296,7 +297,7 @@ impl<F: Clone> State<F> {
             return Ok(Stateid::INVALID);
         }
         // A retry must find the owner.
-        let closed = Entry { client, file, seq: seq.next(), kind: Kind::Closed(owner) };
+        let closed = Entry { client, file, export, seq: seq.next(), kind: Kind::Closed(owner) };
         let revived = self.states.revive(key, closed);
         let sequencer = self.owners[owner].sequencer.as_deref_mut().expect("it has just been seen");
         if let Some(old) = sequencer.closed.replace(revived) {
@@ -318,7 +319,7 @@ impl<F: Clone> State<F> {
         let file = &mut self.files[entry.file];
         file.opens.remove(&key);
         file.shares.remove(share);
-        self.owners[open.owner].states.remove(&entry.file);
+        self.owners[open.owner].states.remove(&(entry.file, entry.export));
         self.clients[entry.client].opens -= 1;
         self.open_count -= 1;
         self.release(open.file, false, loss);

@@ -126,7 +126,8 @@ impl<F: Clone> State<F> {
     pub(super) fn resolve(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<StateKey, Status> {
         let (key, entry) = self.look_up(client, stateid)?;
         let owner = entry.client;
-        if self.files[entry.file].key != *file {
+        // One that was granted by another export serves there: here the caller may have fewer rights.
+        if entry.export != file.export || self.files[entry.file].key != *file {
             return Err(Status::BAD_STATEID);
         }
         if client.is_none() {

@@ -3,6 +3,7 @@
 mod callbacks;
 mod clients;
 mod delegations;
+mod exports;
 mod grace;
 mod locks;
 mod model;
@@ -17,6 +18,8 @@ use vouch_nfs4::op::{
     ChannelAttrs, CreateSessionArgs, CreateSessionFlags, ExchangeIdArgs, ExchangeIdFlags, SequenceArgs, ShareAccess, ShareDeny,
 };
 use vouch_nfs4::{Bytes, ClientId, ClientOwner, CreateSeq, List, SessionId, SlotId, SlotSeq, StateProtect, Stateid, Status, Verifier};
+
+use vouch_vfs::{Home, SystemId};
 
 use super::*;
 use crate::{ExportId, Flavour, Principal};
@@ -57,9 +60,18 @@ pub(super) fn sys(principal: &Principal) -> Credential<'_> {
     Credential { principal, flavour: Flavour::Sys, address: [127, 0, 0, 1].into() }
 }
 
-pub(super) fn file(number: u8) -> FileKey {
-    FileKey { export: ExportId(1), file: vouch_vfs::FileId::new(&[number]).unwrap() }
+/// A file as it is reached by an export.
+pub(super) fn by_export(export: u32, number: u8) -> FileKey {
+    let home = Home { system: SystemId::of_device(0, 1), own_from: 1 };
+    FileKey::new(ExportId(export), vouch_vfs::FileId::new(&[export as u8, number]).unwrap(), home)
 }
+
+/// File `number`; with [`BY_ANOTHER`] the same one by another export.
+pub(super) fn file(number: u8) -> FileKey {
+    by_export(1 + u32::from(number / BY_ANOTHER), number % BY_ANOTHER)
+}
+
+pub(super) const BY_ANOTHER: u8 = 128;
 
 pub(super) fn share(access: u32, deny: u32) -> Share {
     Share::new(ShareAccess(access), ShareDeny(deny)).unwrap()

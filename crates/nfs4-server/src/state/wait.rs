@@ -9,14 +9,17 @@ use super::State;
 use super::client::Family;
 use super::effect::CallbackOp;
 use super::expiry::Timer;
-use super::id::{ClientKey, FileRef};
+use super::id::{ClientKey, FileKey, FileRef};
 use super::limits::{LOCK_INTEREST_MS, LOCK_RESERVED_MS, WAITERS_PER_CLIENT_MAX, WAITERS_PER_FILE_MAX, WAKE_LOOKS_MAX};
 use super::lock::Denied;
 use super::range::{Mode, Range};
+use crate::ExportId;
 
 /// One that waits.
 pub(super) struct Waiter {
     pub(super) client: ClientKey,
+    /// The file, as the client knows it.
+    file: FileKey,
     owner: Arc<[u8]>,
     range: Range,
     mode: Mode,
@@ -31,6 +34,11 @@ impl Waiter {
         self.client == client && *self.owner == *owner
     }
 
+    /// Whether it came by one of these exports.
+    pub(super) fn is_at(&self, exports: &[ExportId]) -> bool {
+        exports.contains(&self.file.export)
+    }
+
     fn collides(&self, range: Range, mode: Mode) -> bool {
         self.range.overlaps(range) && self.mode.conflicts(mode)
     }
@@ -38,7 +46,7 @@ impl Waiter {
 
 impl<F: Clone> State<F> {
     /// Puts a lock owner in the queue, unless it is there for these bytes already. If the queue is full it is left out: it will ask again anyway.
-    pub(super) fn enqueue(&mut self, file: FileRef, client: ClientKey, owner: &Arc<[u8]>, range: Range, mode: Mode) {
+    pub(super) fn enqueue(&mut self, file: FileRef, key: &FileKey, client: ClientKey, owner: &Arc<[u8]>, range: Range, mode: Mode) {
         let waiters = &mut self.files[file].waiters;
         if let Some(waiter) = waiters.iter_mut().find(|waiter| waiter.is(client, owner) && waiter.range == range) {
             waiter.mode = mode;
@@ -51,7 +59,7 @@ impl<F: Clone> State<F> {
             return;
         }
         *count += 1;
-        waiters.push(Waiter { client, owner: owner.clone(), range, mode, reserved_ms: None, asked_ms: self.latest_ms });
+        waiters.push(Waiter { client, file: *key, owner: owner.clone(), range, mode, reserved_ms: None, asked_ms: self.latest_ms });
     }
 
     /// The lock owner has what it waited for.
@@ -115,7 +123,7 @@ impl<F: Clone> State<F> {
                 let waiter = &mut self.files[file].waiters[at];
                 if waiter.reserved_ms.is_none_or(|until| until <= now) {
                     waiter.reserved_ms = Some(now + LOCK_RESERVED_MS);
-                    told.push((waiter.client, waiter.owner.clone()));
+                    told.push((waiter.client, waiter.file, waiter.owner.clone()));
                 }
             }
         }
@@ -123,11 +131,10 @@ impl<F: Clone> State<F> {
             return;
         }
         self.timers.set(now + LOCK_RESERVED_MS, Timer::Waiter(file));
-        let key = self.files[file].key;
-        for (client, owner) in told {
+        for (client, file, owner) in told {
             // 4.0 has no such callback: its clients ask again by themselves.
             if self.clients[client].family() == Family::V41 {
-                self.queue_callback(client, CallbackOp::NotifyLock { file: key, owner }, super::backchannel::Subject::Nothing);
+                self.queue_callback(client, CallbackOp::NotifyLock { file, owner }, super::backchannel::Subject::Nothing);
             }
         }
     }

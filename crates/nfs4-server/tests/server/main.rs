@@ -13,5 +13,6 @@ mod namespace;
 mod observed;
 mod opens;
 mod patience;
+mod places;
 mod slow;
 mod world;

@@ -5,6 +5,7 @@ mod change;
 mod clones;
 mod cold;
 mod crossing;
+mod homes;
 mod names;
 mod quota;
 mod rules;

@@ -11,9 +11,9 @@ use super::rights::{self, EXECUTE, READ, WRITE};
 use super::state::{Inode, Node, ROOT, State};
 use super::{Call, MemoryFs, acl};
 use crate::{
-    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem, FileType, Leniency,
-    NAME_LEN_MAX, Name, NewNode, OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, Traits,
-    XattrHow,
+    Access, Attributes, Caller, CreateHow, Created, DirectoryChange, DirectoryEntry, Error, FileId, FileSystem, FileType, Home, Leniency,
+    NAME_LEN_MAX, Name, NewNode, OpenAccess, OpenFile, Patience, PosixAcl, PosixAclKind, Renamed, Result, SetAttributes, Space, SystemId,
+    Traits, XattrHow,
 };
 
 /// Longest value of an extended attribute, bytes.
@@ -85,6 +85,10 @@ impl FileSystem for MemoryFs {
 
     fn root(&self) -> FileId {
         self.inner.id(ROOT)
+    }
+
+    fn home(&self, _: &FileId) -> Home {
+        Home { system: SystemId::of_memory(self.inner.number), own_from: 0 }
     }
 
     fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes> {

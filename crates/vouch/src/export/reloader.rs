@@ -53,7 +53,7 @@ impl Reloader {
                     audit.name_exports(exports.all().iter().map(|export| (export.id, &*export.source)));
                     audit.act(vouch_audit::record::Act::Reload, &format!("{count} exports"));
                 }
-                self.driver.engine.replace_exports(exports);
+                self.driver.carry_alone(self.driver.engine.replace_exports(exports));
                 self.driver.traffic.reloads.add(1);
                 tracing::info!(count, "exports read anew");
                 comments.iter().for_each(|comment| tracing::warn!("{comment}"));

@@ -1,0 +1,108 @@
+//! One file by several exports is known for the same one, and files of different file systems never are, whatever they have in common.
+
+use std::path::Path;
+
+use vouch_vfs::{Caller, FileId, FileSystem as _, SystemId};
+use vouch_vfs_posix::{Options, PosixFs};
+
+use crate::world::{Short as _, alone, export, image, memory, mount, refused, run, with_names};
+
+/// What tells the file at this path below an export from all others.
+fn home(fs: &PosixFs, path: &str) -> (SystemId, Vec<u8>) {
+    let mut id: FileId = fs.root();
+    for name in path.split('/').filter(|name| !name.is_empty()) {
+        id = fs.find(&Caller::root(), &id, name).unwrap_or_else(|error| panic!("{path}: {error}")).0;
+    }
+    let home = fs.home(&id);
+    (home.system, id.as_bytes()[home.own_from..].to_vec())
+}
+
+fn plain(path: &Path) -> PosixFs {
+    export(path, Options::default())
+}
+
+fn crossing(path: &Path) -> PosixFs {
+    export(path, Options { cross_mounts: true, ..Options::default() })
+}
+
+#[test]
+fn a_file_is_the_same_one_by_nested_linked_and_bound_directories_and_across_mounts() {
+    alone("homes::a_file_is_the_same_one_by_nested_linked_and_bound_directories_and_across_mounts", &["mkfs.ext4"], |above| {
+        let root = above.join("root");
+        let Some(()) = image("ext4", &[], &root) else { return };
+        std::fs::create_dir_all(root.join("a/b")).expect("directories");
+        for name in ["a/b/file", "a/b/other"] {
+            std::fs::write(root.join(name), name).expect("a file");
+        }
+        std::fs::hard_link(root.join("a/b/file"), root.join("a/link")).expect("a link");
+        std::os::unix::fs::symlink(root.join("a/b"), above.join("symbolic")).expect("a link");
+        mount("none", "bind", &root.join("a/b"), &above.join("bound")).expect("it can be bound");
+        let Some(()) = memory(&above.join("m")) else { return };
+        mount("none", "bind", &root.join("a"), &above.join("m/below")).expect("it can be bound");
+        let the_file = home(&plain(&root), "a/b/file");
+        for (fs, path) in [
+            (plain(&root), "a/link"),
+            (plain(&root.join("a")), "b/file"),
+            (plain(&root.join("a/b")), "file"),
+            (plain(&above.join("symbolic")), "file"),
+            (plain(&above.join("bound")), "file"),
+            (crossing(&above.join("m")), "below/b/file"),
+        ] {
+            assert_eq!(home(&fs, path), the_file, "{path}");
+        }
+        assert_eq!(home(&plain(&root), "a/b"), home(&plain(&root.join("a/b")), ""));
+        assert_ne!(home(&plain(&root), "a/b/other"), the_file);
+    });
+}
+
+#[test]
+fn files_of_two_file_systems_that_are_copies_are_two() {
+    alone("homes::files_of_two_file_systems_that_are_copies_are_two", &["mkfs.ext4"], |above| {
+        let (one, two) = (above.join("one"), above.join("two"));
+        let Some(()) = image("ext4", &[], &one) else { return };
+        std::fs::write(one.join("file"), "in both").expect("a file");
+        run("umount", [&one]).expect("nobody uses it");
+        std::fs::copy(one.with_extension("image"), two.with_extension("image")).expect("it can be copied");
+        for point in [&one, &two] {
+            mount("ext4", "loop", &point.with_extension("image"), point).expect("as before");
+        }
+        // Inode, generation and even the number that the file system calls itself by are the same.
+        let (first, second) = (home(&plain(&one), "file"), home(&plain(&two), "file"));
+        assert_eq!(first.1, second.1);
+        assert_ne!(first.0, second.0);
+        // One below the other can't be crossed to: its identities would be the other's.
+        mount("none", "bind", &two, &one.join("below")).expect("it can be bound");
+        let fs = crossing(&one);
+        refused!(fs.find(&Caller::root(), &fs.root(), "below"), Access);
+    });
+}
+
+#[test]
+fn a_file_of_a_subvolume_is_the_same_one_whichever_subvolume_is_exported() {
+    alone("homes::a_file_of_a_subvolume_is_the_same_one_whichever_subvolume_is_exported", &["mkfs.btrfs", "btrfs"], |above| {
+        let root = above.join("root");
+        let Some(()) = image("btrfs", &[], &root) else { return };
+        run("btrfs", ["subvolume", "create", &root.join("sub").to_string_lossy()]).expect("a subvolume can be made");
+        for name in ["sub/file", "file"] {
+            std::fs::write(root.join(name), name).expect("a file");
+        }
+        let (outer, inner) = (plain(&root), plain(&root.join("sub")));
+        assert_eq!(home(&outer, "sub/file"), home(&inner, "file"));
+        assert_ne!(home(&outer, "file"), home(&inner, "file"));
+    });
+}
+
+#[test]
+fn files_without_handles_are_told_apart_too() {
+    alone("homes::files_without_handles_are_told_apart_too", &[], |above| {
+        let Some(()) = crate::world::overlay(&above.join("o")) else { return };
+        std::fs::create_dir(above.join("o/d")).expect("a directory");
+        for name in ["d/file", "file"] {
+            std::fs::write(above.join("o").join(name), name).expect("a file");
+        }
+        let outer = export(&above.join("o"), with_names(&above.join("names one")));
+        let inner = export(&above.join("o/d"), with_names(&above.join("names two")));
+        assert_eq!(home(&outer, "d/file"), home(&inner, "file"));
+        assert_ne!(home(&outer, "file"), home(&inner, "file"));
+    });
+}
