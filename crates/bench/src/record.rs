@@ -184,6 +184,8 @@ impl Run {
 
     /// Takes in a run of other subjects that was part of this one. Whose label is taken has another from then on: no two have the same.
     pub fn absorb(&mut self, mut other: Self) {
+        // What is described in the same words is the same.
+        other.subjects.retain(|about| !self.subjects.contains(about));
         for at in 0..other.subjects.len() {
             let label = other.subjects[at].label.clone();
             let taken = |name: &str| self.subjects.iter().chain(&other.subjects).any(|about| about.label == name);
@@ -442,21 +444,25 @@ mod tests {
 
     #[test]
     fn parts_keep_their_baselines_and_no_two_subjects_have_one_label() {
-        let part = |labels: &[&str]| {
+        let part = |labels: &[&str], detail: &str| {
             let mut run = Run::begin("test".into(), true);
-            let about = |label: &&str| About { label: (*label).into(), target: "x".into(), sec: None, details: Vec::new() };
+            let about = |label: &&str| About { label: (*label).into(), target: "x".into(), sec: None, details: vec![detail.into()] };
             run.subjects = labels.iter().map(about).collect();
             let mut result = case(Metric::OperationsPerSecond);
             result.sum_up(labels[0], labels.iter().map(|label| ((*label).to_owned(), vec![sample(1.0, 10)])).collect());
             run.results.push(result);
             run
         };
-        let mut run = part(&["local", "replica"]);
-        run.absorb(part(&["replica", "nginx"]));
+        let mut run = part(&["local", "replica"], "one");
+        run.absorb(part(&["replica", "nginx"], "two"));
         let labels: Vec<&str> = run.subjects.iter().map(|about| &about.label[..]).collect();
         assert_eq!(labels, ["local", "replica", "replica 2", "nginx"]);
         assert_eq!(run.baselines(&run.results), ["local", "replica 2"]);
         assert!(run.results[1].of("replica 2").is_some() && run.results[1].of("replica").is_none());
+        // The same, in another part.
+        run.absorb(part(&["local", "replica"], "one"));
+        assert_eq!((run.subjects.len(), run.results.len()), (4, 3));
+        assert!(run.results[2].of("replica").is_some());
     }
 
     #[test]

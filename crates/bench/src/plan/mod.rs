@@ -13,7 +13,7 @@ pub use iops::{Iops, iops};
 pub use mpi::Mpi;
 pub use seal::{Seal, seal};
 pub use transfer::{Transfer, transfer};
-pub use tree::{connections, parts, replay, tree, tree_reads};
+pub use tree::{connections, parts, replay, tree, tree_reads, verification};
 
 /// A number of bytes in powers of ten, as documents tell sizes of files.
 pub fn size(bytes: u64) -> String {

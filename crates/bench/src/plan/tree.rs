@@ -28,6 +28,16 @@ pub fn tree(quick: bool) -> Vec<Planned> {
     tree_reads(quick).into_iter().map(planned).chain([compile]).collect()
 }
 
+/// What verification costs a client, by the small files and the large one of noise: what is read to record the calls, and the case.
+pub fn verification(quick: bool) -> Vec<(Read, Planned)> {
+    let seconds = if quick { 0.3 } else { 1.0 };
+    let planned = |(_, name, read): (&str, &str, Read)| {
+        let name = if read.files > 1 { format!("{} × {name}", read.files) } else { format!("{} MiB", read.len >> 20) };
+        (read, Planned::new("tree", "A client that verifies, and one that does not", name, Case::Replay { clients: 1, seconds }))
+    };
+    tree_reads(quick).into_iter().take(2).map(planned).collect()
+}
+
 /// Sources of the project that is compiled.
 pub const fn parts(quick: bool) -> u32 {
     if quick { 6 } else { 48 }

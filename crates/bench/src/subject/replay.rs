@@ -1,5 +1,5 @@
 //! Many clients at once that each make the calls of a recorded one, one after the other, on a connection of their own. Every answer must
-//! be the first one's, byte by byte.
+//! be the first one's, byte by byte, unless the clients are to believe more, or less.
 
 use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,13 +10,24 @@ use super::{About, Meter};
 use crate::cpu::{self, ServerCpu};
 use crate::{Case, Error, Latency, Sample, Stop, Subject};
 
+/// What clients look at before they believe an answer.
+pub enum Belief {
+    /// Whether it is the first one to the same call, by its hash.
+    Same,
+    /// Whether it is as long as the first one: for what a client costs that checks nothing.
+    Length,
+    /// Whether this says so of a call and its answer, both records with their marks: for what a client costs that checks as the real ones do.
+    Checked(Box<dyn Fn(&[u8], &[u8]) -> bool + Send + Sync>),
+}
+
 /// A server, and what its clients ask.
 pub struct ReplaySubject {
     label: String,
     address: SocketAddr,
     calls: Vec<Vec<u8>>,
-    /// The hash of the first answer to each call.
-    first: Vec<OnceLock<blake3::Hash>>,
+    belief: Belief,
+    /// The hash and the length of the first answer to each call.
+    first: Vec<OnceLock<(Option<blake3::Hash>, usize)>>,
     server_cpu: Option<ServerCpu>,
     stop: Stop,
 }
@@ -25,7 +36,23 @@ impl ReplaySubject {
     /// The calls are records, as [`super::Recorder`] keeps them.
     pub fn new(label: String, address: SocketAddr, calls: Vec<Vec<u8>>, server_cpu: Option<ServerCpu>, stop: &Stop) -> Self {
         let first = calls.iter().map(|_| OnceLock::new()).collect();
-        Self { label, address, calls, first, server_cpu, stop: stop.clone() }
+        Self { label, address, calls, belief: Belief::Same, first, server_cpu, stop: stop.clone() }
+    }
+
+    /// The same, whose clients look at something else.
+    #[must_use]
+    pub fn believing(self, belief: Belief) -> Self {
+        Self { belief, ..self }
+    }
+
+    fn believes(&self, call: &[u8], answer: &[u8], first: &OnceLock<(Option<blake3::Hash>, usize)>) -> bool {
+        let hash = match &self.belief {
+            Belief::Same => Some(blake3::hash(answer)),
+            Belief::Length => None,
+            Belief::Checked(check) => return check(call, answer),
+        };
+        let found = (hash, answer.len());
+        *first.get_or_init(|| found) == found
     }
 
     /// One client, from the first call to the last; the bytes of the answers.
@@ -43,10 +70,10 @@ impl ReplaySubject {
             answer.clear();
             stream.write_all(call).map_err(lost)?;
             record(&mut stream, &mut answer).map_err(lost)?;
-            latency.record(begun.elapsed().as_nanos() as u64);
             bytes += answer.len() as u64;
-            let hash = blake3::hash(&answer);
-            if *first.get_or_init(|| hash) != hash {
+            let believed = self.believes(call, &answer, first);
+            latency.record(begun.elapsed().as_nanos() as u64);
+            if !believed {
                 return Err(Error::Corrupt(self.label.clone()));
             }
         }
@@ -75,8 +102,16 @@ pub(super) fn record(stream: &mut impl Read, answer: &mut Vec<u8>) -> std::io::R
 
 impl Subject for ReplaySubject {
     fn about(&self) -> About {
-        let details =
-            vec![format!("{} calls of a client that knew nothing before, one at a time, and again on a new connection", self.calls.len())];
+        let again = "one at a time, and again on a new connection";
+        let detail = match self.belief {
+            Belief::Same => {
+                let count = self.calls.len();
+                format!("{count} calls of a client that knew nothing before, {again}; each answer compared with the first by its hash")
+            }
+            Belief::Length => format!("the calls of a client that knew nothing before, {again}; each answer taken as it comes"),
+            Belief::Checked(_) => format!("the calls of a client that knew nothing before, {again}; each answer verified"),
+        };
+        let details = vec![detail];
         About { label: self.label.clone(), target: self.address.to_string(), sec: None, details }
     }
 
@@ -184,6 +219,20 @@ mod tests {
         let mut subject = ReplaySubject::new("echo".into(), server, recorder.calls(), None, &Stop::default());
         let sample = subject.measure(&Case::Replay { clients: 4, seconds: 0.2 }).expect("answers");
         assert!(sample.operations >= 8 && sample.bytes == sample.operations * 16, "{sample:?}");
+    }
+
+    #[test]
+    fn what_is_checked_is_what_the_subject_is_told() {
+        let calls = || vec![call(b"a call and more")];
+        let case = Case::Replay { clients: 1, seconds: 20.0 };
+        let checked = Belief::Checked(Box::new(|call, answer| call == answer));
+        let mut subject = ReplaySubject::new("echo".into(), echo(10), calls(), None, &Stop::default()).believing(checked);
+        let outcome = subject.measure(&case);
+        assert!(matches!(outcome, Err(Error::Corrupt(_))), "{outcome:?}");
+        let case = Case::Replay { clients: 1, seconds: 0.2 };
+        let mut subject = ReplaySubject::new("echo".into(), echo(10), calls(), None, &Stop::default()).believing(Belief::Length);
+        let sample = subject.measure(&case).expect("bytes that nobody looks at");
+        assert!(sample.operations > 10, "{sample:?}");
     }
 
     #[test]

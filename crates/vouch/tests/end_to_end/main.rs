@@ -4,10 +4,12 @@
 mod audit_kills;
 mod auditing;
 mod bad_input;
+mod browser;
 mod exporting;
 mod keys;
 mod killing;
 mod measuring;
+mod measuring_alone;
 mod measuring_faults;
 mod mount_audit;
 mod mounting;

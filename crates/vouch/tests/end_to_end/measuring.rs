@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::world::{World, eventually, free_port, have_fuse};
+use crate::browser::looks_right_in_a_browser;
+use crate::world::{World, eventually, free_port};
 
 /// A server of an empty directory, in a world without a tree.
 pub(crate) struct Served {
@@ -119,7 +120,7 @@ fn curves_and_levels_are_measured() {
     assert!(read("run.html") == read("again.html"));
     let compared = served.world.ok(["bench", "compare", "run.json", "run.json"]);
     assert!(compared.contains("1.00") && !compared.contains("  faster"), "{compared}");
-    looks_right_in_a_browser(&served.world, "run.html");
+    looks_right_in_a_browser(&served.world, "run.html", 20);
 }
 
 /// Each call that was due is told, once, and at a twentieth of what the fastest does, where the server is idle between two calls, all are done.
@@ -143,48 +144,6 @@ fn curves_are_of_calls_that_were_made(record: &Value) {
     }
     // A machine that stops at the end of a step is let off.
     assert!(low >= 8 && held * 2 > low, "{held} of {low} were held");
-}
-
-/// Opens the page in a browser that shows nothing: plots are there, nothing complains, nothing is fetched.
-fn looks_right_in_a_browser(world: &World, page: &str) {
-    let text = std::fs::read_to_string(world.path(page)).expect("a page");
-    for outside in ["src=", "href=\"http", "url(", "@import", "<script"] {
-        assert!(!text.contains(outside), "the page holds {outside}");
-    }
-    let browser = ["chromium-headless-shell", "chromium"].into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
-    let Some(browser) = browser else {
-        println!("skipped: needs the package chromium-headless-shell");
-        return;
-    };
-    let run = |options: &[&str]| {
-        let mut command = Command::new(browser);
-        command.args([
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--enable-logging=stderr",
-            "--hide-scrollbars",
-        ]);
-        command.arg(format!("--user-data-dir={}", world.path("browser").display())).args(options);
-        command.arg(format!("file://{}", world.path(page).display())).stdin(Stdio::null()).output().expect("the browser starts")
-    };
-    let dom = run(&["--dump-dom", "--virtual-time-budget=2000"]);
-    let (html, said) = (String::from_utf8_lossy(&dom.stdout), String::from_utf8_lossy(&dom.stderr));
-    assert!(dom.status.success(), "{said}");
-    assert!(
-        html.matches("<svg").count() >= 4 && html.matches("class=\"bar ").count() >= 20 && html.contains("What was measured"),
-        "{html}"
-    );
-    assert!(!said.contains("CONSOLE"), "{said}");
-    let (light, dark) = (world.path("light.png"), world.path("dark.png"));
-    for (picture, scheme) in [(&light, "--blink-settings=preferredColorScheme=1"), (&dark, "--blink-settings=preferredColorScheme=0")] {
-        let shot = run(&["--window-size=900,2400", scheme, &format!("--screenshot={}", picture.display())]);
-        assert!(shot.status.success(), "{}", String::from_utf8_lossy(&shot.stderr));
-    }
-    let read = |picture| std::fs::read(picture).expect("a picture");
-    // A blank page packs to a few kilobytes.
-    assert!(read(&light).len() > 20_000 && read(&light) != read(&dark), "two pictures, one dark");
 }
 
 #[test]
@@ -328,78 +287,31 @@ fn agents_measure_together_for_who_knows_the_token() {
 }
 
 #[test]
-fn a_published_tree_is_read_beside_its_directory() {
-    if !have_fuse() {
-        return;
-    }
-    let world = World::new();
-    std::fs::create_dir(world.path("place")).expect("a directory");
-    let table = world.ok(["bench", "tree", "--dir", "place", "--quick", "--rounds", "1", "--json", "tree.json"]);
-    assert!(table.contains("tree cold") && table.contains("local directory") && table.contains("a name of three"), "{table}");
-    let text = std::fs::read_to_string(world.path("tree.json")).expect("the record");
-    let record: Value = serde_json::from_str(&text).expect("JSON");
-    let result = |kind: &str| record["results"].as_array().expect("results").iter().find(|result| result["case"]["kind"] == kind).cloned();
-    let labels = |result: &Value| -> Vec<String> {
-        result["subjects"].as_array().expect("subjects").iter().map(|subject| subject["label"].as_str().unwrap_or("").to_owned()).collect()
-    };
-    let is_here = |program: &str, option: &str| Command::new(program).arg(option).output().is_ok();
-    if is_here("cc", "--version") {
-        let compiled = labels(&result("compile").expect("a compile"));
-        assert!(compiled.contains(&"tree cold".to_owned()) && compiled.contains(&"local directory".to_owned()), "{compiled:?}");
-        assert!(compiled.contains(&"sshfs cold".to_owned()) || text.contains("sshfs cold: "), "{compiled:?}, nor is it left out");
-        let replayed = result("replay").expect("clients that replay it");
-        let sample = &replayed["subjects"][0]["samples"][0];
-        assert!(sample["operations"].as_u64() > Some(6) && sample["bytes"].as_u64() > Some(10_000), "{replayed}");
-    } else {
-        println!("skipped: needs a C compiler (cc)");
-    }
-    let connected = labels(&result("connect").expect("connections"));
-    if is_here("/usr/sbin/nginx", "-v") {
-        assert_eq!(connected, ["replica", "nginx HTTP", "nginx HTTPS"]);
-    } else {
-        println!("skipped: needs the package nginx");
-        assert!(text.contains("nginx is not installed"), "it is said");
-    }
-    assert_eq!(std::fs::read_dir(world.path("place")).expect("a directory").count(), 0);
-}
-
-#[test]
-fn what_needs_no_server_runs_alone() {
-    let world = World::new();
-    let null: Value = serde_json::from_str(&world.ok(["bench", "null", "--json"])).expect("JSON");
-    assert!(null["calls"].as_u64().expect("a count") > 1000, "{null}");
-    let one = ["--enctypes", "aes256-cts-hmac-sha1-96", "--sizes", "4K"];
-    let table = world.ok([&["bench", "seal", "--quick", "--rounds", "1"], &one[..]].concat());
-    assert!(table.contains("aes256-cts-hmac-sha1-96") && table.contains("16 together") && !table.contains("aes128"), "{table}");
-    std::fs::create_dir(world.path("work")).expect("a directory");
-    world.ok(["bench", "work", "files", "200", "work"]);
-    assert_eq!(std::fs::read_dir(world.path("work")).expect("a directory").count(), 0);
-    let said = world.fails(2, ["bench", "iops"]);
-    assert!(said.contains("--target"), "{said}");
-}
-
-#[test]
-fn a_trail_is_measured_beside_an_export_without_one() {
-    let world = World::new();
-    std::fs::create_dir(world.path("place")).expect("a directory");
-    let place = world.path("place").display().to_string();
-    let args = ["bench", "audit", "--no-kernel", "--quick", "--rounds", "1", "--files", "200", "--json", "run.json", "--dir", &place];
-    let table = world.ok(args);
-    assert!(table.contains("export, trail"), "{table}");
-    let text = std::fs::read_to_string(world.path("run.json")).expect("the record");
-    let record: Value = serde_json::from_str(&text).expect("JSON");
-    let [result] = &record["results"].as_array().expect("results")[..] else { panic!("{record}") };
-    let [plain, trail] = &result["subjects"].as_array().expect("subjects")[..] else { panic!("{result}") };
-    for subject in [plain, trail] {
-        assert_eq!(subject["operations"], 200, "{subject}");
-        assert_eq!(subject["errors"], 0, "{subject}");
-    }
-    // Made, opened again and removed, with what is between; and nothing is lost. What is not recorded tells nothing of it.
-    let other = |subject: &Value, name: &str| {
-        subject["samples"][0]["others"].as_array().and_then(|all| all.iter().find(|other| other[0] == name)).map(|other| other[1].as_f64())
-    };
-    assert!(other(trail, "records").flatten().expect("a count") >= 1000.0, "{trail}");
-    assert_eq!(other(trail, "records lost").flatten(), Some(0.0), "{trail}");
-    assert!(other(plain, "records").is_none(), "{plain}");
-    assert_eq!(std::fs::read_dir(world.path("place")).expect("a directory").count(), 0);
+fn a_servers_time_is_read_where_it_tells_it() {
+    let served = Served::new();
+    let port = free_port();
+    let metrics = format!("127.0.0.1:{port}");
+    std::fs::create_dir(served.world.path("other")).expect("a directory");
+    let nfs = free_port();
+    let listen = format!("127.0.0.1:{nfs}");
+    let mut command = served.world.command(["export", "--dir", "other", "--options", "rw,insecure,no_root_squash", "--listen", &listen]);
+    let server = command.args(["--metrics", &metrics, "--state"]).arg(served.world.path("telling")).stdout(Stdio::null()).spawn();
+    let mut server = server.expect("the binary starts");
+    let started = eventually(Duration::from_secs(60), || [&listen, &metrics].iter().all(|at| std::net::TcpStream::connect(at).is_ok()));
+    let (target, source) = (format!("nfs://{listen}/export"), format!("http://{metrics}/metrics"));
+    let small = ["--sizes", "2M", "--small-files", "20", "--large-files", "2", "--large-size", "2M", "--quick", "--rounds", "2"];
+    let args = [&["bench", "transfer", "--target", &target, "--server-cpu", &source, "--json", "run.json"], &small[..]].concat();
+    let done = started.then(|| served.world.ok(args));
+    let _ = server.kill();
+    let _ = server.wait();
+    assert!(done.is_some(), "the export does not start");
+    let record: Value = serde_json::from_str(&std::fs::read_to_string(served.world.path("run.json")).expect("the record")).expect("JSON");
+    let results = record["results"].as_array().expect("results");
+    let samples = results.iter().flat_map(|result| result["subjects"][0]["samples"].as_array().cloned().unwrap_or_default());
+    let seconds: Vec<_> = samples.map(|sample| sample["server_cpu_s"].as_f64()).collect();
+    assert!(!seconds.is_empty() && seconds.iter().all(Option::is_some), "{seconds:?}");
+    assert!(seconds.iter().flatten().sum::<f64>() > 0.0, "{seconds:?}");
+    // A source that tells nothing ends the run before anything is written.
+    let said = served.world.fails(6, [&["bench", "transfer", "--target", &served.target(), "--server-cpu", &source], &small[..]].concat());
+    assert!(said.contains(&metrics), "{said}");
 }

@@ -5,6 +5,7 @@ mod contexts;
 mod credential_cache;
 mod export;
 mod kdc;
+mod measuring;
 mod nat;
 mod own_client;
 mod pipeline;

@@ -19,11 +19,13 @@ use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 
 mod mounted;
+mod verifying;
 
-/// Reads of a published tree with caches and without, a compile on it, clients that replay its reads, and connections a second (the SFS read-only paper).
+/// Reads of a published tree with caches and without, what verification costs, a compile on it, clients that replay its reads, and connections a second (the SFS read-only paper).
 ///
 /// A tree is published, served by a replica on loopback and mounted, all for the run; beside it are the directory that it was made from, and sshfs of that. The compile reads its
-/// source there and writes its objects to this machine. Connections are those of a client that knows nothing and reads one small file, by a name of one component (small) and of
+/// source there and writes its objects to this machine. No client of ours goes without verification, so what that costs is taken from the calls that the mount makes for a read: they are
+/// made again by one client that verifies each answer as the mount does and by one that takes it as it comes. Connections are those of a client that knows nothing and reads one small file, by a name of one component (small) and of
 /// three (one/two/small), beside a private nginx by HTTP and HTTPS, and beside any server named by --target: of http://HOST/small are asked /small and /one/two/small.
 #[derive(Debug, clap::Args)]
 pub(super) struct Tree {
@@ -58,17 +60,16 @@ impl Tree {
 /// The parts of a run that measure a tree: what it is read by, what many clients of it ask, and connections.
 pub(super) fn parts<'a>(world: &'a World, targets: &'a [Target], quick: bool) -> Vec<Part<'a>> {
     let (reads, replay, connections) = (plan::tree(quick), plan::replay(quick), plan::connections(quick));
-    let subjects = move |run: &mut Run, stop: &Stop| {
-        run.left_out.push("reads without verification: there is no such client".into());
-        world.readers(run, stop)
-    };
+    let subjects = move |run: &mut Run, stop: &Stop| world.readers(run, stop);
     let replayed = move |run: &mut Run, stop: &Stop| world.replayed(quick, run, stop);
     let asked = move |run: &mut Run, stop: &Stop| world.asked(targets, run, stop);
-    vec![
-        Part::new(subjects, move |bench| bench.all(&reads)),
-        Part::new(replayed, move |bench| bench.all(&replay)),
-        Part::new(asked, move |bench| bench.all(&connections)),
-    ]
+    let verified = plan::verification(quick).into_iter().map(move |(read, case)| {
+        let subjects = move |_: &mut Run, stop: &Stop| world.verifying(read, stop);
+        Part::new(subjects, move |bench| bench.all(&[case]))
+    });
+    let first = Part::new(subjects, move |bench| bench.all(&reads));
+    let last = [Part::new(replayed, move |bench| bench.all(&replay)), Part::new(asked, move |bench| bench.all(&connections))];
+    std::iter::once(first).chain(verified).chain(last).collect()
 }
 
 /// A published tree and its replica, which end with it.

@@ -1,0 +1,47 @@
+//! The pages of a run in a real browser.
+
+use std::process::{Command, Stdio};
+
+use crate::world::World;
+
+/// Opens the page in a browser that shows nothing: plots are there, as many bars as there should be, nothing complains, nothing is fetched.
+pub(crate) fn looks_right_in_a_browser(world: &World, page: &str, bars: usize) {
+    let text = std::fs::read_to_string(world.path(page)).expect("a page");
+    for outside in ["src=", "href=\"http", "url(", "@import", "<script"] {
+        assert!(!text.contains(outside), "the page holds {outside}");
+    }
+    let browser = ["chromium-headless-shell", "chromium"].into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
+    let Some(browser) = browser else {
+        println!("skipped: needs the package chromium-headless-shell");
+        return;
+    };
+    let run = |options: &[&str]| {
+        let mut command = Command::new(browser);
+        command.args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--enable-logging=stderr",
+            "--hide-scrollbars",
+        ]);
+        command.arg(format!("--user-data-dir={}", world.path("browser").display())).args(options);
+        command.arg(format!("file://{}", world.path(page).display())).stdin(Stdio::null()).output().expect("the browser starts")
+    };
+    let dom = run(&["--dump-dom", "--virtual-time-budget=2000"]);
+    let (html, said) = (String::from_utf8_lossy(&dom.stdout), String::from_utf8_lossy(&dom.stderr));
+    assert!(dom.status.success(), "{said}");
+    assert!(
+        html.matches("<svg").count() >= 4 && html.matches("class=\"bar ").count() >= bars && html.contains("What was measured"),
+        "{html}"
+    );
+    assert!(!said.contains("CONSOLE"), "{said}");
+    let (light, dark) = (world.path("light.png"), world.path("dark.png"));
+    for (picture, scheme) in [(&light, "--blink-settings=preferredColorScheme=1"), (&dark, "--blink-settings=preferredColorScheme=0")] {
+        let shot = run(&["--window-size=900,2400", scheme, &format!("--screenshot={}", picture.display())]);
+        assert!(shot.status.success(), "{}", String::from_utf8_lossy(&shot.stderr));
+    }
+    let read = |picture| std::fs::read(picture).expect("a picture");
+    // A blank page packs to a few kilobytes.
+    assert!(read(&light).len() > 20_000 && read(&light) != read(&dark), "two pictures, one dark");
+}

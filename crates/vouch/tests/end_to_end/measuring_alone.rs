@@ -1,0 +1,154 @@
+//! `vouch bench` where it needs no server of others: trees, primitives, trails, and all that applies.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::browser::looks_right_in_a_browser;
+use crate::world::{World, have_fuse};
+
+/// A web server that gives everybody the same small file.
+fn web_server() -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+    let address = listener.local_addr().expect("bound");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut lines = BufReader::new(stream.try_clone().expect("a socket")).lines();
+                // A connection that its client closes is over.
+                while lines.by_ref().map_while(Result::ok).take_while(|line| !line.is_empty()).count() > 0 {
+                    let head = "HTTP/1.1 200 OK\r\nContent-Length: 1024\r\nConnection: close\r\n\r\n";
+                    let _ = stream.write_all(&[head.as_bytes(), &[b's'; 1024]].concat());
+                    let _ = stream.shutdown(std::net::Shutdown::Write);
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_published_tree_is_read_beside_its_directory() {
+    if !have_fuse() {
+        return;
+    }
+    let world = World::new();
+    std::fs::create_dir(world.path("place")).expect("a directory");
+    let web = web_server();
+    let target = format!("http://{web}/small");
+    let outputs = ["--json", "tree.json", "--html", "tree.html"];
+    let table = world.ok([&["bench", "tree", "--dir", "place", "--quick", "--rounds", "1", "--target", &target], &outputs[..]].concat());
+    assert!(table.contains("tree cold") && table.contains("local directory") && table.contains("a name of three"), "{table}");
+    let text = std::fs::read_to_string(world.path("tree.json")).expect("the record");
+    let record: Value = serde_json::from_str(&text).expect("JSON");
+    let result = |kind: &str| record["results"].as_array().expect("results").iter().find(|result| result["case"]["kind"] == kind).cloned();
+    let labels = |result: &Value| -> Vec<String> {
+        result["subjects"].as_array().expect("subjects").iter().map(|subject| subject["label"].as_str().unwrap_or("").to_owned()).collect()
+    };
+    let is_here = |program: &str, option: &str| Command::new(program).arg(option).output().is_ok();
+    if is_here("cc", "--version") {
+        let compiled = labels(&result("compile").expect("a compile"));
+        assert!(compiled.contains(&"tree cold".to_owned()) && compiled.contains(&"local directory".to_owned()), "{compiled:?}");
+        assert!(compiled.contains(&"sshfs cold".to_owned()) || text.contains("sshfs cold: "), "{compiled:?}, nor is it left out");
+        let replayed = result("replay").expect("clients that replay it");
+        let sample = &replayed["subjects"][0]["samples"][0];
+        assert!(sample["operations"].as_u64() > Some(6) && sample["bytes"].as_u64() > Some(10_000), "{replayed}");
+    } else {
+        println!("skipped: needs a C compiler (cc)");
+    }
+    let connected = labels(&result("connect").expect("connections"));
+    let named = format!("http {web}");
+    if is_here("/usr/sbin/nginx", "-v") {
+        assert_eq!(connected, ["replica", "nginx HTTP", "nginx HTTPS", &named]);
+    } else {
+        println!("skipped: needs the package nginx");
+        assert!(text.contains("nginx is not installed") && connected.contains(&named), "it is said: {connected:?}");
+    }
+    // What verification costs is the difference of two clients that ask the same.
+    let results = record["results"].as_array().expect("results");
+    let verified: Vec<_> = results.iter().filter(|result| labels(result) == ["nothing verified", "all verified"]).collect();
+    assert_eq!(verified.len(), 2, "small files, and a large one");
+    for result in verified {
+        let [without, with] = [0, 1].map(|at| result["subjects"][at]["samples"][0].clone());
+        for sample in [&without, &with] {
+            assert!(sample["operations"].as_u64() > Some(1) && sample["bytes"].as_u64() > Some(10_000), "{result}");
+        }
+    }
+    looks_right_in_a_browser(&world, "tree.html", 10);
+    assert_eq!(std::fs::read_dir(world.path("place")).expect("a directory").count(), 0);
+}
+
+#[test]
+fn what_needs_no_server_runs_alone() {
+    let world = World::new();
+    let null: Value = serde_json::from_str(&world.ok(["bench", "null", "--json"])).expect("JSON");
+    assert!(null["calls"].as_u64().expect("a count") > 1000, "{null}");
+    let one = ["--enctypes", "aes256-cts-hmac-sha1-96", "--sizes", "4K"];
+    let table = world.ok([&["bench", "seal", "--quick", "--rounds", "1"], &one[..]].concat());
+    assert!(table.contains("aes256-cts-hmac-sha1-96") && table.contains("16 together") && !table.contains("aes128"), "{table}");
+    std::fs::create_dir(world.path("work")).expect("a directory");
+    world.ok(["bench", "work", "files", "200", "work"]);
+    assert_eq!(std::fs::read_dir(world.path("work")).expect("a directory").count(), 0);
+    let said = world.fails(2, ["bench", "iops"]);
+    assert!(said.contains("--target"), "{said}");
+}
+
+#[test]
+fn all_that_applies_runs_without_a_target_too() {
+    let world = World::new();
+    std::fs::create_dir(world.path("place")).expect("a directory");
+    let place = world.path("place").display().to_string();
+    let args = [
+        "bench",
+        "all",
+        "--no-tree",
+        "--no-audit",
+        "--audit-dir",
+        &place,
+        "--quick",
+        "--rounds",
+        "1",
+        "--json",
+        "all.json",
+        "--html",
+        "all.html",
+    ];
+    world.ok(args);
+    let record: Value = serde_json::from_str(&std::fs::read_to_string(world.path("all.json")).expect("the record")).expect("JSON");
+    let results = record["results"].as_array().expect("results");
+    let workloads: std::collections::BTreeSet<_> = results.iter().filter_map(|result| result["workload"].as_str()).collect();
+    assert_eq!(workloads.into_iter().collect::<Vec<_>>(), ["audit", "seal"], "what needs no server of others");
+    // Whoever reads the run is told what is not in it.
+    let left_out = record["left_out"].to_string();
+    for what in ["transfer", "iops", "concurrency", "--target"] {
+        assert!(left_out.contains(what), "{what}: {left_out}");
+    }
+    looks_right_in_a_browser(&world, "all.html", 1);
+}
+
+#[test]
+fn a_trail_is_measured_beside_an_export_without_one() {
+    let world = World::new();
+    std::fs::create_dir(world.path("place")).expect("a directory");
+    let place = world.path("place").display().to_string();
+    let args = ["bench", "audit", "--no-kernel", "--quick", "--rounds", "1", "--files", "200", "--json", "run.json", "--dir", &place];
+    let table = world.ok(args);
+    assert!(table.contains("export, trail"), "{table}");
+    let text = std::fs::read_to_string(world.path("run.json")).expect("the record");
+    let record: Value = serde_json::from_str(&text).expect("JSON");
+    let [result] = &record["results"].as_array().expect("results")[..] else { panic!("{record}") };
+    let [plain, trail] = &result["subjects"].as_array().expect("subjects")[..] else { panic!("{result}") };
+    for subject in [plain, trail] {
+        assert_eq!(subject["operations"], 200, "{subject}");
+        assert_eq!(subject["errors"], 0, "{subject}");
+    }
+    // Made, opened again and removed, with what is between; and nothing is lost. What is not recorded tells nothing of it.
+    let other = |subject: &Value, name: &str| {
+        subject["samples"][0]["others"].as_array().and_then(|all| all.iter().find(|other| other[0] == name)).map(|other| other[1].as_f64())
+    };
+    assert!(other(trail, "records").flatten().expect("a count") >= 1000.0, "{trail}");
+    assert_eq!(other(trail, "records lost").flatten(), Some(0.0), "{trail}");
+    assert!(other(plain, "records").is_none(), "{plain}");
+    assert_eq!(std::fs::read_dir(world.path("place")).expect("a directory").count(), 0);
+}

@@ -1,0 +1,99 @@
+//! `vouch bench` in a realm: flavours beside each other, and agents that hear who has the right ticket.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::export::Export;
+use crate::kdc::{Kdc, REALM};
+use crate::own_client::realm;
+
+/// A short load.
+const SHORT: [&str; 10] = ["--quick", "--rounds", "1", "--seconds", "0.05", "--file-size", "2M", "--depth", "4", "--json"];
+
+/// A process that ends with the test.
+struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs this program in the realm, with the tickets in this cache.
+fn vouch(kdc: &Kdc, cache: &str, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
+    command.envs(kdc.environment("krb5")).env("KRB5CCNAME", cache).args(args).stdin(Stdio::null());
+    command.output().expect("the binary starts")
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn record(path: &str) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).expect("the record")).expect("JSON")
+}
+
+#[test]
+fn flavours_are_measured_beside_each_other() {
+    let Some(kdc) = Kdc::start().map(realm) else { return };
+    let export = Export::start(&kdc);
+    let (target, json) = (format!("nfs://localhost:{}/export", export.address.port()), kdc.path("run.json").display().to_string());
+    let args = [&["bench", "concurrency", "--target", &target, "--sec", "krb5,krb5i,krb5p"], &SHORT[..], &[&json]].concat();
+    // Who has no ticket is told so, and what to do.
+    let without = vouch(&kdc, &kdc.ccache("nobody"), &args);
+    assert!(!without.status.success() && said(&without).contains("kinit"), "{}", said(&without));
+    let cache = kdc.kinit("krb5", "root", &kdc.path("keytabs/root"), "measuring", &[]);
+    let done = vouch(&kdc, &cache, &args);
+    assert!(done.status.success(), "{}\nthe server: {}", said(&done), export.log());
+    let record = record(&json);
+    let flavours: Vec<_> = record["subjects"].as_array().expect("subjects").iter().map(|subject| subject["sec"].clone()).collect();
+    assert_eq!(flavours, ["krb5", "krb5i", "krb5p"]);
+    let results = record["results"].as_array().expect("results");
+    assert!(results.len() >= 10, "{}", results.len());
+    for result in results {
+        let subjects = result["subjects"].as_array().expect("subjects");
+        assert_eq!(subjects.len(), 3, "{result}");
+        for subject in subjects {
+            assert!(subject["operations"].as_u64() > Some(0) && subject["errors"] == 0, "{result}");
+        }
+    }
+    // The server saw each of them, and nothing without Kerberos.
+    assert!(!export.clients().is_empty());
+    assert_eq!(std::fs::read_dir(export.data("..").join("data")).expect("a directory").count(), 0, "what was made is gone");
+}
+
+#[test]
+fn agents_hear_who_has_the_right_ticket() {
+    let Some(kdc) = Kdc::start().map(realm) else { return };
+    kdc.add(&["host/localhost", "other"]);
+    let (agent_keys, other_keys) = (kdc.keytab("agent", &["host/localhost"]), kdc.keytab("other", &["other"]));
+    let export = Export::start(&kdc);
+    let cache = kdc.kinit("krb5", "root", &kdc.path("keytabs/root"), "measuring", &[]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
+    // It measures with tickets of its own.
+    command.envs(kdc.environment("krb5")).env("KRB5CCNAME", &cache).args(["bench", "agent", "--listen", "127.0.0.1:0", "--principal"]);
+    command.arg(format!("root@{REALM}")).arg("--keytab").arg(&agent_keys).stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut agent = Ending(command.spawn().expect("the binary starts"));
+    let mut line = String::new();
+    BufReader::new(agent.0.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    let port = line.trim().rsplit(':').next().expect("an address").to_owned();
+    let (target, agent_at) = (format!("nfs://localhost:{}/export", export.address.port()), format!("localhost:{port}"));
+    let json = kdc.path("run.json").display().to_string();
+    let args = [&["bench", "concurrency", "--target", &target, "--sec", "krb5i", "--agent", &agent_at], &SHORT[..], &[&json]].concat();
+    let others = kdc.kinit("krb5", "other", &other_keys, "others", &[]);
+    let refused = vouch(&kdc, &others, &args);
+    assert_eq!(refused.status.code(), Some(5), "{}", said(&refused));
+    assert!(said(&refused).contains(&port), "{}", said(&refused));
+    let done = vouch(&kdc, &cache, &args);
+    assert!(done.status.success(), "{}\nthe server: {}", said(&done), export.log());
+    for result in record(&json)["results"].as_array().expect("results") {
+        let sample = &result["subjects"][0]["samples"][0];
+        let nodes = sample["nodes"].as_array().expect("figures of each node");
+        assert!(nodes.len() == 1 && nodes[0][1]["operations"] == sample["operations"], "{result}");
+        assert_eq!(result["subjects"][0]["errors"], 0, "{result}");
+    }
+}
