@@ -47,6 +47,12 @@ impl Who {
         if text.is_empty() || text.len() > NAME_LEN_MAX || !text.chars().all(allowed) {
             return Err((format!("{text:?} is neither a host nor a network nor a netgroup"), "see exports(5), Machine Name Formats"));
         }
+        if !classes_are_fine(text.as_bytes()) {
+            return Err((
+                format!("{text:?} has a class that is not closed, or begins with !, which negates nothing"),
+                "write [a-c], and [^a-c] for all others",
+            ));
+        }
         let name = text.to_ascii_lowercase();
         Ok((if name.contains(['*', '?', '[']) { Who::Pattern(name) } else { Who::Host(name) }, None))
     }
@@ -99,8 +105,8 @@ pub(crate) fn in_network(address: IpAddr, network: IpAddr, len: u8) -> bool {
     address.is_ipv4() == network.is_ipv4() && masked(address, len) == network
 }
 
-/// Whether a host name fits a pattern, both in lower case. `*` and `?` do not match a dot where the pattern is of several labels, so that `*.example.org` is not
-/// `a.b.example.org` (exports(5)).
+/// Whether a host name fits a pattern, both in lower case. `*`, `?` and `[...]` match dots as well, so that `*.example.org` is every host below example.org, however deep, as
+/// exports(5) has it and nfs-utils does it.
 pub(crate) fn fits(pattern: &str, name: &str) -> bool {
     glob(pattern.as_bytes(), name.as_bytes())
 }
@@ -125,9 +131,9 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
             n += 1;
             continue;
         }
-        // The last star takes one more, but no dot.
+        // The last star takes one more.
         match back {
-            Some((star, from)) if from < name.len() && name[from] != b'.' => {
+            Some((star, from)) if from < name.len() => {
                 back = Some((star, from + 1));
                 (p, n) = (star + 1, from + 1);
             }
@@ -140,17 +146,33 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match *pattern.first()? {
         b'*' => None,
-        b'?' => (byte != b'.').then_some(1),
+        b'?' => Some(1),
         b'[' => {
-            let end = 2 + pattern.get(2..)?.iter().position(|&b| b == b']')?;
-            let (negated, set) = match pattern[1] {
-                b'!' | b'^' => (true, &pattern[2..end]),
-                _ => (false, &pattern[1..end]),
-            };
-            (in_set(set, byte) != negated && byte != b'.').then_some(end + 1)
+            let (negated, set, len) = class(pattern)?;
+            (in_set(set, byte) != negated).then_some(len)
         }
         literal => (literal == byte).then_some(1),
     }
+}
+
+/// The class that a pattern begins with: whether it is negated, its set, and its length with the brackets. A `]` that comes first is of the set.
+fn class(pattern: &[u8]) -> Option<(bool, &[u8], usize)> {
+    let start = if pattern.get(1) == Some(&b'^') { 2 } else { 1 };
+    let end = start + 1 + pattern.get(start + 1..)?.iter().position(|&byte| byte == b']')?;
+    Some((start == 2, &pattern[start..end], end + 1))
+}
+
+/// Whether all classes of a pattern are closed, and none begins with the `!` by which shells negate: nfs-utils takes that for a member, and so the class for its opposite.
+fn classes_are_fine(pattern: &[u8]) -> bool {
+    let mut rest = pattern;
+    while let Some((&first, tail)) = rest.split_first() {
+        rest = match (first, class(rest)) {
+            (b'[', Some((_, [b'!', ..], _)) | None) => return false,
+            (b'[', Some((_, _, len))) => &rest[len..],
+            _ => tail,
+        };
+    }
+    true
 }
 
 fn in_set(mut set: &[u8], byte: u8) -> bool {
@@ -209,24 +231,39 @@ mod tests {
         assert!(within("2001:db8:1::5", "2001:db8::/32") && !within("2001:db9::", "2001:db8::/32"));
     }
 
+    // exports(5), Machine Name Formats: "as these characters also match the dots in a domain name".
     #[test]
-    fn patterns_stop_at_dots() {
+    fn patterns_match_dots() {
         assert!(fits("*.example.org", "a.example.org"));
-        assert!(!fits("*.example.org", "a.b.example.org"));
-        assert!(!fits("*.example.org", "example.org"));
-        assert!(fits("node?[0-9].x", "nodea7.x") && !fits("node?[0-9].x", "nodea.7x"));
-        assert!(fits("n[!a-c]de.*", "node.x") && !fits("n[!a-c]de.*", "nbde.x"));
+        assert!(fits("*.example.org", "a.b.example.org"));
+        assert!(!fits("*.example.org", "example.org") && !fits("*.example.org", "badexample.org"));
+        assert!(fits("proj*.local.domain", "proj.x.y.local.domain"));
+        assert!(fits("node?[0-9].x", "nodea7.x") && fits("node?7.x", "node.7.x") && !fits("node?.x", "node.x"));
+        assert!(fits("a[.-]b", "a.b") && fits("a[^x]b", "a.b") && !fits("a[^.]b", "a.b"));
         assert!(fits("*a*b*", "xaybz") && !fits("*a*b*", "xbya"));
+    }
+
+    #[test]
+    fn classes_are_read_as_by_nfs_utils() {
+        assert!(fits("n[^a-c]de.*", "node.x") && !fits("n[^a-c]de.*", "nbde.x"));
+        assert!(fits("[]a]", "]") && fits("[]a]", "a") && !fits("[^]a]", "a") && fits("[a-]", "-"));
         assert!(!fits("[", "a") && !fits("a[", "a"));
+        assert_eq!(who("Node[A-C].x"), Who::Pattern("node[a-c].x".into()), "names are compared whatever their case");
+        // What would be read otherwise than it is meant, or never match, is no client at all.
+        for text in ["n[!a-c]de", "a[", "a[b", "[]", "[^]", "[^!a]"] {
+            assert!(Who::parse(text).is_err(), "{text}");
+        }
     }
 
     proptest::proptest! {
         #[test]
-        fn a_name_fits_itself_and_a_star_for_each_label(labels in proptest::collection::vec("[a-z0-9-]{1,8}", 1..5)) {
+        fn a_name_fits_itself_and_a_star_for_labels(labels in proptest::collection::vec("[a-z0-9-]{1,8}", 1..5)) {
             let name = labels.join(".");
             let stars = vec!["*"; labels.len()].join(".");
             proptest::prop_assert!(fits(&name, &name));
-            proptest::prop_assert!(fits(&stars, &name));
+            proptest::prop_assert!(fits(&stars, &name) && fits("*", &name));
+            let last = format!("*{}", labels[labels.len() - 1]);
+            proptest::prop_assert!(fits(&last, &name));
             let more = format!("{stars}.*");
             proptest::prop_assert!(!fits(&more, &name));
         }

@@ -116,6 +116,7 @@ impl Options {
             }
             ("machine_writes", None) => self.machine_writes = true,
             ("crossmnt", None) => self.cross_mounts = true,
+            ("nocrossmnt", None) => self.cross_mounts = false,
             ("hide", None) => {}
             ("mountpoint" | "mp", value) => self.mount_point = Some(value.unwrap_or_default().as_bytes().to_vec()),
             // What these ask for is how it always works.
@@ -136,13 +137,13 @@ impl Options {
             }
             ("security_label", None) => return comment(option, "security labels are not passed on; remove it"),
             ("rdirplus" | "nordirplus", None) => return comment(option, "it is about NFSv3; an NFSv4 client chooses; remove it"),
-            ("xprtsec", Some("none")) => {}
-            ("xprtsec", _) => {
-                return Err(fault(option, "asks for TLS, which is not spoken here", "use sec=krb5p, or a tunnel and no xprtsec="));
-            }
+            ("xprtsec", Some(list)) => transport(option, list)?,
             ("pnfs", None) => return Err(fault(option, "asks for pNFS layouts, which are not given", "remove it")),
             ("refer" | "replicas", _) => {
                 return Err(fault(option, "asks for a referral, which is not given", "mount the other server directly, and remove it"));
+            }
+            ("reexport", Some(_)) => {
+                return comment(option, "an export without fsid= has a number from its path, which stays, whatever it lies on; remove it");
             }
             _ => return Err(fault(option, "is no option of exports(5)", "see vouch-export(1) for those that are known")),
         }
@@ -234,6 +235,28 @@ impl Options {
     }
 }
 
+/// `xprtsec=`: by what a transport may be protected; any of the list suffices. Where `none` is among them TLS is not demanded of anybody; without it, whoever came over a plain
+/// connection would get in against the administrator's will.
+fn transport(option: &str, list: &str) -> Result<(), Objection> {
+    if list.split(':').any(|mode| !matches!(mode, "none" | "tls" | "mtls")) {
+        return Err(fault(option, "is no list of none, tls and mtls", "write xprtsec=none, or leave it out"));
+    }
+    if !list.split(':').any(|mode| mode == "none") {
+        return Err(fault(
+            option,
+            "demands RPC over TLS (RFC 9289), which is not spoken here",
+            "write sec=krb5p for privacy or sec=krb5i for integrity instead, or use a tunnel and xprtsec=none",
+        ));
+    }
+    if list == "none" {
+        return Ok(());
+    }
+    comment(
+        option,
+        "RPC over TLS is not spoken here, so every client comes as by xprtsec=none; where that is too little write sec=krb5p or sec=krb5i",
+    )
+}
+
 fn comment(option: &str, why: &str) -> Result<(), Objection> {
     Err(Objection::Comment(format!("option {option} is not taken: {why}")))
 }
@@ -312,6 +335,56 @@ mod tests {
         assert_eq!((options.fsid, options.mount_point), (Some(Fsid::Number(7)), Some(b"/m".to_vec())));
     }
 
+    // exports(5), General Options and User ID Mapping: what is neither commented on nor refused is what is done.
+    #[test]
+    fn every_option_of_the_manual_that_is_taken_is_taken_silently() {
+        for option in [
+            "secure",
+            "insecure",
+            "rw",
+            "ro",
+            "async",
+            "sync",
+            "wdelay",
+            "hide",
+            "crossmnt",
+            "nocrossmnt",
+            "no_subtree_check",
+            "mountpoint",
+            "mp",
+            "mountpoint=/m",
+            "mp=/m",
+            "fsid=5",
+            "fsid=root",
+            "no_pnfs",
+            "acl",
+            "root_squash",
+            "no_root_squash",
+            "all_squash",
+            "no_all_squash",
+            "anonuid=5",
+            "anongid=5",
+            "sec=sys",
+            "sec=krb5:krb5i:krb5p",
+            "xprtsec=none",
+        ] {
+            assert_eq!(read(option).1, [], "{option}");
+        }
+    }
+
+    #[test]
+    fn crossing_is_what_is_asked_for_last() {
+        assert!(!read("crossmnt,nocrossmnt").0.cross_mounts && read("nocrossmnt,crossmnt").0.cross_mounts);
+    }
+
+    #[test]
+    fn who_demands_tls_is_told_what_there_is_instead() {
+        let (_, objections) = read("rw,xprtsec=mtls");
+        assert!(
+            matches!(&objections[..], [Objection::Fault(what, cure)] if what.contains("TLS") && cure.contains("krb5p") && cure.contains("krb5i"))
+        );
+    }
+
     #[test]
     fn async_is_what_is_asked_for_last() {
         assert!(!read("rw,async").0.sync);
@@ -329,14 +402,33 @@ mod tests {
 
     #[test]
     fn every_option_that_is_not_taken_is_told() {
-        for option in ["no_wdelay", "subtree_check", "nohide", "no_acl", "no_auth_nlm", "security_label", "nordirplus"] {
+        for option in [
+            "no_wdelay",
+            "subtree_check",
+            "nohide",
+            "no_acl",
+            "no_auth_nlm",
+            "auth_nlm",
+            "insecure_locks",
+            "secure_locks",
+            "security_label",
+            "rdirplus",
+            "nordirplus",
+            "xprtsec=none:tls:mtls",
+            "xprtsec=mtls:none",
+            "reexport=auto-fsidnum",
+            "reexport=predefined-fsidnum",
+        ] {
             assert!(matches!(&read(option).1[..], [Objection::Comment(text)] if text.contains(option)), "{option}");
         }
         for option in [
             "pnfs",
             "refer=/a@b",
             "replicas=/a@b",
-            "xprtsec=mtls",
+            "xprtsec=tls",
+            "xprtsec=tls:mtls",
+            "xprtsec=ssl",
+            "xprtsec=",
             "nonsense",
             "rw=1",
             "anonuid=x",
