@@ -140,6 +140,10 @@ impl FileSystem for PosixFs {
         self.inner.remove(caller, directory, name)
     }
 
+    fn unmake(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()> {
+        self.inner.unmake(caller, directory, name, id)
+    }
+
     fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed> {
         self.inner.rename(caller, from, from_name, to, to_name)
     }

@@ -31,6 +31,7 @@ mod probe;
 mod resolve;
 mod setting;
 mod space;
+mod unmake;
 mod xattr;
 
 pub use export::{ExportError, Options, PosixFs};

@@ -17,6 +17,7 @@ use crate::export::{Inner, identify};
 use crate::identity;
 use crate::node::Node;
 use crate::open::PosixOpen;
+use crate::unmake::take_back;
 
 impl Inner {
     pub(crate) fn changeable(&self) -> Result<()> {
@@ -101,7 +102,7 @@ impl Inner {
             Ok(node)
         };
         let node = set_up().inspect_err(|_| {
-            let _ = fs::unlinkat(directory, &**name, AtFlags::empty());
+            let _ = stat(fd.as_fd()).map(|made| take_back(directory, name, &made));
         })?;
         self.note(&node.id, directory, name);
         Ok(node)
@@ -165,6 +166,7 @@ impl Inner {
             })
             .or_error()?;
             let is_directory = new == NewNode::Directory;
+            let made = stat_name(directory.as_fd(), &name).or_error()?;
             let set_up = || {
                 let (node, _) = self.child(&directory, &name, true)?;
                 // mkdir takes permission bits and the sticky bit only.
@@ -178,7 +180,7 @@ impl Inner {
                 Ok(node)
             };
             set_up().inspect_err(|_| {
-                let _ = fs::unlinkat(&directory, &*name, if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() });
+                let _ = take_back(&directory, &name, &made);
             })
         })?;
         Ok((node.id, node.attributes()?, change))

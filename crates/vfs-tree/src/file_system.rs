@@ -216,6 +216,10 @@ impl FileSystem for TreeFs {
         Err(self.refuse(caller, directory))
     }
 
+    fn unmake(&self, caller: &Caller, directory: &FileId, _name: Name<'_>, _id: &FileId) -> Result<()> {
+        Err(self.refuse(caller, directory))
+    }
+
     fn rename(&self, caller: &Caller, from: &FileId, _from_name: Name<'_>, to: &FileId, _to_name: Name<'_>) -> Result<Renamed> {
         match self.refuse(caller, from) {
             Error::ReadOnly => Err(self.refuse(caller, to)),

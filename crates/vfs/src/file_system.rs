@@ -222,6 +222,10 @@ pub trait FileSystem: Send + Sync {
     /// Removes a name: of a file, or of an empty directory. With the change, the file if that was its last name.
     fn remove(&self, caller: &Caller, directory: &FileId, name: Name<'_>) -> Result<(DirectoryChange, Option<FileId>)>;
 
+    /// Takes back what the caller has just made and could not finish: removes the name if it is still this file's. What has come in its place stays, and so does a directory that
+    /// something was put into; neither is an error.
+    fn unmake(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()>;
+
     /// Renames, replacing what has the new name if that is of the same kind.
     fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed>;
 

@@ -11,6 +11,8 @@ pub(super) const RULES: &[Rule] = &[
     ("the_umask_is_taken_off", the_umask_is_taken_off),
     ("a_new_file_is_open_whatever_its_mode", a_new_file_is_open_whatever_its_mode),
     ("what_can_not_be_set_up_is_not_left", what_can_not_be_set_up_is_not_left),
+    ("only_what_was_made_is_taken_back", only_what_was_made_is_taken_back),
+    ("taking_back_that_races_removes_nothing_else", taking_back_that_races_removes_nothing_else),
     ("what_was_made_becomes_durable_whatever_its_mode", what_was_made_becomes_durable_whatever_its_mode),
 ];
 
@@ -133,4 +135,50 @@ fn what_can_not_be_set_up_is_not_left(fixture: &Fixture) {
     refused!(fixture.create_as(&alice(), &root, "a", CreateHow::Guarded, &given), Error::Permission, "a file for somebody else");
     refused!(fixture.fs.make(&alice(), &root, name("d"), NewNode::Directory, &given), Error::Permission, "a directory for somebody else");
     assert!(fixture.names(&root).is_empty(), "nothing is left");
+}
+
+fn only_what_was_made_is_taken_back(fixture: &Fixture) {
+    let root = fixture.root();
+    let unmake = |file: &str, id: &FileId| fixture.fs.unmake(&fixture.owner, &root, name(file), id).expect("it is taken back, or left");
+    let file = fixture.file(&root, "a", b"");
+    unmake("a", &file);
+    assert!(fixture.names(&root).is_empty(), "a file is gone");
+    refused!(fixture.fs.attributes(&file, Patience::Any), Error::Stale, "and its identity");
+    unmake("a", &file);
+    let directory = fixture.directory(&root, "d", 0o755);
+    unmake("d", &directory);
+    assert!(fixture.names(&root).is_empty(), "a directory is gone");
+
+    // Another has renamed it, and given its name to something else.
+    let moved = fixture.file(&root, "a", b"moved");
+    fixture.fs.rename(&fixture.owner, &root, name("a"), &root, name("b")).expect("it is renamed");
+    let new = fixture.file(&root, "a", b"new");
+    unmake("a", &moved);
+    assert_eq!((fixture.content(&new), fixture.content(&moved)), (b"new".to_vec(), b"moved".to_vec()), "both are left");
+    let directory = fixture.directory(&root, "d", 0o755);
+    fixture.file(&directory, "inside", b"");
+    unmake("d", &directory);
+    assert_eq!(fixture.names(&root), ["a", "b", "d"], "nothing else is there, and the directory with something in it");
+    assert_eq!(fixture.names(&directory), ["inside"], "nor is it emptied");
+}
+
+fn taking_back_that_races_removes_nothing_else(fixture: &Fixture) {
+    let root = fixture.root();
+    for round in 0..50 {
+        let made = fixture.file(&root, "a", b"made");
+        let mine = format!("mine{round}");
+        let id = fixture.file(&root, &mine, b"mine");
+        std::thread::scope(|scope| {
+            let (fs, owner, root, mine) = (&fixture.fs, &fixture.owner, &root, &mine);
+            let unmake = scope.spawn(move || fs.unmake(owner, root, name("a"), &made));
+            let rename = scope.spawn(move || fs.rename(owner, root, name(mine), root, name("a")));
+            rename.join().expect("no panic").expect("it is renamed");
+            // It may find that its file has no name any more.
+            unmake.join().expect("no panic").expect("it is taken back, or left");
+        });
+        assert_eq!(fixture.content(&id), b"mine", "what took its place is left");
+        assert_eq!(fixture.names(&root).len(), 1, "under a name of its own, and nothing else is");
+        let left = fixture.names(&root).remove(0);
+        fixture.remove(&root, &left);
+    }
 }

@@ -228,6 +228,7 @@ macro_rules! conformance_tests {
                 guarded_creation_refuses_what_is_there unchecked_creation_opens_what_is_there
                 exclusive_creation_knows_its_retry of_creations_that_race_one_makes_the_file the_umask_is_taken_off
                 a_new_file_is_open_whatever_its_mode what_can_not_be_set_up_is_not_left
+                only_what_was_made_is_taken_back taking_back_that_races_removes_nothing_else
                 what_was_made_becomes_durable_whatever_its_mode
                 what_is_written_is_read holes_read_as_zeros_and_are_found truncation_cuts_and_extends an_unlinked_file_stays_while_open
                 access_of_the_opening_holds regions_are_allocated_and_punched ranges_are_copied_and_cloned commits_succeed

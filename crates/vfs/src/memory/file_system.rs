@@ -302,6 +302,18 @@ impl FileSystem for MemoryFs {
         Ok((change, gone.map(|gone| self.inner.id(gone))))
     }
 
+    fn unmake(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()> {
+        let (mut state, number) = self.begin(Call::Remove, directory)?;
+        let made = self.inner.number_of(id)?;
+        if state.get(number)?.directory()?.get(name.as_bytes()) != Some(made) {
+            return Ok(());
+        }
+        match state.remove(caller, number, name.as_bytes()) {
+            Err(Error::NotEmpty) => Ok(()),
+            removed => removed.map(drop),
+        }
+    }
+
     fn rename(&self, caller: &Caller, from: &FileId, from_name: Name<'_>, to: &FileId, to_name: Name<'_>) -> Result<Renamed> {
         let (mut state, from) = self.begin(Call::Rename, from)?;
         let to = self.inner.number_of(to)?;

@@ -1,0 +1,85 @@
+//! Taking back what was made and could not be finished: the name, if it is still that file's, and no other.
+//!
+//! The system removes whatever has a name at that moment. So the name is first moved aside, where nobody looks for it; what has come along is looked at there, and put back if
+//! it is something else.
+
+use std::ffi::CString;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::fs::{self, AtFlags, RenameFlags, Statx};
+use rustix::io::Errno;
+use vouch_vfs::{Caller, Error, FileId, FileType, Name, Result};
+
+use crate::attributes::{file_type, stat, stat_name};
+use crate::c_name::CName;
+use crate::errno::OrError;
+use crate::export::Inner;
+use crate::identity;
+use crate::node::Node;
+
+impl Inner {
+    pub(crate) fn unmake(&self, caller: &Caller, directory: &FileId, name: Name<'_>, id: &FileId) -> Result<()> {
+        self.changeable()?;
+        let directory = self.node(directory)?;
+        let made = match self.node(id) {
+            Err(Error::Stale) => return Ok(()),
+            made => made?,
+        };
+        identity::assume(caller)?;
+        take_back(&directory, &CName::new(name), &stat(made.as_fd()).or_error()?)?;
+        directory.note_change();
+        made.note_change();
+        if stat(made.as_fd()).is_ok_and(|stat| stat.stx_nlink == 0) {
+            made.note_unlinked();
+            self.nodes.forget(id);
+            if let Some(ids) = &self.options.ids {
+                ids.forget(id);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes the name of the file that looked so when it was made, as the caller of the moment. Does nothing where that file hasn't the name any more, or is a directory with
+/// something in it.
+pub(crate) fn take_back(directory: &Node, name: &CName, made: &Statx) -> Result<()> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    if !is_named(directory, name, made)? {
+        return Ok(());
+    }
+    let flags = if file_type(made) == Some(FileType::Directory) { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+    let aside = format!(".vouch-{}-{:x}-{:x}", std::process::id(), made.stx_ino, NEXT.fetch_add(1, Ordering::Relaxed));
+    let aside = CString::new(aside).expect("letters and digits have no NUL");
+    let moved = match fs::renameat_with(directory, &**name, directory, &*aside, RenameFlags::NOREPLACE) {
+        Ok(()) => &*aside,
+        Err(Errno::NOENT) => return Ok(()),
+        // A file system that can't move without replacing: what was looked at is believed.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => &**name,
+        Err(errno) => return Err(errno).or_error(),
+    };
+    let removed = match is_named(directory, moved, made) {
+        Ok(true) => fs::unlinkat(directory, moved, flags).or_error(),
+        Ok(false) => Err(Error::Exists),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Ok(()) => Ok(()),
+        Err(error) if std::ptr::eq(moved, &**name) => Err(error),
+        // Something else, or not empty any more: it stays, under its name unless that has been given anew.
+        Err(error) => fs::renameat_with(directory, moved, directory, &**name, RenameFlags::NOREPLACE).or_error().and(match error {
+            Error::Exists | Error::NotEmpty => Ok(()),
+            error => Err(error),
+        }),
+    }
+}
+
+fn is_named(directory: &Node, name: &std::ffi::CStr, made: &Statx) -> Result<bool> {
+    match stat_name(directory.as_fd(), name) {
+        Ok(found) => {
+            Ok((found.stx_ino, found.stx_dev_major, found.stx_dev_minor) == (made.stx_ino, made.stx_dev_major, made.stx_dev_minor))
+        }
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno).or_error(),
+    }
+}
