@@ -81,6 +81,7 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
         Args::Read(args) => data(args.offset, &args.stateid, Access::READ),
         Args::ReadPlus(args) => data(args.offset, &args.stateid, Access::READ),
         Args::Write(args) => data(args.offset, &args.stateid, Access::MODIFY),
+        Args::Commit(args) => Asked { offset: Some(args.offset), access: Some(Access::MODIFY.0), ..Asked::default() },
         Args::Copy(args) => pair(&args.source, &args.destination, args.destination_offset),
         Args::Clone(args) => pair(&args.source, &args.destination, args.destination_offset),
         _ => Asked::default(),

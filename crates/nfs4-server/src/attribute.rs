@@ -25,6 +25,14 @@ pub(crate) struct View {
     pub(crate) acl: Option<Vec<acl::Entry>>,
 }
 
+impl View {
+    /// What the file supports: as its file system, and the time of creation where that is known.
+    pub(crate) fn supported(&self) -> Bitmap {
+        let all = supported(self.minor, &self.traits, self.quotas);
+        if self.attributes.created.is_some() { all } else { all.without(Attr::TIME_CREATE.0) }
+    }
+}
+
 /// Attributes that need the room left on the file system.
 pub(crate) const SPACE: Bitmap = Bitmap::of(&[
     Attr::FILES_AVAIL.0,
@@ -83,7 +91,7 @@ pub(crate) const EXCLUSIVE_CREATE: Bitmap = Bitmap::of(&[
     Attr::MODE_UMASK.0,
 ]);
 
-/// The attributes that a file system supports.
+/// The attributes that a file system supports. Which of those below a mount point know when a file was made is told by its [`View`].
 pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool) -> Bitmap {
     let mut all = match minor {
         0 => MINOR_0,

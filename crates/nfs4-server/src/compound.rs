@@ -298,7 +298,7 @@ impl Compound {
         core.begin_tracking(asked.is_some());
         let judged = match &args {
             Ok(args) => judge(core, args, place, server),
-            Err(_) => Err(Status::BADXDR),
+            Err(error) => Err(crate::op::unreadable(Op(core.op), error)),
         };
         let mut walk = Walk { server, patience, core, out, rest };
         let outcome = match (judged, args) {

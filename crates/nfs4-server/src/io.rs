@@ -219,16 +219,23 @@ pub(crate) fn open_for(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, p
     }
 }
 
-/// Some open file, for COMMIT, which carries no stateid: one of the cache, or a new one.
-pub(crate) fn any_open(walk: &mut Walk<'_>, file: &FileRef) -> Result<OpenHandle, Stop> {
-    let key = file.key();
-    if let Some(open) = walk.state(|state| state.any_open(&key)) {
-        return Ok(open);
+/// An open file for COMMIT, which carries no stateid: one of those that there are, or a new one. RFC 8881, section 18.3.4: ACCESS for whom the file is not to write; as Linux's
+/// server has it, it is to write for its owner whatever its mode. Who has it open for writing was let in, and may make durable what he wrote.
+pub(crate) fn open_to_commit(walk: &mut Walk<'_>, file: &FileRef) -> Result<OpenHandle, Stop> {
+    let (key, caller) = (file.key(), &file.grant.caller);
+    if let Some(own) = walk.state(|state| state.open_to_write(&key, |held| held.is_by(caller))) {
+        return Ok(own);
     }
-    match anonymous(walk, file, Use::Write) {
-        // Whoever wrote may not be let in any more; what is to be made durable is there already.
-        Err(Stop::Status(Status::ACCESS)) => anonymous(walk, file, Use::Read),
-        opened => opened,
+    let is_machine = walk.is_machine_for(&file.grant);
+    match walk.state(|state| state.any_open(&key)) {
+        Some(open) if is_machine => Ok(open),
+        Some(open) => {
+            if caller.uid != open.file().attributes()?.uid {
+                rights(walk, file, Use::Write)?;
+            }
+            Ok(open)
+        }
+        None => anonymous(walk, file, Use::Write),
     }
 }
 

@@ -14,6 +14,7 @@ mod callback;
 mod compound;
 mod config;
 mod connection;
+mod cookie;
 mod effect;
 mod export;
 mod filehandle;

@@ -41,7 +41,7 @@ use vouch_nfs4::{Name, Status};
 use vouch_vfs::Patience;
 
 use crate::stop::{Outcome, Stop};
-use crate::walk::{FileRef, Walk};
+use crate::walk::{FileRef, Object, Walk};
 
 /// Does one operation and writes its result; on failure, only where the result is more than a status.
 pub(crate) fn dispatch(walk: &mut Walk<'_>, args: &Args<'_>) -> Outcome {
@@ -91,7 +91,6 @@ pub(crate) fn dispatch(walk: &mut Walk<'_>, args: &Args<'_>) -> Outcome {
         Args::GetDirDelegation(_) => delegreturn::get_dir_delegation(walk),
         Args::SecinfoNoName(args) => secinfo::secinfo_no_name(walk, args),
         Args::TestStateid(args) => stateids::test(walk, args),
-        Args::WantDelegation(_) => Err(Status::NOTSUPP.into()),
         Args::DestroyClientid(args) => sessions::destroy_clientid(walk, args),
         Args::ReclaimComplete(args) => sessions::reclaim_complete(walk, args),
         Args::Allocate(args) => allocate::allocate(walk, args),
@@ -111,7 +110,6 @@ pub(crate) fn dispatch(walk: &mut Walk<'_>, args: &Args<'_>) -> Outcome {
         Args::Openattr(_) => walk.current_object().and(Err(Status::NOTSUPP.into())),
         // RFC 8881, section 2.10.8.3: SP4_SSV is not offered, so there is no secret to set.
         Args::SetSsv(_) => Err(Status::INVAL.into()),
-        // No pNFS here (EXCHGID4_FLAG_USE_NON_PNFS), no copies between servers, no application data blocks: RFC 8881, section 15.1.1.5.
         Args::Getdeviceinfo(_)
         | Args::Getdevicelist(_)
         | Args::Layoutcommit(_)
@@ -120,12 +118,38 @@ pub(crate) fn dispatch(walk: &mut Walk<'_>, args: &Args<'_>) -> Outcome {
         | Args::Layouterror(_)
         | Args::Layoutstats(_)
         | Args::CopyNotify(_)
-        | Args::WriteSame(_) => Err(Status::NOTSUPP.into()),
+        | Args::WriteSame(_)
+        | Args::WantDelegation(_) => Err(Status::NOTSUPP.into()),
         // The compound does this one itself, and refuses numbers that it doesn't know.
         Args::Sequence(_) => Err(Status::SEQUENCE_POS.into()),
         Args::Illegal(_) => Err(Status::OP_ILLEGAL.into()),
     }
 }
+
+/// What answers arguments that can't be read. RFC 8881, section 15.1.1.1: BADXDR, also where an enumeration has a value that it lacks. But what is not supported at all is that
+/// whatever it was asked for; and RFC 7862, section 11.1.1.3, has UNION_NOTSUPP for an arm that an operation does not know.
+pub(crate) fn unreadable(op: Op, error: &vouch_xdr::Error) -> Status {
+    match (op, error) {
+        (Op::SEEK, vouch_xdr::Error::Unknown { what: "data_content4", .. }) => Status::UNION_NOTSUPP,
+        (Op::COPY, vouch_xdr::Error::Unknown { what: "netloc_type4", .. }) => Status::NOTSUPP,
+        (op, vouch_xdr::Error::Unknown { .. }) if UNSUPPORTED.contains(&op) => Status::NOTSUPP,
+        _ => Status::BADXDR,
+    }
+}
+
+/// No pNFS here (EXCHGID4_FLAG_USE_NON_PNFS), no copies between servers, no application data blocks, no delegation without an open: RFC 8881, section 15.1.1.5.
+const UNSUPPORTED: [Op; 10] = [
+    Op::GETDEVICEINFO,
+    Op::GETDEVICELIST,
+    Op::LAYOUTCOMMIT,
+    Op::LAYOUTGET,
+    Op::LAYOUTRETURN,
+    Op::LAYOUTERROR,
+    Op::LAYOUTSTATS,
+    Op::COPY_NOTIFY,
+    Op::WRITE_SAME,
+    Op::WANT_DELEGATION,
+];
 
 /// Whether an operation changes anything, so that it must not be done twice, and not without room for its result.
 pub(crate) fn changes(op: Op) -> bool {
@@ -185,6 +209,17 @@ pub(crate) const FREED_LEN_LONG: u64 = 64 << 20;
 /// Whether a thread that must not wait may give so much of a file back.
 fn may_free(walk: &Walk<'_>, len: u64) -> Result<(), Stop> {
     if walk.patience == Patience::None && len >= FREED_LEN_LONG { Err(Stop::Blocked) } else { Ok(()) }
+}
+
+/// What was just made lacks what was asked for with it, and so must not stay: a file that its maker takes for closed to others by its ACL would be open to them. Only that file is
+/// removed, whatever has its name by now. The failure is told, whatever comes of this.
+fn unmade(walk: &Walk<'_>, directory: &FileRef, name: vouch_vfs::Name<'_>, made: &vouch_vfs::FileId, why: Stop) -> Stop {
+    if let Err(error) = directory.files().unmake(&directory.grant.caller, &directory.id, name, made) {
+        let (object, source) =
+            (Object::File(directory.with(*made)), std::io::Error::other(format!("could not be set up, nor removed: {error}")));
+        walk.server.note_error(walk.core, Some(&object), Status::IO, &source);
+    }
+    why
 }
 
 /// A name under which another export hangs can't be taken away: it is in use.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use vouch_nfs4::Fsid;
 use vouch_vfs::{Attributes, Caller, FileId, FileType, Name, Patience, SystemId, Traits};
 
+use crate::cookie;
 use crate::filehandle::{Named, PseudoId};
 use crate::state::FileKey;
 use crate::{Export, ExportId, Exports};
@@ -44,7 +45,8 @@ pub(crate) struct Tree {
 /// A directory of the pseudo file system.
 #[derive(Default)]
 pub(crate) struct Node {
-    children: BTreeMap<Vec<u8>, Place>,
+    /// By cookie and name: the order in which they are listed.
+    children: BTreeMap<(u64, Vec<u8>), Place>,
     /// Exports anywhere below: the node is shown to those who may see one of them.
     below: Vec<ExportId>,
 }
@@ -117,7 +119,7 @@ impl Tree {
             self.parents.insert(here, above);
             let node = self.nodes.entry(above).or_default();
             node.below.push(export.id);
-            let place = node.children.entry(name.clone()).or_default();
+            let place = node.children.entry(listed(name)).or_default();
             match depth + 1 == path.len() {
                 true => place.export = Some(export.id),
                 false => place.node = Some(here),
@@ -230,12 +232,13 @@ impl Place {
 
 impl Node {
     pub(crate) fn child(&self, name: &[u8]) -> Option<Place> {
-        self.children.get(name).copied()
+        self.children.get(&listed(name)).copied()
     }
 
-    /// Names and what stands there, in the order of names.
-    pub(crate) fn children(&self) -> impl Iterator<Item = (&[u8], Place)> {
-        self.children.iter().map(|(name, place)| (&name[..], *place))
+    /// Names after a cookie, with their own and what stands there.
+    pub(crate) fn children_after(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], Place)> {
+        let from = cookie.checked_add(1).map(|next| self.children.range((next, Vec::new())..));
+        from.into_iter().flatten().map(|((cookie, name), place)| (*cookie, &name[..], *place))
     }
 
     /// Directories in it, and the two links that every directory has.
@@ -265,6 +268,10 @@ impl Site {
             (_, true) => Fsid { major: u64::from(self.export.id.0) | 1 << 32, minor: attributes.fsid },
         }
     }
+}
+
+fn listed(name: &[u8]) -> (u64, Vec<u8>) {
+    (cookie::of_name(name), name.to_vec())
 }
 
 /// A node's number: from its path, so that filehandles live as long as the path does.

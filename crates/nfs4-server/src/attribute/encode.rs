@@ -5,16 +5,15 @@ use vouch_nfs4::{Ace, AclSupport, Bitmap, Bytes, Status, Time, Wire as _};
 use vouch_vfs::FileType;
 use vouch_xdr::Writer;
 
-use super::{EXCLUSIVE_CREATE, View, supported};
+use super::{EXCLUSIVE_CREATE, View};
 use crate::acl::{Entry, Who};
 use crate::owner::{Kind, Owners};
 use crate::stop::Stop;
 
 /// Appends as a `fattr4` those of `wanted` that the file has. `error` is what `rdattr_error` says (RFC 8881, section 5.8.1.12).
 pub(crate) fn encode(view: &View, wanted: Bitmap, error: Status, owners: &Owners<'_>, out: &mut Writer) -> Result<(), Stop> {
-    let mut mask = wanted.and(supported(view.minor, &view.traits, view.quotas));
+    let mut mask = wanted.and(view.supported());
     let absent = [
-        (Attr::TIME_CREATE, view.attributes.created.is_none()),
         (Attr::FILEHANDLE, view.handle.is_none()),
         (Attr::ACL, view.acl.is_none()),
         (Attr::DACL, view.acl.is_none()),
@@ -47,7 +46,7 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
     let a = &view.attributes;
     let limits = &owners.config.limits;
     match attr {
-        Attr::SUPPORTED_ATTRS => supported(view.minor, &view.traits, view.quotas).encode(out),
+        Attr::SUPPORTED_ATTRS => view.supported().encode(out),
         Attr::TYPE => wire_type(a.file_type).encode(out),
         Attr::FH_EXPIRE_TYPE => out.u32(if view.traits.persistent_ids { FH4_PERSISTENT } else { FH4_VOLATILE_ANY }),
         Attr::CHANGE => out.u64(a.change),
@@ -86,7 +85,7 @@ fn value(view: &View, attr: Attr, error: Status, owners: &Owners<'_>, out: &mut 
         Attr::TIME_DELTA => Time { seconds: 0, nanoseconds: 1 }.encode(out),
         Attr::TIME_METADATA => time(a.changed).encode(out),
         Attr::TIME_MODIFY => time(a.modified).encode(out),
-        Attr::SUPPATTR_EXCLCREAT => EXCLUSIVE_CREATE.and(supported(view.minor, &view.traits, view.quotas)).encode(out),
+        Attr::SUPPATTR_EXCLCREAT => EXCLUSIVE_CREATE.and(view.supported()).encode(out),
         // FSCHARSET_CAP4_CONTAINS_NON_UTF8: names are bytes.
         Attr::FS_CHARSET_CAP => out.u32(1),
         Attr::CLONE_BLKSIZE => out.u32(view.traits.clone_block_len),

@@ -18,12 +18,12 @@ pub(crate) fn clone(walk: &mut Walk<'_>, args: &CloneArgs) -> Outcome {
     if !args.source_offset.is_multiple_of(block) || !args.destination_offset.is_multiple_of(block) {
         return Err(Status::INVAL.into());
     }
-    pair.check_range(args.source_offset, args.destination_offset, args.count)?;
     // What was written to either and is not on the disk yet is written first, however little is cloned.
     if walk.patience == Patience::None {
         return Err(Stop::Blocked);
     }
     let size = pair.source.file().attributes()?.size;
+    pair.check_range(size, args.source_offset, args.destination_offset, args.count)?;
     let end = args.source_offset.saturating_add(args.count);
     if end > size || (!args.count.is_multiple_of(block) && end != size) {
         return Err(Status::INVAL.into());

@@ -15,7 +15,7 @@ pub(crate) fn commit(walk: &mut Walk<'_>, args: &CommitArgs) -> Outcome {
     if args.offset.checked_add(args.count.into()).is_none() {
         return Err(Status::INVAL.into());
     }
-    let open = io::any_open(walk, &file)?;
+    let open = io::open_to_commit(walk, &file)?;
     let commit = || open.file().commit(args.offset, args.count.into(), walk.patience);
     match walk.patience {
         Patience::None => walk.server.syncs().watched(commit())?,

@@ -46,15 +46,15 @@ impl Pair {
         Ok(Pair { from, to, source: source?, destination, same })
     }
 
-    /// RFC 7862, sections 15.2.3 and 15.13.3: ranges of one file must not overlap, and must be ranges.
-    pub(crate) fn check_range(&self, from: u64, to: u64, count: u64) -> Result<(), Status> {
+    /// RFC 7862, sections 15.2.3 and 15.13.3: ranges of one file must not overlap, and must be ranges. `size`: the source's; a count of zero means to the end of it.
+    pub(crate) fn check_range(&self, size: u64, from: u64, to: u64, count: u64) -> Result<(), Status> {
+        let count = if count == 0 { size.saturating_sub(from) } else { count };
         let ends = (from.checked_add(count), to.checked_add(count));
         let (Some(from_end), Some(to_end)) = ends else { return Err(Status::INVAL) };
         if to_end > self.to.grant.site.traits.file_size_max {
             return Err(Status::FBIG);
         }
-        // A count of zero means to the end of the file.
-        let overlaps = if count == 0 { true } else { from < to_end && to < from_end };
+        let overlaps = from < to_end && to < from_end;
         if self.same && overlaps { Err(Status::INVAL) } else { Ok(()) }
     }
 }
@@ -65,8 +65,8 @@ pub(crate) fn copy(walk: &mut Walk<'_>, args: &CopyArgs<'_>) -> Outcome {
         return Err(Status::NOTSUPP.into());
     }
     let pair = Pair::open(walk, &args.source, &args.destination)?;
-    pair.check_range(args.source_offset, args.destination_offset, args.count)?;
     let size = pair.source.file().attributes()?.size;
+    pair.check_range(size, args.source_offset, args.destination_offset, args.count)?;
     // RFC 7862, section 15.2.3: a source offset beyond the end, and a range that goes beyond it, are INVAL.
     if args.source_offset > size || args.source_offset.saturating_add(args.count) > size {
         return Err(Status::INVAL.into());

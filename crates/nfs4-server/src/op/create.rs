@@ -41,7 +41,9 @@ pub(crate) fn create(walk: &mut Walk<'_>, args: &CreateArgs<'_>) -> Outcome {
     let made = directory.files().make(&directory.grant.caller, &directory.id, name, node, &settings.set);
     let (id, _, change) = made?;
     let file = directory.with(id);
-    super::setattr::set_acls(&file, &settings)?;
+    if let Err(stop) = super::setattr::set_acls(&file, &settings) {
+        return Err(super::unmade(walk, &directory, name, &id, stop));
+    }
     walk.must_sync(&directory.grant, &[id, directory.id]);
     walk.set_current(Object::File(file));
     Results::Create(Ok(CreateOk { change: change_info(change), attrs_set: settings.mask })).encode(walk.out);

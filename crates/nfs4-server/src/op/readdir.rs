@@ -89,14 +89,17 @@ impl Listing {
     fn pseudo(&mut self, walk: &mut Walk<'_>, id: PseudoId, cookie: u64) -> Result<bool, Stop> {
         let tree = walk.tree.clone();
         let node = tree.node(id).ok_or(Status::STALE)?;
-        for (at, (name, place)) in node.children().enumerate() {
-            let at = at as u64 + 3;
-            if at <= cookie {
-                continue;
-            }
+        // Names of one cookie are told together or not at all: that no page ends between them.
+        let mut together = (0, walk.out.len(), 0);
+        for (at, name, place) in node.children_after(cookie) {
             let Some(child) = tree.seen(place, walk.connection.peer()) else { continue };
+            if at != together.0 {
+                together = (at, walk.out.len(), self.entries);
+            }
             let view = self.child(walk, child);
             if self.push(walk, at, name, &view).is_break() {
+                walk.out.truncate(together.1);
+                self.entries = together.2;
                 return Ok(false);
             }
         }

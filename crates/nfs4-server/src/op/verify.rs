@@ -27,8 +27,8 @@ pub(crate) fn nverify(walk: &mut Walk<'_>, args: &VerifyArgs<'_>) -> Outcome {
 fn same(walk: &mut Walk<'_>, theirs: &Fattr<'_>) -> Result<bool, Stop> {
     let object = walk.current_object()?;
     // RFC 8881, section 18.31.3: what is not supported is ATTRNOTSUPP, what can't be compared INVAL.
-    let wanted = theirs.comparison(walk.supported(&object))?;
     let mut view = walk.view(&object, theirs.mask)?;
+    let wanted = theirs.comparison(view.supported())?;
     if let Object::File(file) = &object {
         super::delegated::ask_holder(walk, file, theirs.mask, &mut view.attributes)?;
     }

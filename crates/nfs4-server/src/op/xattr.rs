@@ -8,6 +8,7 @@ use vouch_nfs4::{Bytes, ChangeId, ChangeInfo, Cookie, List, Name, Status};
 use vouch_vfs::XattrHow;
 
 use super::delegated;
+use crate::cookie;
 use crate::stop::{Outcome, Stop};
 use crate::walk::{FileRef, Walk};
 
@@ -56,23 +57,29 @@ pub(crate) fn removexattr(walk: &mut Walk<'_>, args: &RemovexattrArgs<'_>) -> Ou
 pub(crate) fn listxattrs(walk: &mut Walk<'_>, args: &ListxattrsArgs) -> Outcome {
     let file = supporting(walk)?;
     let names = file.files().xattrs(&file.grant.caller, &file.id, walk.patience)?;
-    // RFC 8276, section 8.4.3.3: the cookie is where to go on; here, how many names have been told.
-    let start = usize::try_from(args.cookie.0).unwrap_or(usize::MAX);
-    let rest = names.get(start..).ok_or(Status::BAD_COOKIE)?;
+    // RFC 8276, section 8.4.3.3: the cookie is where to go on. Attributes that come and go between two calls leave those of the others as they are.
+    let with_cookie = |name: &Vec<u8>| (cookie::of_name(name), name.clone());
+    let mut rest: Vec<(u64, Vec<u8>)> = names.iter().map(with_cookie).filter(|(cookie, _)| *cookie > args.cookie.0).collect();
+    rest.sort_unstable();
     // Cookie, count and eof.
     let mut room = (args.max_count as usize).min(walk.room()).checked_sub(16).ok_or(Status::TOOSMALL)?;
     let mut told = Vec::new();
-    for name in rest.iter().take(XATTR_NAMES_MAX) {
+    for (_, name) in rest.iter().take(XATTR_NAMES_MAX) {
         let len = 4 + name.len() + vouch_xdr::pad_len(name.len());
         let Some(left) = room.checked_sub(len) else { break };
         room = left;
         told.push(Name(name));
     }
+    // Nor does a page end between names that have one cookie.
+    let ends_within = |count: usize| count > 0 && rest.get(count).is_some_and(|next| next.0 == rest[count - 1].0);
+    while ends_within(told.len()) {
+        told.pop();
+    }
     if told.is_empty() && !rest.is_empty() {
         return Err(Status::TOOSMALL.into());
     }
-    let end = start + told.len();
-    let ok = ListxattrsOk { cookie: Cookie(end as u64), eof: end == names.len(), names: List(told) };
+    let cookie = told.len().checked_sub(1).map_or(args.cookie, |last| Cookie(rest[last].0));
+    let ok = ListxattrsOk { cookie, eof: told.len() == rest.len(), names: List(told) };
     Results::Listxattrs(Ok(ok)).encode(walk.out);
     Ok(())
 }

@@ -35,6 +35,18 @@ impl<F: Clone> State<F> {
         })
     }
 
+    /// What this export has open of this file for writing, or by a delegation to write, and that `fits`. O(opens of the file).
+    pub fn open_to_write(&self, file: &FileKey, fits: impl Fn(&F) -> bool) -> Option<F> {
+        let state = &self.files[self.files.find(file)?];
+        let all = state.opens.iter().chain(&state.delegations).map(|&key| &self.states[key]).filter(|entry| entry.export == file.export);
+        let mut held = all.filter_map(|entry| match &entry.kind {
+            Kind::Open(open) if open.share().writes() => Some(&open.file),
+            Kind::Delegation(delegation) if delegation.write => Some(&delegation.file),
+            _ => None,
+        });
+        held.find(|file| fits(file)).cloned()
+    }
+
     /// An open file of this file, if there is one; one that may be written to, if there is.
     pub fn any_open(&self, file: &FileKey) -> Option<F> {
         let state = &self.files[self.files.find(file)?];

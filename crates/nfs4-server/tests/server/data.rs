@@ -80,6 +80,44 @@ fn a_copy_is_the_same_data() {
     assert_eq!(client.run(&across(copy(0, 1, destination, source))).0, Status::BAD_STATEID);
 }
 
+// RFC 7862, sections 15.2.3 and 15.13.3: ranges of one file that overlap; a count of zero is to its end.
+#[test]
+fn within_a_file_only_what_overlaps_is_refused() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    let stateid = client.create("f");
+    let block: &'static [u8] = &[7; 4096];
+    let filled: Vec<Args<'_>> = (0..3).map(|at| write(stateid, at * 4096, block)).collect();
+    assert_eq!(client.status(FILE, &filled), Status::OK);
+    let copy = |source_offset, destination_offset, count| {
+        Args::Copy(op::CopyArgs {
+            source: stateid,
+            destination: stateid,
+            source_offset,
+            destination_offset,
+            count,
+            consecutive: true,
+            synchronous: true,
+            source_server: Default::default(),
+        })
+    };
+    let clone = |source_offset, destination_offset, count| {
+        Args::Clone(op::CloneArgs { source: stateid, destination: stateid, source_offset, destination_offset, count })
+    };
+    let mut status = |one| client.status(FILE, &[Args::Savefh, one]);
+    // The last block to behind the end, and over the first: neither overlaps.
+    for (from, to, expected) in
+        [(8192, 12_288, Status::OK), (8192, 0, Status::OK), (8192, 4096, Status::INVAL), (0, 4096, Status::INVAL), (0, 0, Status::INVAL)]
+    {
+        // The first makes the file longer by one block.
+        assert_eq!(status(copy(from, to, 0)), expected, "COPY {from} {to}");
+        assert_eq!(status(clone(from, to, 0)), if (from, to) == (8192, 12_288) { Status::INVAL } else { expected }, "CLONE {from} {to}");
+    }
+    // Nothing is no overlap.
+    assert_eq!((status(copy(16_384, 16_384, 0)), status(copy(16_384, 0, 0))), (Status::OK, Status::OK));
+    assert_eq!((status(copy(16_385, 0, 0)), status(copy(0, 100, 101))), (Status::INVAL, Status::INVAL));
+}
+
 // RFC 8276, section 8.4.
 #[test]
 fn extended_attributes_come_and_go() {

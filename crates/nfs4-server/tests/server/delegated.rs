@@ -240,3 +240,70 @@ fn times_are_given_to_the_owner_only_and_in_4_2_only() {
     let arguments = arguments(&mut stranger).expect("4.2 has open_arguments");
     assert!(arguments.share_access_want.has(20) && arguments.share_access_want.has(21));
 }
+
+/// The callbacks that recall something.
+fn recalls(effects: &[Effect]) -> usize {
+    let is_recall = |record: &[u8]| {
+        let call = Call::decode(record).expect("a callback is a call");
+        let mut r = Reader::new(call.args);
+        let head = CallbackHead::decode(&mut r).unwrap();
+        (0..head.count).any(|_| matches!(cb::Args::decode(head.minor, &mut r), Ok(cb::Args::Recall(_))))
+    };
+    effects.iter().filter(|effect| matches!(effect, Effect::Callback { record, .. } if is_recall(record))).count()
+}
+
+// RFC 8881, sections 10.4.4 and 18.16.3: an OPEN that cuts the file changes it, whatever it asks to be open for.
+#[test]
+fn an_open_that_cuts_the_file_recalls_what_others_hold() {
+    let write = |stateid| Args::Write(op::WriteArgs { stateid, offset: 0, stable: op::StableHow::Unstable, data: Bytes(b"data") });
+    for (access, want) in [(ShareAccess::READ, ShareAccess::WANT_READ_DELEG), (ShareAccess::BOTH, ShareAccess::WANT_WRITE_DELEG)] {
+        let world = World::new();
+        let (mut holder, mut other) = (Client::new(&world, "holder", 0), Client::new(&world, "other", 0));
+        let mut maker = Client::new(&world, "maker", 0);
+        let made = maker.create("f");
+        let close = Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid: made });
+        assert_eq!(maker.status(&["export", "f"], &[write(made), close]), Status::OK);
+        world.now_ms.store(60_000, std::sync::atomic::Ordering::Relaxed);
+        for client in [&mut holder, &mut other] {
+            assert_eq!(client.run(&[]).0, Status::OK);
+        }
+        bind(&holder);
+        let opening = |access, how| {
+            let owner = StateOwner { client: ClientId(0), owner: Bytes(b"owner") };
+            let claim = op::OpenClaim::Null(Name(b"f"));
+            Args::Open(op::OpenArgs { seq: OwnerSeq(0), access, deny: op::ShareDeny(0), owner, how, claim })
+        };
+        let (_, list) = holder.at(&["export"], &[opening(access | want, op::OpenHow::NoCreate)]);
+        let [Results::Open(Ok(opened))] = &list[..] else { panic!("{list:?}") };
+        let delegation = match &opened.delegation {
+            Delegation::Read(read) => read.stateid,
+            Delegation::Write(write) => write.stateid,
+            other => panic!("{other:?}"),
+        };
+        // The share that it asks for is in nobody's way.
+        let nothing = Packed::new(&[4], &Attributes { size: Some(0), ..Attributes::default() });
+        let cut = || opening(ShareAccess::READ, op::OpenHow::Create(op::CreateHow::Unchecked(nothing.fattr())));
+        let size = |client: &mut Client<'_>| attributes(&client.at(&["export", "f"], &[getattr(&[4])]).1[0]).size;
+        let ops = [other.sequence(false), Args::Putrootfh, lookup("export"), cut()];
+        let (reply, effects) = world.call(&other.connection, &other.principal, compound(2, &ops));
+        assert_eq!((results(reply).0, recalls(&effects)), (Status::DELAY, 1));
+        assert_eq!(size(&mut holder), Some(4), "nothing is cut while it is held");
+        let back = Args::Delegreturn(op::DelegreturnArgs { stateid: delegation });
+        assert_eq!(holder.status(&["export", "f"], &[back]), Status::OK);
+        assert_eq!(other.status(&["export"], &[cut()]), Status::OK);
+        assert_eq!(size(&mut holder), Some(0));
+    }
+}
+
+// A client that holds the delegation itself is in its own way with nothing.
+#[test]
+fn an_open_that_cuts_ones_own_file_recalls_nothing() {
+    let world = World::new();
+    let mut holder = Client::new(&world, "holder", 0);
+    bind(&holder);
+    let nothing = Packed::new(&[4], &Attributes { size: Some(0), ..Attributes::default() });
+    for _ in 0..2 {
+        let (_, _, delegation) = open(&mut holder, ShareAccess::WANT_WRITE_DELEG, Some(&nothing));
+        assert!(!matches!(delegation, Delegation::Read(_)), "{delegation:?}");
+    }
+}

@@ -27,6 +27,8 @@ struct Notes {
     /// Of READ, WRITE, COPY and CLONE.
     moved: Mutex<Vec<Moved>>,
     denied: Mutex<Vec<(String, Denial)>>,
+    /// Access asked for and offset of each COMMIT.
+    commits: Mutex<Vec<(u32, u64)>>,
     /// Access asked for, by operation, where it is asked for in bits beyond those of ACCESS.
     sets: Mutex<Vec<(u32, u32)>>,
 }
@@ -47,6 +49,9 @@ impl Observer for Notes {
             self.moved.lock().push((seen.op, access, told.stage, (seen.bytes_read, seen.bytes_written), seen.status));
         }
         self.granted.lock().extend(told.granted);
+        if Op(seen.op) == Op::COMMIT {
+            self.commits.lock().extend(told.asked.access.zip(told.asked.offset));
+        }
         if [Op::SETATTR, Op::CREATE].contains(&Op(seen.op)) {
             self.sets.lock().extend(told.asked.access.map(|access| (seen.op, access)));
         }
@@ -322,4 +327,21 @@ fn what_is_set_and_made_is_told() {
     assert_eq!(client.status(&["export"], &[make]), Status::OK);
     let wanted = [(Op::SETATTR.0, asked_bits::MODE), (Op::CREATE.0, 2 << asked_bits::TYPE_SHIFT)];
     assert_eq!(*notes.sets.lock(), wanted);
+}
+
+// RFC 8881, section 18.3.4: who may not write to a file may not commit it; he has tried.
+#[test]
+fn a_commit_that_is_refused_is_told_with_what_it_asked_for() {
+    let (world, notes) = world();
+    let mut root = Client::new(&world, "one", 0);
+    root.create("a");
+    let mut alice = Client::new(&world, "two", 1000);
+    notes.seen.lock().clear();
+    let commit = || Args::Commit(op::CommitArgs { offset: 4096, count: 0 });
+    assert_eq!(alice.status(&["export", "a"], &[commit()]), Status::ACCESS);
+    assert_eq!(root.status(&["export", "a"], &[commit()]), Status::OK);
+    let commits: Vec<u32> = notes.seen.lock().iter().filter(|(name, _)| name == "COMMIT").map(|(_, status)| *status).collect();
+    assert_eq!(commits, [Status::ACCESS.0, Status::OK.0]);
+    let modify = vouch_vfs::Access::MODIFY.0;
+    assert_eq!(*notes.commits.lock(), [(modify, 4096), (modify, 4096)]);
 }

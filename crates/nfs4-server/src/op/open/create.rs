@@ -58,13 +58,18 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
             let opened = existing(walk, wish, &file, settings.set.size == Some(0), None)?;
             return Ok((file, Found { change: change_info(created.directory), attrs_set: Bitmap::EMPTY }, opened));
         }
+        // Nor may it have come to set the ACL.
+        super::super::setattr::set_acls(&file, &settings)?;
         let opened = existing(walk, wish, &file, false, Some(created.open))?;
         // The call that made it may have ended before that was on the disk.
         walk.must_sync(&directory.grant, &[file.id, directory.id]);
         let attrs_set = told(how, &settings);
         return Ok((file, Found { change: change_info(created.directory), attrs_set }, opened));
     }
-    super::super::setattr::set_acls(&file, &settings)?;
+    if let Err(stop) = super::super::setattr::set_acls(&file, &settings) {
+        drop(created.open);
+        return Err(super::super::unmade(walk, &directory, component, &file.id, stop));
+    }
     walk.must_sync(&directory.grant, &[file.id, directory.id]);
     let call = wish.call(&file, file.grant.caller.uid);
     let open = Held::new(created.open, walk, &file);
