@@ -148,15 +148,7 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
             PublishFault::Refused => Code::Refused,
             PublishFault::Stopped => Code::Interrupted,
         },
-        Cause::Client(error) => match error.class() {
-            ErrorClass::NotFound => Code::NotFound,
-            ErrorClass::Input => Code::BadInput,
-            ErrorClass::Refused | ErrorClass::Expired => Code::Refused,
-            ErrorClass::Unreachable => Code::Unreachable,
-            ErrorClass::Damaged => Code::Differs,
-            ErrorClass::Local => Code::LocalIo,
-            ErrorClass::Busy => Code::Busy,
-        },
+        Cause::Client(error) => code_of_client(error),
         Cause::Mount(MountError::Point { .. } | MountError::Denied { .. }) => Code::BadInput,
         Cause::Mount(MountError::NoPoint { .. }) => Code::NotFound,
         Cause::Mount(MountError::Busy { .. }) => Code::Busy,
@@ -167,6 +159,23 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
         Cause::Bench(error) => code_of_bench(error),
         Cause::Interrupted => Code::Interrupted,
         Cause::Silent(code) => *code,
+    }
+}
+
+fn code_of_client(error: &vouch_tree_client::Error) -> Code {
+    if let vouch_tree_client::Error::Store(error) = error
+        && matches!(**error, vouch_tree_store::Error::NotFound { .. })
+    {
+        return Code::NotFound;
+    }
+    match error.class() {
+        ErrorClass::NotFound => Code::NotFound,
+        ErrorClass::Input => Code::BadInput,
+        ErrorClass::Refused | ErrorClass::Expired => Code::Refused,
+        ErrorClass::Unreachable => Code::Unreachable,
+        ErrorClass::Damaged => Code::Differs,
+        ErrorClass::Local => Code::LocalIo,
+        ErrorClass::Busy => Code::Busy,
     }
 }
 
@@ -204,10 +213,7 @@ fn code_of_serve(error: &ServeError) -> Code {
 
 fn code_of_export(error: &ExportError) -> Code {
     match error {
-        ExportError::Sources(SourceError::File { source, .. } | SourceError::Open { source, .. }) => match source.kind() {
-            io::ErrorKind::NotFound => Code::NotFound,
-            _ => Code::LocalIo,
-        },
+        ExportError::Sources(SourceError::File { source, .. } | SourceError::Open { source, .. }) => code_of_source(source),
         ExportError::PrincipalMap { .. } | ExportError::Kerberos(_) | ExportError::Audit(_) => Code::BadInput,
         ExportError::Sources(_) | ExportError::State(StateError::Open(_) | StateError::Malformed(..)) => Code::BadInput,
         ExportError::State(StateError::Busy(_)) => Code::Busy,
@@ -219,6 +225,18 @@ fn code_of_export(error: &ExportError) -> Code {
         | ExportError::System { .. }
         | ExportError::Halted
         | ExportError::ThreadEnded => Code::LocalIo,
+    }
+}
+
+/// What was named to be exported can't be: a tree says by itself whose fault that is.
+fn code_of_source(error: &io::Error) -> Code {
+    let tree = error.get_ref().and_then(|inner| inner.downcast_ref::<vouch_tree_client::Error>());
+    match (tree, error.kind()) {
+        (Some(error), _) => code_of_client(error),
+        (None, io::ErrorKind::NotFound) => Code::NotFound,
+        // A file where a directory must be, a name that is none.
+        (None, io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput) => Code::BadInput,
+        (None, _) => Code::LocalIo,
     }
 }
 
@@ -425,5 +443,20 @@ mod tests {
         assert_eq!(code_of(&Cause::Refused(String::new())) as u8, 5);
         assert_eq!(code_of(&Cause::Io(io::ErrorKind::PermissionDenied.into())) as u8, 7);
         assert_eq!(code_of(&Cause::Interrupted) as u8, 130);
+    }
+
+    #[test]
+    fn what_can_not_be_exported_is_told_by_whose_fault_it_was() {
+        let code = |source: io::Error| {
+            let error = ExportError::Sources(SourceError::Open { what: "x".into(), source });
+            code_of(&Cause::Export(error)) as u8
+        };
+        assert_eq!(code(io::Error::from_raw_os_error(2)), 4);
+        assert_eq!(code(io::Error::from_raw_os_error(20)), 3);
+        assert_eq!(code(io::Error::from_raw_os_error(13)), 7);
+        let no_database = vouch_tree_client::LocalConnector::open(std::path::Path::new("/nonexist")).err().expect("there is none");
+        assert_eq!(code(io::Error::other(no_database)), 4);
+        let refused = vouch_tree_client::Error::NoState;
+        assert_eq!(code(io::Error::other(refused)), 7);
     }
 }

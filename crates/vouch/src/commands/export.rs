@@ -183,7 +183,7 @@ fn greeting(server: &Server) -> String {
     let page = server.page_address().map_or_else(String::new, |address| format!(", metrics on http://{address}/metrics"));
     let mut text = format!("exporting on {}{page}\n", addresses.join(", "));
     for (source, place) in server.exports() {
-        text.push_str(&format!("  {place}  {source}\n"));
+        text.push_str(&format!("  {}  {}\n", output::printable(place.as_bytes()), output::printable(source.as_bytes())));
     }
     if let Some(uid) = server.acts_as() {
         text.push_str(&format!("  not run by root: everything is done with the rights of user {uid}\n"));

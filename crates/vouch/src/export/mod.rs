@@ -48,6 +48,7 @@ mod seams;
 mod send;
 mod shares;
 mod sources;
+mod standing;
 pub(crate) mod state_directory;
 #[cfg(test)]
 mod tests;

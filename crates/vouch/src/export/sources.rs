@@ -14,8 +14,10 @@ use vouch_nfs4_server::{Export, ExportId, Exports, ExportsError};
 use vouch_vfs::FileSystem;
 
 use super::access::Clients;
-use super::exports::{self, Client, Comment, Entry, Fault, Fsid, Options, Source, Who};
+use super::exports::{self, At, Client, Comment, Entry, Fault, Fsid, Options, Source, Who, duplicates};
 use super::hosts::Hosts;
+use super::standing::Standing;
+use crate::output::printable;
 
 /// Where the list of exports comes from.
 #[derive(Clone, Debug)]
@@ -48,13 +50,13 @@ pub enum SourceError {
     #[error("{0}")]
     Faults(String),
     /// Exports that don't go together.
-    #[error("{0}; give each a number of its own: fsid=7")]
+    #[error("{}; {}", printable(.0.to_string().as_bytes()), cure_together(.0))]
     Together(#[from] ExportsError),
     /// The path of the pseudo file system is none.
     #[error("--pseudo {0}: not an absolute path; write / or /export")]
     Pseudo(String),
     /// A directory or tree can't be exported.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", cure(source))]
     Open {
         /// Directory or tree.
         what: String,
@@ -66,6 +68,25 @@ pub enum SourceError {
     Nothing(String),
 }
 
+/// What is to be done about exports that don't go together.
+fn cure_together(error: &ExportsError) -> &'static str {
+    match error {
+        ExportsError::SameId(..) => "give each a number of its own: fsid=7",
+        ExportsError::SamePath(..) => "leave one of them out, or give fsid=root to neither",
+        ExportsError::BadPath(_) => "export it under a path of names of at most 255 bytes",
+    }
+}
+
+/// What is to be done about a source that can't be opened, where that is known.
+fn cure(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "; make it, or mend the path",
+        io::ErrorKind::NotADirectory => "; export the directory that it is in",
+        io::ErrorKind::PermissionDenied => "; let the user of this server read it",
+        _ => "",
+    }
+}
+
 /// Opens the file system behind a source.
 pub(super) type Open = Box<dyn Fn(&Source, &Options) -> io::Result<Arc<dyn FileSystem>> + Send + Sync>;
 
@@ -74,7 +95,15 @@ pub(super) struct Sources {
     origin: Origin,
     hosts: Arc<Hosts>,
     open: Open,
-    known: Mutex<HashMap<(Source, bool), Arc<dyn FileSystem>>>,
+    known: Mutex<HashMap<(Source, bool), Known>>,
+}
+
+/// A file system that is open, and where.
+#[derive(Clone)]
+struct Known {
+    file_system: Arc<dyn FileSystem>,
+    /// What stood at the path before it was opened.
+    standing: Option<Standing>,
 }
 
 /// A list as it can be served, with what is to be said of it.
@@ -106,7 +135,7 @@ impl Sources {
     /// Housekeeping of the file systems.
     pub(super) fn maintain(&self) {
         let known: Vec<_> = self.known.lock().values().cloned().collect();
-        known.iter().for_each(|file_system| file_system.maintain());
+        known.iter().for_each(|known| known.file_system.maintain());
     }
 
     /// Reads everything anew. Sleeps as long as disks and name services do. On an error nothing has changed.
@@ -115,17 +144,24 @@ impl Sources {
         let mut entries: Vec<(Entry, Option<String>)> = Vec::new();
         match &self.origin {
             Origin::Files(paths) => {
-                for file in files(paths)? {
-                    let text = fs::read(&file).map_err(|source| SourceError::File { path: file.clone(), source })?;
+                let files = files(paths)?;
+                for (number, file) in files.iter().enumerate() {
+                    let text = fs::read(file).map_err(|source| SourceError::File { path: file.clone(), source })?;
                     let parsed =
                         exports::parse(&text).map_err(|faults| SourceError::Faults(told(&format!("{}: ", file.display()), &faults)))?;
                     comments.extend(parsed.comments.iter().map(|comment| format!("{}: {comment}", file.display())));
-                    for entry in parsed.entries {
+                    for mut entry in parsed.entries {
+                        entry.clients.iter_mut().for_each(|client| client.at.file = number);
                         match entries.iter_mut().find(|(known, _)| known.source == entry.source) {
                             Some((known, _)) => known.clients.extend(entry.clients),
                             None => entries.push((entry, None)),
                         }
                     }
+                }
+                let place = |at: At| format!("{}: line {}", files[at.file].display(), at.line);
+                for (entry, _) in &entries {
+                    comments
+                        .extend(duplicates(entry).map(|duplicate| duplicate.told(&printable(display(&entry.source).as_bytes()), place)));
                 }
             }
             Origin::One { source, pseudo, options } => {
@@ -144,13 +180,16 @@ impl Sources {
                         Source::Directory(path.into_os_string().as_encoded_bytes().to_vec())
                     }
                 };
-                entries.push((Entry { source, line: 1, clients: vec![Client { who: Who::Everyone, options }] }, Some(pseudo.clone())));
+                entries.push((
+                    Entry { source, line: 1, clients: vec![Client { who: Who::Everyone, options, at: At::default() }] },
+                    Some(pseudo.clone()),
+                ));
             }
         }
         self.resolve(&entries, &mut comments);
         let proven =
             |entry: &Entry| entry.clients.iter().any(|client| client.options.access().iter().any(|access| access.flavour.is_proven()));
-        let kerberos = entries.iter().find(|(entry, _)| proven(entry)).map(|(entry, _)| display(&entry.source));
+        let kerberos = entries.iter().find(|(entry, _)| proven(entry)).map(|(entry, _)| printable(display(&entry.source).as_bytes()));
         let exports = self.build(entries, &mut comments)?;
         Ok(Loaded { exports, comments, kerberos })
     }
@@ -175,8 +214,8 @@ impl Sources {
         let (mut list, mut kept) = (Vec::new(), HashMap::new());
         let alone = entries.len() == 1;
         for (entry, pseudo) in entries {
-            let name = display(&entry.source);
-            let options = first(&entry);
+            let (raw, options) = (display(&entry.source), first(&entry));
+            let name = printable(raw.as_bytes());
             if entry.clients.iter().any(|client| client.options.fsid != options.fsid && client.options.fsid.is_some()) {
                 return Err(SourceError::Faults(format!(
                     "line {}: {name} has more than one fsid=; write the same for all its clients",
@@ -193,22 +232,27 @@ impl Sources {
                 ));
             }
             let key = (entry.source.clone(), options.cross_mounts);
-            let known = self.known.lock().get(&key).cloned();
-            let file_system = match known.map_or_else(|| (self.open)(&entry.source, &options), Ok) {
-                Ok(file_system) => file_system,
+            // Another directory at the path is another export: what is open is of the one that was there.
+            let standing = Standing::of(&entry.source);
+            let known = self.known.lock().get(&key).filter(|known| known.standing == standing).cloned();
+            let opened = || Ok(Known { file_system: (self.open)(&entry.source, &options)?, standing });
+            let file_system = match known.map_or_else(opened, Ok) {
+                Ok(known) => {
+                    kept.insert(key, known.clone());
+                    known.file_system
+                }
                 Err(source) if alone => return Err(SourceError::Open { what: name, source }),
                 Err(error) => {
                     comments.push(format!("{name} is not exported: {error}; reload when that is mended"));
                     continue;
                 }
             };
-            kept.insert(key, file_system.clone());
             let (id, fsid) = number(&entry.source, options.fsid);
             list.push(Export {
                 id,
                 pseudo_path: place(&entry.source, pseudo.as_deref(), root.as_ref()),
                 fsid,
-                source: name.into(),
+                source: raw.into(),
                 file_system,
                 sync: options.sync,
                 clients: Arc::new(Clients::new(&entry.clients, self.hosts.clone())),

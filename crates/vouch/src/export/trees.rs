@@ -30,18 +30,19 @@ impl Trees {
     pub(super) fn open(&self, what: &[u8]) -> io::Result<TreeFs> {
         let runtime = runtime()?;
         let opened = if what.starts_with(b"@") {
-            let name: TreeName = std::str::from_utf8(what).map_err(plainly)?.parse().map_err(plainly)?;
+            let name: TreeName = std::str::from_utf8(what).map_err(malformed)?.parse().map_err(malformed)?;
             let client = self.client_by_name(runtime)?;
             runtime.block_on(client.open(&name, &TreeOptions::default()))
         } else {
-            let connector = LocalConnector::open(Path::new(OsStr::from_bytes(what))).map_err(plainly)?;
-            let name = connector.name().map_err(plainly)?;
+            let connector = LocalConnector::open(Path::new(OsStr::from_bytes(what))).map_err(io::Error::other)?;
+            let name = connector.name().map_err(io::Error::other)?;
             let options = ClientOptions { connector: Arc::new(connector), refresh_interval: Some(LOCAL_REFRESH), ..self.options() };
             let client = self.client(runtime, options)?;
             let options = TreeOptions { refuse_forwarding: true, ..TreeOptions::default() };
             runtime.block_on(client.open(&name, &options))
         };
-        Ok(TreeFs::new(opened.map_err(plainly)?, runtime.handle().clone()))
+        // Whose fault it was is in the error: the command's exit code tells it.
+        Ok(TreeFs::new(opened.map_err(io::Error::other)?, runtime.handle().clone()))
     }
 
     fn client_by_name(&self, runtime: &Runtime) -> io::Result<Arc<Client>> {
@@ -78,6 +79,10 @@ fn runtime() -> io::Result<&'static Runtime> {
     }
     let started = Builder::new_multi_thread().worker_threads(THREADS).thread_name("vouch-tree").enable_all().build()?;
     Ok(RUNTIME.get_or_init(|| started))
+}
+
+fn malformed(error: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error.to_string())
 }
 
 fn plainly(error: impl std::fmt::Display) -> io::Error {

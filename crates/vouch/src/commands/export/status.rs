@@ -58,7 +58,9 @@ fn table(status: &Status) -> String {
         text.push('\n');
     }
     let mut rows = vec![row(["EXPORT", "SOURCE", "NUMBER"])];
-    rows.extend(status.exports.iter().map(|export| row([&export.pseudo_path, &export.source, &export.id.to_string()])));
+    rows.extend(status.exports.iter().map(|export| {
+        row([&output::printable(export.pseudo_path.as_bytes()), &output::printable(export.source.as_bytes()), &export.id.to_string()])
+    }));
     text.push_str(&output::table(&rows, &[]));
     if !status.clients.is_empty() {
         let mut rows =

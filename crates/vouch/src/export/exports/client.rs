@@ -1,5 +1,6 @@
 //! Whom a line of exports(5) names: one host, a network, a netgroup, a pattern of host names, or everybody.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use vouch_nfs4_server::Flavour;
@@ -71,6 +72,17 @@ impl Who {
     /// Whether the name of the client's host is needed to tell.
     pub(crate) fn needs_name(&self) -> bool {
         matches!(self, Who::Netgroup(_) | Who::Pattern(_))
+    }
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Who::Host(name) | Who::Pattern(name) => f.write_str(name),
+            Who::Network(network, len) => write!(f, "{network}/{len}"),
+            Who::Netgroup(group) => write!(f, "@{group}"),
+            Who::Everyone => f.write_str("*"),
+        }
     }
 }
 

@@ -1,12 +1,14 @@
 //! exports(5): the text of the file becomes a list of exports, comments on what is not taken, and faults. Pure: reads no file and asks no name service.
 
 mod client;
+mod duplicate;
 mod lex;
 mod options;
 
 use std::fmt;
 
 pub(crate) use client::{Who, fits, in_network};
+pub(crate) use duplicate::duplicates;
 use options::Objection;
 pub(crate) use options::{Fsid, Options};
 
@@ -33,6 +35,15 @@ pub(crate) struct Entry {
 pub(crate) struct Client {
     pub(crate) who: Who,
     pub(crate) options: Options,
+    pub(crate) at: At,
+}
+
+/// Where a client is named.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct At {
+    /// Which of the files, where there are several.
+    pub(crate) file: usize,
+    pub(crate) line: usize,
 }
 
 /// Something that keeps a file from being served.
@@ -155,7 +166,7 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, faults: &mut Vec<Fault>) {
                 if clients.iter().any(|client| client.who == who && client.options.same_flavours(&options)) {
                     faults.push(Fault::new(line.number, format!("{name} is named twice"), "keep one of them"));
                 }
-                clients.push(Client { who, options });
+                clients.push(Client { who, options, at: At { file: 0, line: line.number } });
             }
             Err((what, cure)) => faults.push(Fault::new(line.number, what, cure)),
         }
@@ -165,7 +176,7 @@ fn read_line(line: &lex::Line, parsed: &mut Parsed, faults: &mut Vec<Fault>) {
         parsed
             .comments
             .push(Comment { line: line.number, text: "no client is named, so it is for everybody; write * if that is meant".into() });
-        clients.push(Client { who: Who::Everyone, options: defaults });
+        clients.push(Client { who: Who::Everyone, options: defaults, at: At { file: 0, line: line.number } });
     }
     match parsed.entries.iter_mut().find(|entry| entry.source == source) {
         Some(entry) => entry.clients.extend(clients),

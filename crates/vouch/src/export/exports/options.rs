@@ -127,7 +127,8 @@ impl Options {
             ("subtree_check", None) => {
                 return comment(
                     option,
-                    "filehandles carry an authenticator, so that none can be guessed; a renamed file stays open; remove it or write no_subtree_check",
+                    "it is not done: what is moved out of the export stays reachable by handles that were given out before, though none can be guessed; \
+                     give the export a file system of its own where that matters, and write no_subtree_check",
                 );
             }
             ("nohide", None) => return comment(option, "a nested export is always seen by its clients; remove it"),

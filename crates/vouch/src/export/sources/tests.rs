@@ -136,3 +136,80 @@ fn kerberos_that_is_listed_and_not_there_is_told() {
     let [line] = &said(false)[..] else { panic!("one line") };
     assert!(line.starts_with("/srv/b lists a Kerberos flavour") && line.contains("--keytab"), "{line}");
 }
+
+/// Sources that count how often each is opened, and open nothing that is not there.
+fn counting(origin: Origin) -> (Sources, Arc<parking_lot::Mutex<Vec<String>>>) {
+    let opened: Arc<parking_lot::Mutex<Vec<String>>> = Arc::default();
+    let seen = opened.clone();
+    let open = move |source: &Source, _: &Options| {
+        let path = display(source);
+        if !Path::new(&path).is_dir() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        seen.lock().push(path);
+        Ok(Arc::new(MemoryFs::new()) as Arc<dyn FileSystem>)
+    };
+    (Sources::new(origin, Arc::new(Hosts::new(Arc::new(Nobody))), Box::new(open)), opened)
+}
+
+#[test]
+fn a_directory_that_another_has_taken_the_place_of_is_opened_anew_and_one_that_is_gone_is_not_served() {
+    let above = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(|name| above.path().join(name));
+    for path in [&a, &b] {
+        fs::create_dir(path).unwrap();
+    }
+    let (_file, origin) = file(&format!("{} *(rw)\n{} *(rw)\n", a.display(), b.display()));
+    let (sources, opened) = counting(origin);
+    let loaded = || sources.load().unwrap();
+    let first = loaded().exports;
+    loaded();
+    assert_eq!(opened.lock().len(), 2, "what stays is not opened again");
+    // The old one is still there, so that its number can't be the new one's.
+    fs::rename(&a, above.path().join("old")).unwrap();
+    fs::create_dir(&a).unwrap();
+    let second = loaded().exports;
+    assert_eq!(opened.lock()[2..], [a.display().to_string()]);
+    assert!(!Arc::ptr_eq(&first.all()[0].file_system, &second.all()[0].file_system));
+    assert!(Arc::ptr_eq(&first.all()[1].file_system, &second.all()[1].file_system));
+    assert_eq!(first.all()[0].id, second.all()[0].id);
+    fs::remove_dir(&b).unwrap();
+    let third = loaded();
+    assert_eq!(third.exports.all().len(), 1);
+    assert!(third.comments[0].contains("is not exported"), "{:?}", third.comments);
+}
+
+#[test]
+fn a_client_that_is_named_again_is_told_with_file_and_line() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in [("a.exports", "# first\n/a 192.0.2.1(ro)\n"), ("b.exports", "/a 192.0.2.1(rw)\n")] {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    let loaded = sources(Origin::Files(vec![directory.path().to_owned()])).load().unwrap();
+    let [said] = &loaded.comments[..] else { panic!("{:?}", loaded.comments) };
+    assert!(said.contains("b.exports: line 1: /a names 192.0.2.1 again") && said.contains("a.exports: line 2 says is in force"), "{said}");
+    let access = loaded.exports.all()[0].clients.access_for(SocketAddr::from(([192, 0, 2, 1], 1))).unwrap();
+    assert!(access.flavours[0].read_only);
+}
+
+#[test]
+fn what_does_not_go_together_is_told_with_the_cure_that_fits() {
+    let fault = |text: &str| {
+        let (_file, origin) = file(text);
+        sources(origin).load().err().expect("it is refused").to_string()
+    };
+    let same_number = fault("/a *(fsid=7)\n/b *(fsid=7)\n");
+    assert!(same_number.ends_with("give each a number of its own: fsid=7"), "{same_number}");
+    let same_path = fault("/srv *(fsid=root)\n/srv/a *\n/a *\n");
+    assert!(same_path.contains("same pseudo path") && !same_path.contains("fsid=7"), "{same_path}");
+    let long = fault(&format!("/{} *\n", "n".repeat(300)));
+    assert!(long.contains("255 bytes") && !long.contains("fsid=7"), "{long}");
+}
+
+#[test]
+fn no_path_puts_a_line_of_its_own_into_what_is_told() {
+    let (_file, origin) = file("/srv/a\\012b/missing *\n/srv/b *\n/c\\012d *(crossmnt) 192.0.2.1\n");
+    let loaded = sources(origin).load().unwrap();
+    assert_eq!(loaded.comments.len(), 2);
+    assert!(loaded.comments.iter().all(|comment| !comment.contains('\n') && comment.contains("\\x0a")), "{:?}", loaded.comments);
+}
