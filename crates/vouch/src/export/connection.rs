@@ -48,6 +48,8 @@ pub(super) struct Connection {
     full_since_ms: AtomicU64,
     sent_len: AtomicU64,
     callbacks: Mutex<Vec<Outstanding>>,
+    /// Whether a callback was ever sent here.
+    calls_back: AtomicBool,
 }
 
 #[derive(Clone, Copy)]
@@ -81,6 +83,7 @@ impl Connection {
             full_since_ms: AtomicU64::new(0),
             sent_len: AtomicU64::new(0),
             callbacks: Mutex::default(),
+            calls_back: AtomicBool::new(false),
         }
     }
 
@@ -261,8 +264,14 @@ impl Connection {
             }
             callbacks.push(Outstanding { xid, id, due_ms });
         }
+        self.calls_back.store(true, Ordering::Release);
         self.send([record], |_| {});
         true
+    }
+
+    /// Whether a reply may come here: late, if not one that is waited for. Anywhere else it is a call that was altered on its way, and its client waits.
+    pub(super) fn calls_back(&self) -> bool {
+        self.calls_back.load(Ordering::Acquire)
     }
 
     /// The callback of this transaction id, which is waited for.

@@ -471,8 +471,8 @@ impl Peer {
                 tools.push(Outgoing::bytes(bytes));
             }
             Incoming::Answer(bytes) => tools.push(Outgoing::bytes(bytes)),
-            Incoming::CallbackReply(xid, record) => driver.answered(connection, xid, &record),
-            Incoming::Broken => return Err(Why::Broken),
+            Incoming::CallbackReply(xid, record) if connection.calls_back() => driver.answered(connection, xid, &record),
+            Incoming::CallbackReply(..) | Incoming::Broken => return Err(Why::Broken),
             Incoming::Dropped => return Err(Why::Dropped),
         }
         Ok(())

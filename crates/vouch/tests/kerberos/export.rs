@@ -1,5 +1,6 @@
 //! `vouch export` in a realm.
 
+use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -17,6 +18,7 @@ use crate::kdc::{Kdc, REALM};
 pub(crate) struct Export {
     child: Child,
     pub(crate) address: SocketAddr,
+    metrics: SocketAddr,
     directory: tempfile::TempDir,
     manner: Manner,
 }
@@ -51,9 +53,9 @@ impl Export {
         std::fs::create_dir(directory.path().join("data")).expect("a directory");
         std::fs::create_dir(directory.path().join("trail")).expect("a directory");
         create(&SystemDisk, &directory.path().join("trail").join(KEY), &Ratchet::new([1; 16], &[2; 32])).expect("a key");
-        let port = TcpListener::bind((manner.ip, 0)).and_then(|socket| socket.local_addr()).expect("a free port").port();
-        let address = SocketAddr::from((manner.ip, port));
-        let mut export = Export { child: Command::new("true").spawn().expect("true(1)"), address, directory, manner };
+        let sockets = [manner.ip, Ipv4Addr::LOCALHOST].map(|ip| TcpListener::bind((ip, 0)).expect("a free port"));
+        let [address, metrics] = sockets.map(|socket| socket.local_addr().expect("bound"));
+        let mut export = Export { child: Command::new("true").spawn().expect("true(1)"), address, metrics, directory, manner };
         export.run(kdc);
         export
     }
@@ -73,6 +75,8 @@ impl Export {
             self.manner.lease,
             "--listen",
             &self.address.to_string(),
+            "--metrics",
+            &self.metrics.to_string(),
         ]);
         command
             .arg("--state")
@@ -94,6 +98,23 @@ impl Export {
 
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
+    }
+
+    /// A figure of its metrics.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let mut stream = TcpStream::connect(self.metrics).expect("its metrics");
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it listens");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).expect("an answer");
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        value.unwrap_or_else(|| panic!("no {name}: {text}"))
+    }
+
+    /// Bytes of memory that it has.
+    pub(crate) fn memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it lives");
+        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB")?.parse::<usize>().ok());
+        kib.expect("a figure") << 10
     }
 
     /// Waits for a line of the log that has all of these.

@@ -1,5 +1,6 @@
 //! Kerberos by a real KDC: the realm that the tests stand on, and our own client in it.
 
+mod altered;
 mod back_channel;
 mod contexts;
 mod credential_cache;

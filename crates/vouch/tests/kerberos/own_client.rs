@@ -111,6 +111,32 @@ fn a_call_that_is_sent_again_is_done_once_and_its_cached_reply_is_protected_anew
 }
 
 #[test]
+fn a_bit_that_is_altered_on_its_way_is_found_at_each_position() {
+    let Some(kdc) = Kdc::start().map(realm) else { return };
+    let export = Export::start_with(&kdc, Manner { lease: "90", ..Manner::default() });
+    for service in [Service::Integrity, Service::Privacy] {
+        std::fs::write(export.data(&format!("altered {service:?}")), "").expect("a file");
+    }
+    succeeds(child(&kdc, "krb5", "", "altered", export.address.port()).spawn().expect("this program starts"), &export);
+    for service in [Service::Integrity, Service::Privacy] {
+        assert!(!export.data(&format!("altered {service:?}")).exists());
+    }
+    export.recorded(Refusal::Altered, &[]);
+}
+
+#[test]
+fn ten_thousand_contexts_are_kept_and_the_first_goes_on() {
+    let Some(kdc) = Kdc::start().map(realm) else { return };
+    let export = Export::start_with(&kdc, Manner { lease: "90", ..Manner::default() });
+    let before = export.memory();
+    succeeds(child(&kdc, "krb5", "", "contexts", export.address.port()).spawn().expect("this program starts"), &export);
+    let (kept, each) = (export.metric("vouch_export_gss_contexts"), export.memory().saturating_sub(before) / CONTEXTS);
+    assert!(kept >= CONTEXTS as f64, "{kept}");
+    // Two keys a direction, ready to use, the window and the names: more would be a leak.
+    assert!(each < 16 << 10, "{each} bytes a context");
+}
+
+#[test]
 fn many_long_and_short_calls_in_flight_are_protected_together_and_arrive_whole() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     // A busy machine may take long over a few megabytes without optimization.
@@ -179,6 +205,12 @@ fn inside() {
                 crate::pipeline::write_and_read(address, &name, handle, connections, Box::new(context(address, service)));
             }
         }
+        "altered" => {
+            for service in [Service::Integrity, Service::Privacy] {
+                crate::altered::remove_at_last(address, Box::new(context(address, service)), &format!("altered {service:?}"));
+            }
+        }
+        "contexts" => many_contexts(&runtime, address),
         "recall" => {
             for service in SERVICES {
                 runtime.block_on(crate::back_channel::recall(address, service, || context(address, service)));
@@ -187,6 +219,23 @@ fn inside() {
         "restart" => runtime.block_on(over_a_restart(address)),
         other => panic!("{other}: no such case"),
     }
+}
+
+/// Contexts that are there at once.
+const CONTEXTS: usize = 10_000;
+
+/// Makes them while a client of the first one waits, who then goes on with it.
+fn many_contexts(runtime: &tokio::runtime::Runtime, address: SocketAddr) {
+    // It would get another context if it had lost its own.
+    let protection = context(address, Service::Privacy);
+    let config = Config::new(address, 1, Identity::new(b"the first".to_vec(), Verifier([7; 8])), protection);
+    let first = runtime.block_on(Client::connect(config)).unwrap_or_else(|error| panic!("{error}"));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..CONTEXTS / 4).for_each(|_| drop(context(address, Service::Integrity))));
+        }
+    });
+    runtime.block_on(first.walk(b"export")).expect("its context is known");
 }
 
 fn context(address: SocketAddr, service: Service) -> GssProtection {

@@ -1,0 +1,93 @@
+//! One bit of a call, or of a reply, is another one on its way, at each position in turn: nobody believes it, and nothing is done.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use vouch_nfs4::op::{Args, LookupArgs, RemoveArgs};
+use vouch_nfs4::{Name, Status, Verifier};
+use vouch_nfs4_client::{CallKind, Core, Handshake, Identity, OpenCall, Protection};
+use vouch_xdr::Writer;
+
+/// A record's mark, which is the transport's: where a record ends is nobody's secret, and another end is another record.
+const MARK_LEN: usize = 4;
+
+/// Removes this file of the export with a call that arrives altered many times before it arrives as it was sent.
+pub(crate) fn remove_at_last(address: SocketAddr, protection: Box<dyn Protection>, name: &str) {
+    let identity = Identity::new(format!("altered {name}").into_bytes(), Verifier([9; 8]));
+    let (mut core, mut handshake) = (Core::new(1, protection, 5), Handshake::new(1));
+    while let Some((kind, args)) = handshake.request(&identity) {
+        let mut w = Writer::new();
+        let mut call = core.begin(0, kind, &mut w).expect("a context").expect("a slot");
+        call.op(&mut w, &args);
+        core.end(call, &mut w).expect("it fits");
+        let reply = exchange(address, w.as_bytes()).expect("an answer");
+        let mut scratch = Vec::new();
+        let completion = core.reply(&reply, &mut scratch).expect("a reply").expect("a reply to the call");
+        handshake.accept(&identity, completion.outcome.expect("it is accepted"), &mut core).expect("the client is introduced");
+    }
+    let write = |mut call: OpenCall, core: &mut Core, w: &mut Writer| {
+        call.op(w, &Args::Putrootfh);
+        call.op(w, &Args::Lookup(LookupArgs { name: Name(b"export") }));
+        call.op(w, &Args::Remove(RemoveArgs { name: Name(name.as_bytes()) }));
+        core.end(call, w).expect("it fits");
+    };
+    let mut w = Writer::new();
+    let call = core.begin(9, CallKind::Session { cache: true }, &mut w).expect("a context").expect("a slot");
+    write(call, &mut core, &mut w);
+    // Who was refused at once, by an answer that is proved, asks anew.
+    let again = |core: &mut Core| {
+        let mut w = Writer::new();
+        let call = match core.begin_again(9, &mut w).expect("a context") {
+            Some(call) => call,
+            None => core.begin(9, CallKind::Session { cache: true }, &mut w).expect("a context").expect("a slot"),
+        };
+        write(call, core, &mut w);
+        w
+    };
+    let bits = 8 * (w.as_bytes().len() - MARK_LEN);
+    for bit in 0..bits {
+        // Each with its own number: an altered one is not a replay of the one before.
+        let w = again(&mut core);
+        let mut record = w.as_bytes().to_vec();
+        record[MARK_LEN + bit / 8] ^= 1 << (bit % 8);
+        // The end of the connection is an answer too.
+        if let Some(answer) = exchange(address, &record) {
+            let mut scratch = Vec::new();
+            let believed = core.reply(&answer, &mut scratch);
+            assert!(
+                !matches!(&believed, Ok(Some(completion)) if completion.outcome.is_ok()),
+                "bit {bit} of {bits} of a call: {believed:?}"
+            );
+        }
+    }
+    let w = again(&mut core);
+    let answer = exchange(address, w.as_bytes()).expect("an answer");
+    for bit in 0..8 * answer.len() {
+        let mut altered = answer.clone();
+        altered[bit / 8] ^= 1 << (bit % 8);
+        let mut scratch = Vec::new();
+        let believed = core.reply(&altered, &mut scratch);
+        assert!(!matches!(&believed, Ok(Some(_))), "bit {bit} of {} of a reply: {believed:?}", 8 * answer.len());
+    }
+    let mut scratch = Vec::new();
+    let completion = core.reply(&answer, &mut scratch).expect("its proof holds").expect("a reply to the call");
+    // Had one of the altered calls been done, it would be NOENT.
+    assert_eq!(completion.outcome.expect("it is accepted").status, Status::OK);
+}
+
+/// Sends a record on a connection of its own; the answer, if there is one before the end.
+fn exchange(address: SocketAddr, record: &[u8]) -> Option<Vec<u8>> {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
+    stream.write_all(record).expect("it is sent");
+    let mut mark = [0; MARK_LEN];
+    match stream.read_exact(&mut mark) {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("neither an answer nor an end"),
+        Err(_) => return None,
+        Ok(()) => (),
+    }
+    let mut answer = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+    stream.read_exact(&mut answer).expect("the answer is whole");
+    Some(answer)
+}
