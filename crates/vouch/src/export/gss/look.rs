@@ -43,6 +43,8 @@ impl Protected {
                 let (why, detail) = match verdict {
                     Verdict::Genuine(_) => return,
                     Verdict::Dropped => (Refusal::Replay, "came twice or too late"),
+                    // The header held: its owner has used all numbers up, and makes another context.
+                    Verdict::Refused(AuthStat::RPCSEC_GSS_CTX_PROBLEM) => (Refusal::Expired, "the context has no numbers left"),
                     Verdict::Refused(_) => (Refusal::Altered, "the header's checksum does not hold"),
                     Verdict::Garbage => (Refusal::Altered, "the body's checksum does not hold"),
                 };
