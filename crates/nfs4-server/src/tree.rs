@@ -134,17 +134,15 @@ impl Tree {
         let lies_above = |upper: &&Arc<Export>| upper.pseudo_path.len() < path.len() && path.starts_with(&upper.pseudo_path);
         let upper = exports.all().iter().filter(lies_above).max_by_key(|upper| upper.pseudo_path.len())?;
         let (caller, files) = (Caller::root(), &upper.file_system);
-        let find = |directory: &FileId, name: &[u8]| {
-            // What covers another file system that is not of the export is nothing to go through.
-            let real = |id: &FileId| files.home(id).system != SystemId::UNKNOWN;
-            files.lookup(&caller, directory, Name::new(name)?, Patience::Any).ok().filter(|(id, _)| real(id))
-        };
+        let find = |directory: &FileId, name: &[u8]| files.lookup(&caller, directory, Name::new(name)?, Patience::Any).ok();
+        // What another file system covers that is not of the export is nothing to go through.
+        let leads = |id: &FileId| files.home(id).system != SystemId::UNKNOWN;
         let mut directory = files.root();
         for depth in upper.pseudo_path.len()..path.len() {
             let found = find(&directory, &path[depth]);
             let last = depth + 1 == path.len();
             match found {
-                Some((id, attributes)) if !last && attributes.file_type == FileType::Directory => directory = id,
+                Some((id, attributes)) if !last && attributes.file_type == FileType::Directory && leads(&id) => directory = id,
                 found => {
                     let here = id_of(&path[..=depth]);
                     let place = self.junctions.entry((upper.id, directory)).or_default().entry(path[depth].clone()).or_default();

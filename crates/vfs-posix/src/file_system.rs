@@ -14,6 +14,7 @@ use vouch_vfs::{
 
 use crate::attributes::stat;
 use crate::c_name::CName;
+use crate::covered::Covered;
 use crate::errno::{OrError, error};
 use crate::export::{Inner, PosixFs};
 use crate::journal::Journal;
@@ -39,6 +40,9 @@ impl FileSystem for PosixFs {
     }
 
     fn attributes(&self, id: &FileId, patience: Patience) -> Result<Attributes> {
+        if let Some(covered) = Covered::of(id) {
+            return self.inner.covered_attributes(&covered, patience);
+        }
         let node = self.inner.node_by(id, patience)?;
         let attributes = node.attributes()?;
         if attributes.links == 0 {
@@ -52,6 +56,9 @@ impl FileSystem for PosixFs {
     }
 
     fn access(&self, caller: &Caller, id: &FileId, wanted: Access, patience: Patience) -> Result<Access> {
+        if let Some(covered) = Covered::of(id) {
+            return Ok(covered.access(wanted));
+        }
         let node = self.inner.node_by(id, patience)?;
         identity::assume(caller)?;
         let granted = access::granted(&node, wanted)?;
@@ -60,17 +67,31 @@ impl FileSystem for PosixFs {
     }
 
     fn lookup(&self, caller: &Caller, directory: &FileId, name: Name<'_>, patience: Patience) -> Result<(FileId, Attributes)> {
+        if let Some(covered) = Covered::of(directory) {
+            return Err(covered.refusal(true));
+        }
         let directory = self.inner.node_by(directory, patience)?;
         let name = CName::new(name);
         identity::assume(caller)?;
         if patience == Patience::None && !directory.mount.in_memory {
             self.inner.known_to_kernel(&directory, &name)?;
         }
-        let (node, stat) = self.inner.child(&directory, &name, true)?;
-        Ok((node.id, node.attributes_of(&stat)?))
+        match self.inner.child(&directory, &name, true) {
+            Ok((node, stat)) => Ok((node.id, node.attributes_of(&stat)?)),
+            Err(Error::Access) => {
+                // With the caller's rights: who may not look a name up learns nothing of it.
+                identity::assume(caller)?;
+                let covered = self.inner.covered_at(&directory, &name, patience)?;
+                Ok((self.inner.covered_id(&covered)?, self.inner.covered_attributes(&covered, patience)?))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn parent(&self, caller: &Caller, directory: &FileId, patience: Patience) -> Result<FileId> {
+        if let Some(covered) = Covered::of(directory) {
+            return if covered.file_type == FileType::Directory { Ok(covered.directory) } else { Err(Error::NotDirectory) };
+        }
         let node = self.inner.node_by(directory, patience)?;
         // Goes down from the root by names.
         node.at_hand(patience)?;
@@ -100,11 +121,17 @@ impl FileSystem for PosixFs {
         patience: Patience,
         each: &mut dyn FnMut(DirectoryEntry<'_>) -> ControlFlow<()>,
     ) -> Result<bool> {
+        if let Some(covered) = Covered::of(directory) {
+            return covered.list(cookie, each);
+        }
         self.inner.node_by(directory, patience)?.at_hand(patience)?;
         self.inner.list(caller, directory, cookie, with_files, each)
     }
 
     fn open(&self, caller: &Caller, id: &FileId, access: OpenAccess, leniency: Leniency, patience: Patience) -> Result<Arc<dyn OpenFile>> {
+        if let Some(covered) = Covered::of(id) {
+            return Err(covered.refusal(false));
+        }
         let node = self.inner.node_by(id, patience)?;
         self.inner.open_node(caller, &node, access, leniency, false)
     }
@@ -156,12 +183,17 @@ impl FileSystem for PosixFs {
     }
 
     fn space(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Space> {
-        let node = self.inner.node_by(id, patience)?;
+        // What is covered has the room of the file system that it lies on.
+        let above = Covered::of(id).map(|covered| covered.directory);
+        let node = self.inner.node_by(above.as_ref().unwrap_or(id), patience)?;
         identity::assume(caller)?;
         space::space(caller, &node)
     }
 
     fn acl(&self, _caller: &Caller, id: &FileId, kind: PosixAclKind, patience: Patience) -> Result<PosixAcl> {
+        if Covered::of(id).is_some() {
+            return Ok(PosixAcl::default());
+        }
         self.inner.node_by(id, patience)?.acl(kind)
     }
 
@@ -173,6 +205,9 @@ impl FileSystem for PosixFs {
     }
 
     fn xattr(&self, caller: &Caller, id: &FileId, name: &[u8], patience: Patience) -> Result<Vec<u8>> {
+        if Covered::of(id).is_some() {
+            return Err(Error::NoXattr);
+        }
         let node = self.inner.node_by(id, patience)?;
         node.at_hand(patience)?;
         identity::assume(caller)?;
@@ -194,6 +229,9 @@ impl FileSystem for PosixFs {
     }
 
     fn xattrs(&self, caller: &Caller, id: &FileId, patience: Patience) -> Result<Vec<Vec<u8>>> {
+        if Covered::of(id).is_some() {
+            return Ok(Vec::new());
+        }
         let node = self.inner.node_by(id, patience)?;
         node.at_hand(patience)?;
         identity::assume(caller)?;

@@ -2,20 +2,24 @@
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 1 | 1: handle on the root's file system; 2: handle on another; 3: no handle, inode number and time of birth, on any |
+//! | 1 | 1: handle on the root's file system; 2: handle on another; 3: no handle, inode number and time of birth, on any; 4: what is covered by a mount |
 //! | 8 | the file system's number ([`Mount::fsid`](crate::mount::Mount)), not in 1; in 3 that of the part of it that numbers inodes anew |
 //! | 4 | type of the handle, not in 3 |
 //! | … | the handle; 8 to 20 bytes on the usual file systems |
 //!
+//! What is covered by a mount: 4, its type (1 directory, 2 any other), its inode number (8 bytes), the identity of the directory that it is in.
+//!
 //! Big-endian. A handle names inode and generation, so a number used again is another file.
 
-use vouch_vfs::{FILE_ID_LEN_MAX, FileId, Home, SystemId};
+use vouch_vfs::{FILE_ID_LEN_MAX, FileId, FileType, Home, SystemId};
 
+use crate::covered::Covered;
 use crate::ffi::KernelHandle;
 
 const ON_ROOT: u8 = 1;
 const ON_OTHER: u8 = 2;
 const BY_NUMBER: u8 = 3;
+const COVERED: u8 = 4;
 
 /// What a [`FileId`] says.
 pub(crate) enum Identity {
@@ -23,6 +27,8 @@ pub(crate) enum Identity {
     Handle(Option<u64>, KernelHandle),
     /// Inode number and birth, on a file system without handles: to be compared, not to be opened by.
     Number,
+    /// What is covered by a mount: nothing of it can be had but what `covered.rs` makes up.
+    Covered,
 }
 
 /// The identity for a handle; none if it is too long. `fsid`: of the file system, unless it is the root's.
@@ -46,6 +52,25 @@ pub(crate) fn id_of_handle(fsid: Option<u64>, handle: &KernelHandle) -> Option<F
     FileId::new(&bytes[..len])
 }
 
+/// The identity of what is covered by a mount; none if it gets too long.
+pub(crate) fn id_of_covered(covered: &Covered) -> Option<FileId> {
+    let directory = covered.directory.as_bytes();
+    let kind = if covered.file_type == FileType::Directory { 1 } else { 2 };
+    FileId::new(&[&[COVERED, kind][..], &covered.inode.to_be_bytes(), directory].concat())
+}
+
+/// What is covered by a mount, if this is the identity of such.
+pub(crate) fn covered(id: &FileId) -> Option<Covered> {
+    let [COVERED, kind, rest @ ..] = id.as_bytes() else { return None };
+    let (inode, directory) = rest.split_first_chunk()?;
+    let file_type = match kind {
+        1 => FileType::Directory,
+        2 => FileType::Regular,
+        _ => return None,
+    };
+    Some(Covered { directory: FileId::new(directory)?, inode: u64::from_be_bytes(*inode), file_type })
+}
+
 /// The identity of a file without a handle.
 pub(crate) fn id_of_number(fsid: u64, inode: u64, birth: u64) -> FileId {
     let mut bytes = [BY_NUMBER; 25];
@@ -63,6 +88,9 @@ pub(crate) fn is_number(id: &FileId) -> bool {
 /// What an identity says; none if it is not one of ours.
 pub(crate) fn parse(id: &FileId) -> Option<Identity> {
     let (&kind, rest) = id.as_bytes().split_first()?;
+    if kind == COVERED {
+        return covered(id).map(|_| Identity::Covered);
+    }
     let (fsid, rest) = if kind == ON_ROOT {
         (None, rest)
     } else {
@@ -83,6 +111,8 @@ pub(crate) fn parse(id: &FileId) -> Option<Identity> {
 pub(crate) fn home_of(id: &FileId, system: impl FnOnce(Option<u64>) -> SystemId) -> Home {
     match id.as_bytes().split_first() {
         Some((&ON_OTHER, rest)) => Home { system: system(rest.first_chunk().map(|fsid| u64::from_be_bytes(*fsid))), own_from: 9 },
+        // No file that anything could be held of.
+        Some((&COVERED, _)) => Home { system: SystemId::UNKNOWN, own_from: 0 },
         // Numbers must not be taken for handles.
         Some((&BY_NUMBER, _)) => Home { system: system(None).apart(), own_from: 0 },
         _ => Home { system: system(None), own_from: 1 },

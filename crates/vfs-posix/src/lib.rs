@@ -11,6 +11,7 @@ mod acl;
 mod attributes;
 mod c_name;
 mod changes;
+mod covered;
 mod crossing;
 mod errno;
 mod export;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustix::fs::{self, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
-use vouch_vfs::{Attributes, Caller, DirectoryEntry, Error, FileId, FileType, Result};
+use vouch_vfs::{Attributes, Caller, DirectoryEntry, Error, FileId, FileType, Patience, Result};
 
 use crate::attributes::stat_name;
 use crate::errno::{OrError, error};
@@ -53,6 +53,7 @@ struct Entry {
     name: CString,
     cookie: u64,
     inode: u64,
+    kind: fs::FileType,
 }
 
 type Found = Result<(FileId, Attributes)>;
@@ -159,6 +160,19 @@ impl Inner {
     /// Identity and attributes of each entry. They are got by two calls, between which the name can become another file's; so if the directory has changed meanwhile, each
     /// file is opened and looked at by its descriptor.
     fn files(&self, directory: &Arc<Node>, group: &[Entry]) -> Vec<Found> {
+        let found = self.files_themselves(directory, group);
+        // Where another file system is mounted that can't be entered, what lies below it shows: the rest of a listing is not to fail for it.
+        let or_covered = |(found, entry): (Found, &Entry)| match found {
+            Err(Error::Access) => match self.covered_entry(directory, &entry.name, entry.inode, entry.kind) {
+                Some(covered) => Ok((self.covered_id(&covered)?, self.covered_attributes(&covered, Patience::Any)?)),
+                None => Err(Error::Access),
+            },
+            found => found,
+        };
+        found.into_iter().zip(group).map(or_covered).collect()
+    }
+
+    fn files_themselves(&self, directory: &Arc<Node>, group: &[Entry]) -> Vec<Found> {
         if directory.mount.handles && directory.mount.fine_times {
             let before = directory.change();
             let files = group.iter().map(|entry| self.file_by_name(directory, entry)).collect();
@@ -217,7 +231,7 @@ impl Stream {
                 any = true;
                 if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
                     let cookie = entry.next_entry_cookie().wrapping_add(COOKIE_OFFSET);
-                    self.ahead.push(Entry { name: entry.file_name().to_owned(), cookie, inode: entry.ino() });
+                    self.ahead.push(Entry { name: entry.file_name().to_owned(), cookie, inode: entry.ino(), kind: entry.file_type() });
                 }
                 if listing.is_buffer_empty() {
                     break;

@@ -12,6 +12,7 @@ use vouch_vfs::{
 
 use crate::attributes::{file_type, stat, stat_name};
 use crate::c_name::CName;
+use crate::covered::is_mount_point;
 use crate::errno::{OrError, error};
 use crate::export::{Inner, identify};
 use crate::identity;
@@ -254,6 +255,7 @@ impl Inner {
         let id = match self.identify_name(directory, name) {
             Ok(id) => id,
             Err(Error::NotFound) => return Ok(None),
+            Err(Error::Access) if is_mount_point(directory, name) => return Err(Error::Busy),
             Err(error) => return Err(error),
         };
         Ok(Some(Victim { id, is_directory, last: is_directory || stat.stx_nlink == 1 }))

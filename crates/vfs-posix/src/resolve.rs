@@ -52,7 +52,7 @@ impl Inner {
                 let mount = self.mount(fsid)?;
                 Ok(mount.in_memory && self.opens_by_handle(&mount))
             }
-            Identity::Number => Ok(false),
+            Identity::Number | Identity::Covered => Ok(false),
         }
     }
 
@@ -73,6 +73,8 @@ impl Inner {
                 self.admit(*id, mount, fd)?.0
             }
             Identity::Number => return self.resolve_by_names(id),
+            // Whatever asks for a file would change it, or ask for what isn't known.
+            Identity::Covered => return Err(Error::ReadOnly),
         };
         Ok(node)
     }

@@ -65,7 +65,8 @@ fn what_is_mounted_below_has_a_number_and_the_rights_of_its_own() {
         assert_eq!(content(&*fs.opened(&one, &made.id).expect("it is found")), b"mine");
         // Whoever does not ask for it does not cross.
         let plain = export(&root, Options::default());
-        refused!(plain.find(&one, &plain.root(), "sub"), Access);
+        let (covered, _) = plain.find(&one, &plain.root(), "sub").expect("what is below shows");
+        refused!(plain.find(&one, &covered, "private"), NotFound);
         refused!(plain.look(&made.id), Stale);
         // What is no longer exported can be unmounted, and what was there is gone.
         drop((fs, plain));
@@ -73,6 +74,69 @@ fn what_is_mounted_below_has_a_number_and_the_rights_of_its_own() {
         memory(&root.join("sub")).expect("as before");
         let fs = export(&root, crossing());
         refused!(fs.look(&made.id), Stale);
+    });
+}
+
+// As the kernel's NFS server, which shows what is covered where it does not cross.
+#[test]
+fn a_mount_point_that_is_not_crossed_shows_an_empty_directory_and_fails_no_listing() {
+    alone("crossing::a_mount_point_that_is_not_crossed_shows_an_empty_directory_and_fails_no_listing", &[], |above| {
+        let root = above.join("root");
+        std::fs::create_dir_all(root.join("private")).expect("directories");
+        std::fs::write(root.join("file"), "plain").expect("a file");
+        std::fs::write(root.join("bound"), "covered").expect("a file");
+        std::fs::set_permissions(root.join("private"), PermissionsExt::from_mode(0o700)).expect("the superuser may");
+        let number = |path: &str| {
+            std::fs::create_dir_all(root.join(path)).expect("a directory");
+            std::fs::metadata(root.join(path)).expect("a directory").ino()
+        };
+        let (number_of_sub, _) = (number("sub"), number("private/sub"));
+        for point in ["sub", "private/sub"] {
+            let Some(()) = memory(&root.join(point)) else { return };
+        }
+        std::fs::write(root.join("sub/mounted"), "mounted").expect("a file");
+        run("mount", ["--bind", &root.join("sub/mounted").to_string_lossy(), &root.join("bound").to_string_lossy()])
+            .expect("it can be bound");
+
+        let fs = export(&root, Options::default());
+        let (one, _) = users();
+        let mut listed = std::collections::BTreeMap::new();
+        let mut each = |entry: vouch_vfs::DirectoryEntry<'_>| {
+            let name = String::from_utf8_lossy(entry.name).into_owned();
+            let file = entry.file.expect("asked for").unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(entry.file_number, file.1.file_number);
+            listed.insert(name, file);
+            ControlFlow::Continue(())
+        };
+        assert!(fs.read_directory(&one, &fs.root(), 0, true, Patience::Any, &mut each).expect("it can be listed"));
+        assert_eq!(listed.keys().collect::<Vec<_>>(), ["bound", "file", "private", "sub"]);
+        let (sub, shown) = listed["sub"];
+        let at_root = fs.look(&fs.root()).expect("the root");
+        assert_eq!((shown.file_number, shown.fsid, shown.file_type), (number_of_sub, at_root.fsid, vouch_vfs::FileType::Directory));
+        assert_eq!(fs.find(&one, &fs.root(), "sub").expect("found").0, sub);
+        assert_eq!(fs.look(&sub).expect("it has attributes"), shown);
+        assert_eq!(fs.parent(&one, &sub, Patience::Any).expect("there is one"), fs.root());
+        let mut none = |entry: vouch_vfs::DirectoryEntry<'_>| panic!("{:?}", entry.name);
+        assert!(fs.read_directory(&one, &sub, 0, true, Patience::Any, &mut none).expect("it is empty"));
+        refused!(fs.find(&one, &sub, "mounted"), NotFound);
+        for who in [&one, &Caller::root()] {
+            refused!(fs.new_file(who, &sub, "new", 0o600), ReadOnly);
+            refused!(fs.new_directory(who, &sub, "new", 0o700), ReadOnly);
+        }
+        refused!(fs.remove(&Caller::root(), &fs.root(), named("sub")), Busy);
+        // A file that is mounted on can't be read, below or above.
+        let (bound, as_shown) = listed["bound"];
+        assert_eq!((as_shown.file_type, as_shown.size), (vouch_vfs::FileType::Regular, 0));
+        refused!(fs.opened(&Caller::root(), &bound), Access);
+        // Nobody learns of what he may not look up.
+        let (private, _) = fs.find(&one, &fs.root(), "private").expect("its name is no secret");
+        refused!(fs.find(&one, &private, "sub"), Access);
+        assert!(fs.find(&Caller::root(), &private, "sub").is_ok());
+        // Before and after it is mounted, the directory itself.
+        unmount(&root.join("bound"));
+        unmount(&root.join("sub"));
+        let (uncovered, itself) = fs.find(&one, &fs.root(), "sub").expect("found");
+        assert!(uncovered != sub && itself.file_number == number_of_sub);
     });
 }
 
@@ -140,7 +204,9 @@ fn what_has_no_handles_is_entered_only_where_names_are_kept() {
         std::fs::write(sub.join("deep/file"), "by its name").expect("a file");
         let one = Caller::root();
         let fs = export(&root, crossing());
-        refused!(fs.find(&one, &fs.root(), "sub"), Access);
+        // What is below shows, and nothing of what is mounted.
+        let (covered, _) = fs.find(&one, &fs.root(), "sub").expect("a directory");
+        refused!(fs.find(&one, &covered, "deep"), NotFound);
         drop(fs);
         let store = above.join("names");
         let keeping = || Options { cross_mounts: true, ..with_names(&store) };
