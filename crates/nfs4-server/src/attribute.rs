@@ -104,6 +104,11 @@ pub(crate) fn supported(minor: u32, traits: &Traits, quotas: bool) -> Bitmap {
     if !quotas {
         all = all.minus(QUOTA);
     }
+    if !traits.read_only {
+        // RFC 7862, section 12.2.3. Linux' client (6.1), once it is told of what type they are, takes attributes by the change attribute alone for newer than what it knows. The
+        // reply to its own WRITE past the page cache has none, so those of a GETATTR that came before that WRITE are newer then, and set the size back to what it was.
+        all = all.without(Attr::CHANGE_ATTR_TYPE.0);
+    }
     if traits.clone_block_len == 0 {
         all = all.without(Attr::CLONE_BLKSIZE.0);
     }

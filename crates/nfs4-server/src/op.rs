@@ -127,7 +127,7 @@ pub(crate) fn dispatch(walk: &mut Walk<'_>, args: &Args<'_>) -> Outcome {
 }
 
 /// What answers arguments that can't be read. RFC 8881, section 15.1.1.1: BADXDR, also where an enumeration has a value that it lacks. But what is not supported at all is that
-/// whatever it was asked for; and RFC 7862, section 11.1.1.3, has UNION_NOTSUPP for an arm that an operation does not know.
+/// whatever it was asked for; and RFC 7862, section 11.1, has UNION_NOTSUPP for an arm that an operation does not know.
 pub(crate) fn unreadable(op: Op, error: &vouch_xdr::Error) -> Status {
     match (op, error) {
         (Op::SEEK, vouch_xdr::Error::Unknown { what: "data_content4", .. }) => Status::UNION_NOTSUPP,

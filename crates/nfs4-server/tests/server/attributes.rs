@@ -2,9 +2,10 @@
 
 use vouch_nfs4::op::{self, Args, Results};
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, SetTime, Stateid, Status, Time};
+use vouch_nfs4_server::Exports;
 use vouch_vfs::{Caller, FileSystem as _, Patience, PosixAcl, PosixAclEntry, PosixAclKind, PosixAclTag};
 
-use crate::world::{Client, Packed, World, attributes, getattr};
+use crate::world::{Client, Packed, World, access, attributes, export, getattr};
 
 fn setattr(packed: &Packed) -> Args<'_> {
     Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: packed.fattr() })
@@ -134,4 +135,22 @@ fn an_acl_longer_than_a_call_is_compared() {
     let (verify, nverify) = (op::VerifyArgs { attrs: packed.fattr() }, op::VerifyArgs { attrs: packed.fattr() });
     assert_eq!(client.status(&["export", "f"], &[Args::Verify(verify)]), Status::NOT_SAME);
     assert_eq!(client.status(&["export", "f"], &[Args::Nverify(nverify)]), Status::OK);
+}
+
+// RFC 7862, section 12.2.3: what a client makes of it is wrong where it writes.
+#[test]
+fn the_type_of_the_change_attribute_is_told_where_nothing_can_be_written() {
+    const TYPE: u32 = 79;
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    client.create("f");
+    for (path, told) in [(&[][..], true), (&["export"], false), (&["export", "f"], false)] {
+        let got = attributes(&client.at(path, &[getattr(&[0, TYPE])]).1[0]);
+        assert_eq!((got.supported_attrs.unwrap().has(TYPE), got.change_attr_type.is_some()), (told, told), "{path:?}");
+    }
+    // A file system is what it was when it was exported.
+    world.files.set_read_only(true);
+    world.server.replace_exports(Exports::new(vec![export(7, &["export"], &world.files, access())]).unwrap());
+    let got = attributes(&client.at(&["export", "f"], &[getattr(&[TYPE])]).1[0]);
+    assert_eq!(got.change_attr_type, Some(vouch_nfs4::attr::ChangeAttrType::MONOTONIC_INCR));
 }

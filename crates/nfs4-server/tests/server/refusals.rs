@@ -112,7 +112,7 @@ fn what_is_not_supported_says_so() {
     }
 }
 
-// RFC 7862, sections 11.1.1.3 and 15.11.3: an arm that is not known. RFC 8881, section 15.1.1.1: a value that an enumeration lacks. What is not supported is that whatever it is
+// RFC 7862, sections 11.1 and 15.11.3: an arm that is not known. RFC 8881, section 15.1.1.1: a value that an enumeration lacks. What is not supported is that whatever it is
 // asked for.
 #[test]
 fn values_that_are_not_known_have_their_status() {
