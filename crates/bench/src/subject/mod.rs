@@ -22,7 +22,7 @@ pub use meter::Meter;
 pub use mount::{MountOptions, MountSubject};
 pub use reading::{Forget, ReadingSubject, prepare};
 pub use recorder::Recorder;
-pub use replay::{Belief, ReplaySubject};
+pub use replay::{AnswerCheck, Belief, ReplaySubject};
 pub use scp::ScpSubject;
 pub use sshd::Sshd;
 pub use web::WebServer;

@@ -17,8 +17,11 @@ pub enum Belief {
     /// Whether it is as long as the first one: for what a client costs that checks nothing.
     Length,
     /// Whether this says so of a call and its answer, both records with their marks: for what a client costs that checks as the real ones do.
-    Checked(Box<dyn Fn(&[u8], &[u8]) -> bool + Send + Sync>),
+    Checked(AnswerCheck),
 }
+
+/// Says whether an answer (second) to a call (first) is to be believed.
+pub type AnswerCheck = Box<dyn Fn(&[u8], &[u8]) -> bool + Send + Sync>;
 
 /// A server, and what its clients ask.
 pub struct ReplaySubject {

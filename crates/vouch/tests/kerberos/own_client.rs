@@ -73,6 +73,9 @@ fn with_privacy_nothing_travels_in_clear_and_a_recorded_call_is_refused() {
     let export = Export::start(&kdc);
     for (case, in_clear) in [("krb5i", true), ("krb5p", false)] {
         let relay = Relay::start(export.address);
+        // Another's, whose name only a listing tells.
+        let listed = format!("listed by {case}");
+        std::fs::write(export.data(&listed), "").expect("a file");
         succeeds(child(&kdc, "krb5", "", case, relay.port()).spawn().expect("this program starts"), &export);
         let (sent, received) = relay.busiest();
         let name = format!("secret name {case}");
@@ -80,7 +83,7 @@ fn with_privacy_nothing_travels_in_clear_and_a_recorded_call_is_refused() {
         let content = content(&name);
         // A piece that was written, and read, by one call.
         let piece = &content[100_000..100_064];
-        for (bytes, what) in [(&sent, name.as_bytes()), (&sent, piece), (&received, piece)] {
+        for (bytes, what) in [(&sent, name.as_bytes()), (&sent, piece), (&received, piece), (&received, listed.as_bytes())] {
             assert_eq!(has(bytes, what), in_clear, "{case}");
         }
         // The last call once more: no answer, and the end.
@@ -283,6 +286,8 @@ async fn files(address: SocketAddr) {
 
 async fn one_file(address: SocketAddr, service: Service, name: &str) {
     let client = client(address, 1, service).await;
+    let root = client.walk(b"export").await.expect("the export");
+    assert!(client.list(&root.handle, 1000).await.expect("a listing").iter().any(|entry| entry.name.starts_with(b"listed by ")));
     write_and_read(&client, name).await;
 }
 
