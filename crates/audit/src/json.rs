@@ -7,13 +7,19 @@ use serde_json::{Map, Value, json};
 use crate::operations::{self, errno, number};
 use crate::record::{Act, Class, Record, Refusal};
 
-/// Appends a record and a newline.
-pub fn write(record: &Record<'_>, out: &mut String) {
-    let _ = writeln!(out, "{}", value(record));
+/// Appends a record and a newline. `boot`: of the machine that wrote it, where it is known.
+pub fn write(record: &Record<'_>, boot: Option<[u8; 16]>, out: &mut String) {
+    let _ = writeln!(out, "{}", value(record, boot));
+}
+
+/// A boot's number as the kernel writes it (random(4), boot_id); none of one that is not known.
+pub fn boot_text(boot: Option<[u8; 16]>) -> Option<String> {
+    let digits = hex(&boot.filter(|boot| *boot != [0; 16])?);
+    Some([&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-"))
 }
 
 /// The record as a JSON value.
-pub fn value(record: &Record<'_>) -> Value {
+pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
     let failed = record.result != 0 || matches!(record.class, Class::Refusal | Class::Gap);
     let mut all = Map::new();
     all.insert("@timestamp".into(), time(record.time_ns).into());
@@ -37,6 +43,7 @@ pub fn value(record: &Record<'_>) -> Value {
     record.gid.map(|gid| user.insert("group".into(), json!({ "id": gid.to_string() })));
     insert(&mut all, "user", user);
     record.pid.map(|pid| all.insert("process".into(), json!({ "thread": { "id": pid } })));
+    boot_text(boot).map(|boot| all.insert("host".into(), json!({ "boot": { "id": boot } })));
     let mut source = Map::new();
     record.address.map(|address| source.insert("ip".into(), address.to_canonical().to_string().into()));
     record.port.map(|port| source.insert("port".into(), port.into()));
@@ -170,7 +177,8 @@ mod tests {
             ..Record::default()
         };
         let mut out = String::new();
-        write(&record, &mut out);
+        let boot = std::array::from_fn(|at| at as u8);
+        write(&record, Some(boot), &mut out);
         assert_eq!(out.lines().count(), 1);
         let read: Value = serde_json::from_str(&out).unwrap();
         assert_eq!(read["@timestamp"], "2023-11-14T22:13:20.123456789Z");
@@ -182,6 +190,11 @@ mod tests {
             (&read["user"]["name"], &read["user"]["id"], &read["source"]["ip"]),
             (&json!("alice@X"), &json!("5"), &json!("192.0.2.7"))
         );
+        assert_eq!(
+            (&read["host"]["boot"]["id"], &read["vouch"]["minor_version"]),
+            (&json!("00010203-0405-0607-0809-0a0b0c0d0e0f"), &json!(0))
+        );
+        assert_eq!(boot_text(Some([0; 16])), None);
         assert_eq!((&read["file"]["path_hex"], &read["tags"]), (&json!("2f7372762f61ff"), &json!(["one", "two"])));
     }
 }

@@ -11,7 +11,7 @@ use foldhash::{HashMap, HashMapExt as _};
 
 use crate::Record;
 use crate::operations::{Set, one};
-use condition::{Condition, Name, Side, UNSET, sides};
+use condition::{Condition, Name, Side, UNSET, moves_names, sides};
 pub use parse::{Resolve, RuleError};
 
 /// A set of rules.
@@ -20,6 +20,8 @@ pub struct Rules {
     rules: Vec<Rule>,
     /// Numbers of rules, ascending, under the one thing that each is found by.
     by_path: HashMap<Box<[u8]>, Vec<u32>>,
+    /// Those of rules that record, under each directory above their path.
+    by_above: HashMap<Box<[u8]>, Vec<u32>>,
     by_uid: HashMap<u32, Vec<u32>>,
     by_login: HashMap<u32, Vec<u32>>,
     by_principal: HashMap<Box<[u8]>, Vec<u32>>,
@@ -79,6 +81,9 @@ impl Rules {
             let find = |pick: fn(&Condition) -> bool| rule.conditions.iter().find(|condition| pick(condition));
             if let Some(Condition::Path(path) | Condition::Dir(path)) = find(|c| matches!(c, Condition::Path(_) | Condition::Dir(_))) {
                 all.by_path.entry(path.clone()).or_default().push(number);
+                if rule.always {
+                    above(path).for_each(|directory| all.by_above.entry(directory.into()).or_default().push(number));
+                }
             } else if let Some(Condition::Principal(true, name)) =
                 find(|c| matches!(c, Condition::Principal(true, name) if !name.contains(&b'*')))
             {
@@ -109,6 +114,21 @@ impl Rules {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
+    }
+
+    /// Whether any rule is about paths: then it matters which other names a file has.
+    pub fn name_paths(&self) -> bool {
+        !self.by_path.is_empty()
+    }
+
+    /// Whether what lies at this path, or below it, is meant by a rule that records, so that it matters where it is moved to. As auditctl has it, `path=` means a name,
+    /// whatever bears it, and `dir=` (and `-w`) the directory, which stays what it is when it is moved; what lies in either goes along with the directories above.
+    pub fn mean_within(&self, path: &[u8]) -> bool {
+        let is_dir = |number: &u32| {
+            let rule = &self.rules[*number as usize];
+            rule.always && rule.conditions.iter().any(|condition| matches!(condition, Condition::Dir(dir) if **dir == *path))
+        };
+        self.by_above.contains_key(path) || self.by_path.get(path).is_some_and(|numbers| numbers.iter().any(is_dir))
     }
 
     /// Whether any rule may record this operation: asked first, before anything is found out about it.
@@ -152,6 +172,7 @@ impl Rules {
         };
         consider(&self.rest);
         if !self.by_path.is_empty() {
+            let moves = moves_names(record);
             for name in sides.0.names.into_iter().chain(sides.1.into_iter().flat_map(|side| side.names)) {
                 let path = match name {
                     Name::Known(path) => path,
@@ -174,6 +195,9 @@ impl Rules {
                 {
                     consider(numbers);
                 }
+                if moves && let Some(numbers) = self.by_above.get(path) {
+                    consider(numbers);
+                }
             }
         }
         if let Some(numbers) = self.by_uid.get(&record.uid.unwrap_or(UNSET)) {
@@ -194,4 +218,10 @@ impl Rules {
         }
         self.rules.get(best as usize)
     }
+}
+
+/// The directories above a path.
+fn above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let ends = (0..path.len()).filter(|at| path[*at] == b'/' && path.len() > 1);
+    ends.map(|at| &path[..at.max(1)])
 }

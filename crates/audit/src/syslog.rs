@@ -12,8 +12,8 @@ const INFORMATIONAL: u32 = 6;
 /// Longest HOSTNAME (RFC 5424, section 6).
 const HOST_LEN_MAX: usize = 255;
 
-/// The message of a record. `host` is this machine's name.
-pub fn message(record: &Record<'_>, host: &str) -> String {
+/// The message of a record that was written in this boot, where that is known. `host` is this machine's name.
+pub fn message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
     let is_bad = record.result != 0 || matches!(record.class, Class::Refusal | Class::Gap);
     let priority = FACILITY * 8 + if is_bad { WARNING } else { INFORMATIONAL };
     // RFC 5424, section 6.2.3: at most microseconds.
@@ -31,7 +31,7 @@ pub fn message(record: &Record<'_>, host: &str) -> String {
     let _ = write!(out, "<{priority}>1 {time} {host} vouch - {name} - ");
     // A mark of the byte order says that the text is UTF-8 (section 6.4).
     out.push('\u{feff}');
-    json::write(record, &mut out);
+    json::write(record, boot, &mut out);
     out.truncate(out.trim_end().len());
     out
 }
@@ -50,12 +50,12 @@ mod tests {
     #[test]
     fn messages_have_the_header_of_rfc_5424() {
         let record = Record { seq: 7, time_ns: 1_500_000_000_123_456_789, operation: 18, result: 13, path: b"/srv/a", ..Record::default() };
-        let message = message(&record, "nfs 1.example.org");
+        let message = message(&record, None, "nfs 1.example.org");
         let (head, text) = message.split_once('\u{feff}').unwrap();
         assert_eq!(head, "<108>1 2017-07-14T02:40:00.123456Z nfs1.example.org vouch - OPEN - ");
         let value: serde_json::Value = serde_json::from_str(text).unwrap();
         assert_eq!((value["event"]["sequence"].as_u64(), &value["file"]["path"]), (Some(7), &"/srv/a".into()));
-        assert!(super::message(&Record::default(), "").starts_with("<110>1 1970-01-01T00:00:00.000000Z - vouch - "));
+        assert!(super::message(&Record::default(), None, "").starts_with("<110>1 1970-01-01T00:00:00.000000Z - vouch - "));
     }
 
     #[test]

@@ -102,6 +102,22 @@ impl<'r> Name<'r> {
             Name::Below(above, _) => is_below(above, directory) || (always && is_below(directory, above)),
         }
     }
+
+    /// Whether it is a directory that this path leads through; one that isn't known may be.
+    fn is_above(self, path: &[u8]) -> bool {
+        match self {
+            Name::None => false,
+            Name::Known(name) => name.len() < path.len() && is_below(path, name),
+            Name::Below(above, end) => {
+                is_below(path, above) && (end.is_empty() || path.windows(end.len() + 1).any(|part| is_dir(part, end)))
+            }
+        }
+    }
+}
+
+/// Whether a piece of a path is this end of a directory's, and more follows.
+fn is_dir(part: &[u8], end: &[u8]) -> bool {
+    part.strip_prefix(end) == Some(b"/")
 }
 
 /// What stands in a path for names that aren't known.
@@ -137,8 +153,8 @@ impl Condition {
     /// Whether it is so of a side of a record. `always`: of a rule that records.
     pub(super) fn holds_of(&self, record: &Record<'_>, side: &Side<'_>, always: bool) -> bool {
         match self {
-            Condition::Path(path) => side.names.iter().any(|name| name.is(path, always)),
-            Condition::Dir(path) => side.names.iter().any(|name| name.is_in(path, always)),
+            Condition::Path(path) => side.names.iter().any(|name| name.is(path, always)) || (always && takes_along(record, side, path)),
+            Condition::Dir(path) => side.names.iter().any(|name| name.is_in(path, always)) || (always && takes_along(record, side, path)),
             Condition::Login(compare, uid) => compare.holds(record.auid().unwrap_or(UNSET), *uid),
             Condition::Uid(compare, uid) => compare.holds(record.uid.unwrap_or(UNSET), *uid),
             Condition::Gid(compare, gid) => compare.holds(record.gid.unwrap_or(UNSET), *gid),
@@ -153,6 +169,16 @@ impl Condition {
             Condition::Flavour(equal, flavour) => (record.flavour == *flavour) == *equal,
         }
     }
+}
+
+/// Whether a name that leads to this path goes away, or becomes another's: with it goes what has the path.
+fn takes_along(record: &Record<'_>, side: &Side<'_>, path: &[u8]) -> bool {
+    moves_names(record) && side.names.iter().any(|name| name.is_above(path))
+}
+
+/// Whether an operation takes a name away, or gives it to something that was there before.
+pub(super) fn moves_names(record: &Record<'_>) -> bool {
+    record.class == Class::Operation && matches!(record.operation, RENAME | REMOVE | LINK)
 }
 
 /// What an operation does in the words of `-p`, as the kernel has them: opens count, and the reads and writes of what was opened don't.

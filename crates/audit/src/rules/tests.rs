@@ -153,7 +153,7 @@ fn scan<'r>(rules: &'r Rules, record: &Record<'_>) -> Option<&'r [u8]> {
 proptest::proptest! {
     #[test]
     fn compiled_rules_decide_as_a_scan_does(
-        picks in proptest::collection::vec((0usize..9, 0u32..4, proptest::bool::ANY), 0..40), uid in 0u32..4, path in 0usize..7, path2 in 0usize..7, operation in 3u16..72
+        picks in proptest::collection::vec((0usize..9, 0u32..4, proptest::bool::ANY), 0..40), uid in 0u32..4, path in 0usize..7, path2 in 0usize..7, operation in proptest::prop_oneof![3u16..72, 28u16..30]
     ) {
         const PATHS: [&str; 7] = ["/", "/a", "/a/b", "/a/b/c", "/d", "", "/a/.../c"];
         let line = |(number, (kind, value, always)): (usize, &(usize, u32, bool))| {
@@ -357,6 +357,41 @@ fn a_path_that_is_not_known_is_recorded_by_what_may_mean_it_and_left_out_by_noth
     // Above all exports nothing has a path that could be meant.
     let above = Record { export: b"", ..open(b"") };
     assert_eq!(key(&rules("-w /srv/secret -p r\n"), &above), None);
+}
+
+#[test]
+fn what_moves_or_removes_a_directory_above_is_what_a_watch_is_about() {
+    let moved = |from: &'static [u8], to: &'static [u8]| Record { operation: RENAME, asked: None, path2: to, ..open(from) };
+    for rule in [
+        "-w /srv/a/secret -p wa -k s\n",
+        "-a always,exit -F path=/srv/a/secret -F perm=w -k s\n",
+        "-a always,exit -F dir=/srv/a/secret -k s\n",
+    ] {
+        let rules = rules(rule);
+        let hit = |record: &Record<'_>| key(&rules, record).is_some();
+        // Away, in the place of, and both of the watched tree's directories.
+        assert!(hit(&moved(b"/srv/a", b"/srv/b")) && hit(&moved(b"/srv/b", b"/srv/a")) && hit(&moved(b"/srv", b"/b")), "{rule}");
+        assert!(hit(&Record { operation: REMOVE, path2: b"", ..moved(b"/srv/a", b"") }), "{rule}");
+        assert!(hit(&Record { operation: LINK, ..moved(b"/srv/x", b"/srv/a") }), "{rule}");
+        assert!(hit(&moved(b"/srv/.../a", b"/srv/b")), "{rule}");
+        assert!(!hit(&moved(b"/srv/ab", b"/srv/b")) && !hit(&moved(b"/srv/a/b", b"/srv/a/c")), "{rule}");
+        assert!(!hit(&Record { operation: SETATTR, asked: Some(access::MODE), ..open(b"/srv/a") }), "{rule}");
+        assert!(!hit(&Record { operation: REMOVE, ..open(b"/srv/.../b") }) || rule.contains("dir=") || rule.contains("-w"), "{rule}");
+    }
+    // What reads are watched of moves unseen, and what is left out is not left out for what lies below.
+    assert_eq!(key(&rules("-w /srv/a/secret -p r\n"), &moved(b"/srv/a", b"/srv/b")), None);
+    assert!(key(&rules("-a never,exit -F dir=/srv/a/scratch\n-a always,exit\n"), &moved(b"/srv/a", b"/srv/b")).is_some());
+}
+
+#[test]
+fn a_directory_is_meant_wherever_it_lies_and_a_path_whatever_bears_it() {
+    let rules = rules("-w /srv/a/dir -p r\n-a always,exit -F path=/srv/b/file\n-a never,exit -F dir=/srv/c\n");
+    for within in ["/srv/a/dir", "/srv/a", "/srv", "/", "/srv/b"] {
+        assert!(rules.mean_within(within.as_bytes()), "{within}");
+    }
+    for without in ["/srv/a/dir/x", "/srv/b/file", "/srv/c", "/srv/ab", ""] {
+        assert!(!rules.mean_within(without.as_bytes()), "{without}");
+    }
 }
 
 /// Operations that a set must record, by what they do, and some that it must not.

@@ -28,6 +28,8 @@ pub struct Follower {
     lost: u64,
     /// Nothing was read yet at this place: a crash may have taken away what was there.
     is_unsure: bool,
+    /// Records from this number on are not handed out yet.
+    until: u64,
 }
 
 /// So much is read at once of a segment that isn't compressed.
@@ -36,7 +38,7 @@ const READ_LEN: u64 = 1 << 20;
 impl Follower {
     /// Goes on from a place; the default is the trail's beginning.
     pub fn at(directory: &Path, place: Place) -> Follower {
-        Follower { directory: directory.to_owned(), place, plain: None, lost: 0, is_unsure: true }
+        Follower { directory: directory.to_owned(), place, plain: None, lost: 0, is_unsure: true, until: u64::MAX }
     }
 
     /// Begins with what comes from now on.
@@ -53,6 +55,11 @@ impl Follower {
         Ok(Follower::at(directory, place))
     }
 
+    /// From now on, nothing is handed out from this record on, by its sequence number: what isn't durable may be another one after a crash.
+    pub fn set_until(&mut self, until: u64) {
+        self.until = until;
+    }
+
     /// How far everything was handed out.
     pub fn place(&self) -> Place {
         self.place
@@ -63,9 +70,9 @@ impl Follower {
         self.lost
     }
 
-    /// Calls `each` with the records that are there and weren't handed out, and the place after each, until it says no; what it said no to counts as handed out. Returns
+    /// Calls `each` with the records that are there and weren't handed out, the place after each, and the boot that it was written in, where that can be read, until it says no; what it said no to counts as handed out. Returns
     /// whether there was any. Doesn't wait.
-    pub fn read(&mut self, mut each: impl FnMut(&[u8], Place) -> bool) -> io::Result<bool> {
+    pub fn read(&mut self, mut each: impl FnMut(&[u8], Place, Option<[u8; 16]>) -> bool) -> io::Result<bool> {
         let mut any = false;
         self.is_unsure = self.place.next_seq != 0;
         loop {
@@ -94,10 +101,16 @@ impl Follower {
         }
     }
 
-    fn read_segment(&mut self, file: &SegmentFile, any: &mut bool, each: &mut impl FnMut(&[u8], Place) -> bool) -> io::Result<Ended> {
+    fn read_segment(
+        &mut self,
+        file: &SegmentFile,
+        any: &mut bool,
+        each: &mut impl FnMut(&[u8], Place, Option<[u8; 16]>) -> bool,
+    ) -> io::Result<Ended> {
         let segment = Segment::open(file)?;
         let len = segment.plain_len();
         self.place.offset = self.place.offset.max(MAGIC.len() as u64);
+        let boot = segment.boot();
         if self.place.offset > len {
             return Ok(if len >= MAGIC.len() as u64 { Ended::Cut } else { Ended::NoMore });
         }
@@ -139,11 +152,14 @@ impl Follower {
                         if self.is_unsure && seq != self.place.next_seq {
                             return Ok(Ended::Cut);
                         }
+                        if seq >= self.until {
+                            return Ok(Ended::NoMore);
+                        }
                         self.is_unsure = false;
                         place.next_seq = seq.wrapping_add(1);
                         self.place = place;
                         *any = true;
-                        if !each(frame.body, place) {
+                        if !each(frame.body, place, boot) {
                             return Ok(Ended::Enough);
                         }
                     }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use super::compress::{Block, blocks, unpack};
 use super::files::{SegmentFile, segments};
@@ -17,6 +18,7 @@ pub struct Segment {
     blocks: Option<Vec<Block>>,
     /// The block that was read last: where it begins in the segment, and its bytes.
     recent: parking_lot::Mutex<Option<(u64, Vec<u8>)>>,
+    boot: OnceLock<Option<[u8; 16]>>,
 }
 
 /// A frame of a trail, copied.
@@ -43,7 +45,13 @@ impl Segment {
             true => Some(blocks(len, |at, len| read(&file, at, len))?),
             false => None,
         };
-        Ok(Segment { file, len, blocks, recent: parking_lot::Mutex::new(None) })
+        Ok(Segment { file, len, blocks, recent: parking_lot::Mutex::new(None), boot: OnceLock::new() })
+    }
+
+    /// The boot that it was written in; none if it is damaged, or has no whole header yet.
+    pub fn boot(&self) -> Option<[u8; 16]> {
+        let read = || self.frame_at(MAGIC.len() as u64).ok().and_then(|(_, body)| Header::decode(&body)).map(|header| header.boot);
+        *self.boot.get_or_init(read)
     }
 
     /// Bytes of the segment, uncompressed.

@@ -35,6 +35,8 @@ pub struct Query {
     pub principal: Vec<u8>,
     /// With whose rights.
     pub uid: Option<u32>,
+    /// The user that rules mean by auid: whom the caller logged in as, or else whose rights were used. No index helps where somebody acted as another.
+    pub auid: Option<u32>,
     /// This path, on either side of a rename or link.
     pub path: Vec<u8>,
     /// This directory and all below it. No index helps.
@@ -68,6 +70,7 @@ impl Query {
             && self.until_ns.is_none_or(|until| record.time_ns < until)
             && text(&self.principal, record.principal)
             && self.uid.is_none_or(|uid| record.uid == Some(uid))
+            && self.auid.is_none_or(|auid| record.auid() == Some(auid))
             && text(&self.file, record.file)
             && text(&self.export, record.export)
             && (self.key.is_empty() || record.key.split(|byte| *byte == 1).any(|key| key == self.key))
@@ -155,6 +158,8 @@ pub struct Hit {
     pub offset: u64,
     /// The record's bytes.
     pub body: Vec<u8>,
+    /// The boot that it was written in, where that can be read.
+    pub boot: Option<[u8; 16]>,
 }
 
 impl Hit {
@@ -306,7 +311,9 @@ fn by_places(
         if kind != Kind::Record {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        if query.fits(&Record::decode(&body, &mut scratch).map_err(invalid)?) && !each(&Hit { segment: number, offset, body }) {
+        if query.fits(&Record::decode(&body, &mut scratch).map_err(invalid)?)
+            && !each(&Hit { segment: number, offset, body, boot: segment.boot() })
+        {
             return Ok(false);
         }
     }
@@ -317,7 +324,7 @@ fn scan(file: &SegmentFile, segment: &Segment, query: &Query, newest_first: bool
     let plain = segment.load().map_err(|error| at(file, error))?;
     let hit = |offset: u64| {
         let body = parse(&plain[offset as usize..]).map(|frame| frame.body.to_vec()).unwrap_or_default();
-        Hit { segment: file.number, offset, body }
+        Hit { segment: file.number, offset, body, boot: segment.boot() }
     };
     let mut places = Vec::new();
     let mut is_wanted = true;

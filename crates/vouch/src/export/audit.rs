@@ -22,7 +22,7 @@ use super::ExportError;
 use super::hosts::Hosts;
 use super::metrics::{Metrics, line};
 pub(super) use disbelief::Disbelief;
-use names::Names;
+use names::{MOVED, Moved, Names};
 pub(super) use refused::Refused;
 
 use crate::trail::{self, Account, Bounds, InForce, NewRules, TrailConfig, now_ns};
@@ -56,7 +56,8 @@ impl Audit {
         let halt = halted.clone();
         let halt = move || halt.store(true, std::sync::atomic::Ordering::SeqCst);
         let (trail, rules, account) = trail::begin(&config.trail, &config.deny, halt)?;
-        let (denied, names, bounds) = (RwLock::default(), Names::new(), Bounds::default());
+        let names = Names::new(Moved::read(Some(config.trail.directory.join(MOVED))));
+        let (denied, bounds) = (RwLock::default(), Bounds::default());
         Ok(Audit { trail, rules, account, config, denied, names, hosts, bounds, halted })
     }
 

@@ -16,7 +16,9 @@ pub(crate) const SECOND: u64 = 1_000_000_000;
 
 pub(crate) fn open(directory: &Path) -> Log {
     let rotation = Rotation { len_max: 3000, ..Rotation::default() };
-    Log::open(Arc::new(SystemDisk), directory, Options { rotation, ..Options::default() }, SECOND).expect("the trail opens").0
+    Log::open(Arc::new(SystemDisk), directory, Options { rotation, boot: [0x1a; 16], ..Options::default() }, SECOND)
+        .expect("the trail opens")
+        .0
 }
 
 pub(crate) fn put(log: &mut Log, principal: &str, operation: u16, path: &str, path2: &str, result: u32) {
@@ -84,7 +86,10 @@ fn an_audit_trail_is_searched_by_what_was_asked() {
     }
     assert_eq!(world.ok(["audit", "search", "trail", "--uid", "1000", "--count"]), "202\n");
     let text = world.ok(["audit", "search", "trail", "--path", "/srv/7"]);
-    assert!(text.contains("alice@EXAMPLE.ORG 10.0.0.7 READ ok path=\"/srv/7\" read=4096"), "{text}");
+    assert!(text.contains("alice@EXAMPLE.ORG 10.0.0.7 READ ok path=\"/srv/7\" read=4096 minor=0 boot=1a1a1a1a-1a1a-"), "{text}");
+    assert_eq!(search(&["-n", "1"])[0]["host"]["boot"]["id"], "1a1a1a1a-1a1a-1a1a-1a1a-1a1a1a1a1a1a");
+    // Of a client whose user is known, that is whom rules mean by auid.
+    assert_eq!((search(&["--auid", "1000"]).len(), search(&["--auid", "1001"]).len()), (202, 0));
     world.fails(2, ["audit", "search", "trail", "--renames"]);
     world.fails(3, ["audit", "search", "trail", "-S", "execve"]);
     world.fails(4, ["audit", "search", "nowhere"]);

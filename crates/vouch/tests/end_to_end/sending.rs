@@ -71,6 +71,37 @@ fn records_are_sent_at_least_once_over_a_lost_connection_and_a_restart() {
     world.fails(3, args);
 }
 
+#[test]
+fn what_a_crash_could_take_from_the_trail_is_not_sent_before_a_seal_covers_it() {
+    let world = World::new();
+    trail(&world);
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = format!("syslog+tcp://{}", socket.local_addr().expect("an address"));
+    let args = ["audit", "send", "--once", "--to", &to, "--position", "position", "trail"];
+    let collector = std::thread::spawn(move || {
+        let each = socket.incoming().take(2).map(|stream| {
+            let mut stream = BufReader::new(stream.expect("a connection"));
+            let mut last = None;
+            while let Some(value) = message(&mut stream) {
+                last = value["event"]["sequence"].as_u64();
+            }
+            last
+        });
+        each.collect::<Vec<_>>()
+    });
+    // A writer that has made nothing of this durable.
+    let mut log = open(&world.path("trail"));
+    put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
+    log.write().expect("the disk takes it");
+    assert_eq!(world.ok(["audit", "search", "trail", "--principal", "dave@EXAMPLE.ORG", "--count"]), "1\n");
+    world.ok(args);
+    // Nothing is there to send, and so nobody is called.
+    world.ok(args);
+    log.close(3_000_000 * SECOND).expect("the trail closes");
+    world.ok(args);
+    assert_eq!(collector.join().expect("the collector ends"), [Some(202), Some(203)]);
+}
+
 /// Who vouches for collectors, and for us.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,

@@ -210,7 +210,7 @@ fn a_reader_goes_along_over_rotation_and_compression_and_goes_on_where_it_was() 
                 follower = Follower::at(directory.path(), place);
             }
             follower
-                .read(|body, after| {
+                .read(|body, after, _| {
                     seen.push(crate::record::seq_and_time(body).unwrap().0);
                     place = after;
                     !seen.len().is_multiple_of(5)
@@ -226,7 +226,7 @@ fn a_reader_goes_along_over_rotation_and_compression_and_goes_on_where_it_was() 
     }
     log.close(201 * SECOND).unwrap();
     while follower
-        .read(|body, _| {
+        .read(|body, _, _| {
             seen.push(crate::record::seq_and_time(body).unwrap().0);
             true
         })
@@ -234,13 +234,13 @@ fn a_reader_goes_along_over_rotation_and_compression_and_goes_on_where_it_was() 
     {}
     assert_eq!(seen, (1..=200).collect::<Vec<_>>());
     assert_eq!(follower.lost(), 0);
-    assert!(!Follower::at_end(directory.path()).unwrap().read(|_, _| true).unwrap());
+    assert!(!Follower::at_end(directory.path()).unwrap().read(|_, _, _| true).unwrap());
     // What retention took is told of.
     let mut late = Follower::at(directory.path(), Place { segment: 1, offset: 0, next_seq: 1 });
     for file in segments(directory.path()).unwrap().iter().take(3) {
         std::fs::remove_file(&file.path).unwrap();
     }
-    late.read(|_, _| false).unwrap();
+    late.read(|_, _, _| false).unwrap();
     assert_eq!(late.lost(), 3);
 }
 
@@ -258,7 +258,7 @@ fn what_a_crash_took_and_replaced_is_read_again() {
     log.write().unwrap();
     drop(log);
     let mut follower = Follower::at(directory.path(), Place::default());
-    follower.read(|_, _| true).unwrap();
+    follower.read(|_, _, _| true).unwrap();
     let place = follower.place();
     std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(durable).unwrap();
     let mut log = Log::open(Arc::new(SystemDisk), directory.path(), wide, 2 * SECOND).unwrap().0;
@@ -267,11 +267,48 @@ fn what_a_crash_took_and_replaced_is_read_again() {
     let mut seen = Vec::new();
     let mut follower = Follower::at(directory.path(), place);
     follower
-        .read(|body, _| {
+        .read(|body, _, _| {
             seen.push(crate::record::seq_and_time(body).unwrap().0);
             true
         })
         .unwrap();
     // None that is there is missing; some come twice.
     assert!((5..=40).all(|seq| seen.contains(&seq)), "{seen:?}");
+}
+
+#[test]
+fn whom_somebody_logged_in_as_is_asked_for_whatever_rights_were_used() {
+    let query = Query { auid: Some(1000), ..Query::default() };
+    let record = |uid, login| Record { uid: Some(uid), login, ..Record::default() };
+    assert!(query.fits(&record(1000, None)) && query.fits(&record(0, Some(1000))));
+    assert!(!query.fits(&record(1000, Some(0))) && !query.fits(&record(0, None)));
+}
+
+#[test]
+fn records_from_a_number_on_are_handed_out_when_that_is_allowed() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 40);
+    let mut follower = Follower::at(directory.path(), Place::default());
+    let read = |follower: &mut Follower| {
+        let mut seen = Vec::new();
+        follower
+            .read(|body, _, boot| {
+                assert_eq!(boot, Some(options().boot));
+                seen.extend(crate::record::seq_and_time(body).map(|(seq, _)| seq));
+                true
+            })
+            .unwrap();
+        seen
+    };
+    follower.set_until(0);
+    assert_eq!(read(&mut follower), Vec::<u64>::new());
+    follower.set_until(18);
+    assert_eq!(read(&mut follower), (1..18).collect::<Vec<_>>());
+    assert_eq!(read(&mut follower), Vec::<u64>::new());
+    // Also by one that begins there.
+    let mut again = Follower::at(directory.path(), follower.place());
+    again.set_until(20);
+    assert_eq!(read(&mut again), [18, 19]);
+    follower.set_until(u64::MAX);
+    assert_eq!(read(&mut follower).first(), Some(&18));
 }

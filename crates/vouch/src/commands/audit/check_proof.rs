@@ -42,5 +42,5 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let body = proof.check(&anchor).map_err(|error| Failure::refused(args.proof.display(), error))?;
     let mut scratch = Vec::new();
     let record = Record::decode(body, &mut scratch).map_err(|error| Failure::input(args.proof.display(), error))?;
-    output::text(&args.form.of(&record))
+    output::text(&args.form.of(&record, None))
 }

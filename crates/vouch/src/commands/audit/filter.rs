@@ -24,6 +24,9 @@ pub(super) struct Filter {
     /// The user whose rights were used, by number or name.
     #[arg(long, value_name = "USER")]
     uid: Option<String>,
+    /// Whom the caller had logged in as, as `auid` in rules: of a mount's users; of clients the user whose rights were used.
+    #[arg(long, alias = "login", value_name = "USER")]
+    auid: Option<String>,
     /// This path on the server, on either side of a rename or link.
     #[arg(long, value_name = "PATH")]
     path: Option<String>,
@@ -72,6 +75,7 @@ impl Filter {
             until_ns: self.until,
             principal: bytes(&self.principal),
             uid: self.uid.as_deref().map(user).transpose()?,
+            auid: self.auid.as_deref().map(user).transpose()?,
             path: bytes(&self.path),
             below: bytes(&self.below),
             file,

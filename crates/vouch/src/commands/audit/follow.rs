@@ -43,10 +43,10 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let mut scratch = Vec::new();
     loop {
         let mut written = Ok(());
-        let any = follower.read(|body, _| {
+        let any = follower.read(|body, _, boot| {
             let Ok(record) = Record::decode(body, &mut scratch) else { return true };
             if query.fits(&record) {
-                written = out.write_all(args.form.of(&record).as_bytes());
+                written = out.write_all(args.form.of(&record, boot).as_bytes());
             }
             written.is_ok()
         });

@@ -52,7 +52,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let mut scratch = Vec::new();
     let mut show = |hit: &Hit, count: u64| {
         let Ok(record) = hit.record(&mut scratch) else { return true };
-        written = out.write_all(args.form.of(&record).as_bytes());
+        written = out.write_all(args.form.of(&record, hit.boot).as_bytes());
         written.is_ok() && args.limit.is_none_or(|limit| count < limit)
     };
     // Of one trail what is found is shown at once; of several, all is found before it can be put in order.

@@ -8,10 +8,10 @@ mod tls;
 mod trouble;
 mod unacknowledged;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use vouch_audit::trail::Follower;
+use vouch_audit::trail::{CHECKPOINT, Follower, read_checkpoint};
 use vouch_audit::{Record, json, syslog};
 
 use crate::cli::Global;
@@ -27,7 +27,7 @@ use trouble::Trouble;
 /// By syslog over TLS or TCP at least once: each connection is ended after 10 s or 8 MiB, and what was sent on it counts when the other side ended it too, after it has read
 /// all. To NATS at least once: JetStream acknowledges what it has stored. What does not count is sent again, so that a collector may see a record twice (`event.sequence`
 /// tells; a stream of NATS drops it by its id). Over UDP nobody acknowledges anything. Over TLS nothing is sent to a collector whose certificate --tls-ca does not vouch for.
-/// The trail stays the truth.
+/// The trail stays the truth: a record is sent when a seal covers it and it is on the disk, so at most `--audit-seal` after it was written.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  vouch audit send --to syslog+tls://collector.example.org --tls-ca /etc/vouch/collector-ca.pem --position /var/lib/vouch/sent /var/lib/vouch/audit\n  \
@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// File that keeps how far the trail was sent; made if it isn't there, and then all is sent.
     #[arg(long, value_name = "FILE")]
     position: PathBuf,
-    /// End when all that is there was sent.
+    /// End when all was sent that a seal covers.
     #[arg(long)]
     once: bool,
     /// Name of this machine in messages, if not its own.
@@ -140,19 +140,31 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     }
 }
 
+/// Number of the first record that no seal covers yet. A seal is there when what it covers is on the disk: what comes after may be gone after a crash, and must not be
+/// known to a collector alone.
+fn sealed(directory: &Path) -> Outcome<u64> {
+    let path = directory.join(CHECKPOINT);
+    match read_checkpoint(&path) {
+        Ok(seal) => Ok(seal.next_seq),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(error).at(path.display()),
+    }
+}
+
 /// The messages of records that were not sent, at most a batch.
 fn next(args: &Args, host: &str, follower: &mut Follower) -> Outcome<Vec<Message>> {
     let (mut scratch, mut batch, mut len) = (Vec::new(), Vec::new(), 0);
-    let read = follower.read(|body, _| {
+    follower.set_until(sealed(&args.directory)?);
+    let read = follower.read(|body, _, boot| {
         if let Ok(record) = Record::decode(body, &mut scratch) {
             let text = match args.to.protocol.is_nats() {
                 true => {
                     let mut text = String::with_capacity(512);
-                    json::write(&record, &mut text);
+                    json::write(&record, boot, &mut text);
                     text.truncate(text.trim_end().len());
                     text
                 }
-                false => syslog::message(&record, host),
+                false => syslog::message(&record, boot, host),
             };
             len += text.len();
             batch.push(Message { seq: record.seq, text });

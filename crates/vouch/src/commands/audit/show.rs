@@ -1,9 +1,8 @@
 //! A record as a line for people and as JSON for programs.
 
 use jiff::Timestamp;
-use vouch_audit::Record;
-use vouch_audit::operations;
 use vouch_audit::record::{Act, Class, Refusal};
+use vouch_audit::{Flavour, Record, operations};
 
 use super::hex;
 use crate::output::{printable, quoted};
@@ -51,8 +50,8 @@ pub(super) fn client(record: &Record<'_>) -> String {
     }
 }
 
-/// A line.
-pub(super) fn line(record: &Record<'_>) -> String {
+/// A line; `boot`: of the machine that wrote the record, where it is known.
+pub(super) fn line(record: &Record<'_>, boot: Option<[u8; 16]>) -> String {
     let result = if record.result == 0 && record.class != Class::Refusal { "ok".to_owned() } else { format!("failed({})", record.result) };
     let mut line = format!("{} {} {} {} {} {result}", record.seq, time(record.time_ns), who(record), client(record), operation(record));
     let mut more = |name: &str, value: String| line.push_str(&format!(" {name}={value}"));
@@ -75,6 +74,12 @@ pub(super) fn line(record: &Record<'_>) -> String {
             more(name, quoted(text));
         }
     }
+    if record.class == Class::Operation && record.flavour != Flavour::Local {
+        more("minor", record.minor.to_string());
+    }
+    if let Some(boot) = vouch_audit::json::boot_text(boot) {
+        more("boot", boot);
+    }
     line
 }
 
@@ -91,14 +96,14 @@ pub(super) struct Form {
 
 impl Form {
     /// A record with its newline.
-    pub(super) fn of(self, record: &Record<'_>) -> String {
+    pub(super) fn of(self, record: &Record<'_>, boot: Option<[u8; 16]>) -> String {
         let mut text = String::new();
         if self.json {
-            vouch_audit::json::write(record, &mut text);
+            vouch_audit::json::write(record, boot, &mut text);
         } else if self.kernel_text {
             vouch_audit::text::write(record, &mut text);
         } else {
-            text = line(record);
+            text = line(record, boot);
             text.push('\n');
         }
         text
@@ -122,9 +127,13 @@ mod tests {
             detail: evil,
             ..Record::default()
         };
-        let line = line(&record);
+        let line = line(&record, Some([0x1a; 16]));
+        let boot = "1a1a1a1a-1a1a-1a1a-1a1a-1a1a1a1a1a1a";
         let escaped = "\"x\\\" key=\\\"forged\\\\\\xe2\\x80\\xae\\xe2\\x81\\xa7\"";
-        assert!(line.ends_with(&format!(" {escaped} {escaped} OPEN ok path={escaped} to={escaped} detail={escaped}")), "{line}");
+        assert!(
+            line.ends_with(&format!(" {escaped} {escaped} OPEN ok path={escaped} to={escaped} detail={escaped} minor=0 boot={boot}")),
+            "{line}"
+        );
         assert!(!line.contains(['\u{202e}', '\u{2067}']));
         // Outside of quotes no field stands that isn't one.
         let mut outside = String::new();

@@ -5,6 +5,8 @@ use vouch_audit::operations::number;
 use vouch_audit::record::Class;
 use vouch_nfs4_server::{Loss, Lost, Principal};
 
+use super::names::Others;
+use super::operation::select;
 use super::{Audit, flavour, now_ns, principal};
 
 impl Audit {
@@ -40,13 +42,13 @@ impl Audit {
                 read: Some(lost.totals.read),
                 written: Some(lost.totals.written),
                 open_ns: Some(lost.totals.open_ms.saturating_mul(1_000_000)),
-                detail: why(lost.why).as_bytes(),
                 connection: Some(lost.connection.0),
                 ..Record::default()
             };
-            if let Some(key) = rules.select(&record) {
-                self.trail.record(&Record { key, ..record });
-            }
+            let (others, none) = (self.names.others(lost.export, Some(lost.file), &path, rules, operation), Others::default());
+            let Some((key, by)) = select(rules, &record, &others, &none) else { return };
+            let detail = [why(lost.why), &by.told(&path, true)].join("; ");
+            self.trail.record(&Record { key, detail: detail.trim_end_matches("; ").as_bytes(), ..record });
         });
     }
 }

@@ -1,6 +1,7 @@
 //! Paths of files, from names that operations have told: each file's directory and its name there, so that a directory that is renamed takes all below it along. What no
 //! operation has named is asked of the file system once.
 
+mod moved;
 mod stamps;
 #[cfg(test)]
 mod tests;
@@ -9,9 +10,11 @@ use std::sync::Arc;
 
 use quick_cache::sync::Cache;
 use vouch_audit::operations::number;
+use vouch_audit::rules::Rules;
 use vouch_nfs4_server::{Export, ExportId, Observation, Told};
-use vouch_vfs::FileId;
+use vouch_vfs::{FileId, FileType, Patience};
 
+pub(super) use moved::{MOVED, Moved};
 use stamps::{Stamped, Stamps};
 
 /// A file of an export.
@@ -23,7 +26,7 @@ type Name = Box<[u8]>;
 pub(super) struct Names {
     links: Cache<Node, (FileId, Name)>,
     /// Names that a file has beside that: hard links.
-    others: Cache<Node, Arc<Others>>,
+    others: Cache<Node, Arc<Links>>,
     /// The same the other way round: a rename tells names only.
     children: Cache<(ExportId, FileId, Name), FileId>,
     /// Paths as the file system told them.
@@ -31,11 +34,14 @@ pub(super) struct Names {
     /// Paths that were put together.
     whole: Cache<Node, Arc<Stamped>>,
     stamps: Stamps,
+    moved: Moved,
+    /// How many names files have.
+    counts: Cache<Node, u32>,
 }
 
 /// Further names of a file, the newest last.
 #[derive(Clone, Default)]
-struct Others {
+struct Links {
     links: Vec<(FileId, Name)>,
     /// There were more than are remembered.
     are_more: bool,
@@ -48,21 +54,32 @@ pub(super) struct Paths {
     pub(super) new_path: Arc<[u8]>,
     /// The file that the operation was about, where it is known: not the directory of its name.
     pub(super) file: Option<FileId>,
-    /// What that file is called, too.
-    pub(super) others: Vec<Arc<[u8]>>,
+    /// What is called by `path` is or was called so, too.
+    pub(super) others: Others,
+    /// And what is or was called by `new_path`.
+    pub(super) new_others: Others,
+}
+
+/// Other names of one file.
+#[derive(Default)]
+pub(super) struct Others {
+    /// Links.
+    pub(super) links: Vec<Arc<[u8]>>,
+    /// What it, or what it lies in, was called before it was moved.
+    pub(super) former: Vec<Arc<[u8]>>,
     /// And perhaps more.
     pub(super) are_more: bool,
 }
 
 impl Names {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(moved: Moved) -> Self {
         let mut seed = [0; 8];
         // Without randomness the paths are as right, and somebody may make them slow.
         let _ = getrandom::fill(&mut seed);
-        Names::seeded(u64::from_le_bytes(seed))
+        Names::seeded(u64::from_le_bytes(seed), moved)
     }
 
-    fn seeded(seed: u64) -> Self {
+    fn seeded(seed: u64, moved: Moved) -> Self {
         let (links, children) = (Cache::new(FILES_MAX), Cache::new(FILES_MAX));
         Names {
             links,
@@ -71,25 +88,32 @@ impl Names {
             told: Cache::new(FILES_MAX),
             whole: Cache::new(FILES_MAX),
             stamps: Stamps::new(seed),
+            moved,
+            counts: Cache::new(FILES_MAX),
         }
     }
 
-    /// The paths that an operation was about; learns from it.
-    pub(super) fn paths(&self, seen: &Observation<'_>, told: &Told<'_>) -> Paths {
+    /// The paths that an operation was about; learns from it. Other names are found out where rules are about paths.
+    pub(super) fn paths(&self, seen: &Observation<'_>, told: &Told<'_>, rules: &Rules) -> Paths {
         let Some(export) = told.export else { return Paths::default() };
         let (asked, current, after) = (&told.asked, seen.file, told.after);
         let done = seen.status == 0;
         let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
         let below = |directory: Option<&FileId>, name: &[u8]| self.below(export, directory, name);
         let named = |directory: Option<&FileId>, name: &[u8]| self.children.get(&(export.id, *directory?, name.into()));
+        let others = |file: Option<&FileId>, path: &[u8]| self.others(export, file, path, rules, op);
         let mut paths = Paths::default();
         match (op, asked.name, asked.new_name) {
             (number::RENAME, Some(old), Some(new)) => {
                 paths.path = below(told.saved, old);
                 paths.new_path = below(current, new);
                 paths.file = named(told.saved, old);
+                paths.others = others(paths.file.as_ref(), &paths.path);
+                // What had the new name.
+                paths.new_others = others(named(current, new).as_ref(), &paths.new_path);
                 if done && let (Some(from), Some(to)) = (told.saved, current) {
-                    self.renamed(export, (from, old), (to, new), &paths.path);
+                    self.renamed(export, (from, old), (to, new), &paths.path, rules);
+                    self.moved.renamed(rules, &paths.path, &paths.new_path);
                 }
                 return paths;
             }
@@ -97,8 +121,9 @@ impl Names {
                 paths.path = told.saved.map(|file| self.path(export, file)).unwrap_or_default();
                 paths.new_path = below(current, new);
                 paths.file = told.saved.copied();
+                paths.others = others(told.saved, &paths.path);
                 if done && let (Some(file), Some(directory)) = (told.saved, current) {
-                    self.also(export, file, directory, new);
+                    self.also(export, file, directory, new, rules);
                 }
                 return paths;
             }
@@ -106,6 +131,7 @@ impl Names {
             (number::COPY | number::CLONE, ..) => {
                 let path = |file: Option<&FileId>| file.map(|file| self.path(export, file)).unwrap_or_default();
                 (paths.path, paths.new_path, paths.file) = (path(told.saved), path(current), told.saved.copied());
+                paths.new_others = others(current, &paths.new_path);
             }
             // Above all exports: what was looked up is one.
             (_, Some(_), _) if current.is_none() && after.is_some() => {
@@ -118,7 +144,7 @@ impl Names {
                     && FOLLOWS.contains(&op)
                     && let (Some(directory), Some(file)) = (current, after)
                 {
-                    self.learn(export, file, directory, name);
+                    self.learn(export, file, directory, name, rules);
                     paths.file = Some(*file);
                 } else {
                     paths.file = named(current, name);
@@ -126,7 +152,10 @@ impl Names {
                         && op == number::REMOVE
                         && let Some(directory) = current
                     {
+                        paths.others = others(paths.file.as_ref(), &paths.path);
                         self.forget(export, directory, name);
+                        self.moved.removed(&paths.path);
+                        return paths;
                     }
                 }
             }
@@ -136,14 +165,48 @@ impl Names {
                 paths.file = file.copied();
             }
         }
-        if op != number::REMOVE
-            && let Some(others) = paths.file.and_then(|file| self.others.get(&(export.id, file)))
-        {
-            let all = others.links.iter().map(|(directory, name)| below(Some(directory), name));
-            paths.others = all.filter(|other| *other != paths.path).collect();
-            paths.are_more = others.are_more;
-        }
+        paths.others = others(paths.file.as_ref(), &paths.path);
         paths
+    }
+
+    /// What a file that an operation was about is and was called beside this.
+    pub(super) fn others(&self, export: &Export, file: Option<&FileId>, path: &[u8], rules: &Rules, op: u16) -> Others {
+        let mut others = Others::default();
+        if !rules.name_paths() {
+            return others;
+        }
+        if let Some(file) = file {
+            let known = self.others.get(&(export.id, *file));
+            let links = known.iter().flat_map(|known| &known.links);
+            others.links =
+                links.map(|(directory, name)| self.below(export, Some(directory), name)).filter(|other| **other != *path).collect();
+            others.are_more = known.is_some_and(|known| known.are_more) || self.count(export, file, op) as usize > others.links.len() + 1;
+        }
+        others.are_more |= self.moved.former(path, &mut others.former);
+        for link in 0..others.links.len() {
+            self.moved.former(&others.links[link].clone(), &mut others.former);
+        }
+        others
+    }
+
+    /// How many names a file has that is no directory. Asked anew where that is likely to have changed, or matters most.
+    fn count(&self, export: &Export, file: &FileId, op: u16) -> u32 {
+        let key = (export.id, *file);
+        if !COUNTED.contains(&op)
+            && let Some(count) = self.counts.get(&key)
+        {
+            return count;
+        }
+        let count = match export.file_system.attributes(file, Patience::None) {
+            Ok(attributes) if attributes.file_type == FileType::Directory => 1,
+            Ok(attributes) => attributes.links,
+            // It may have any.
+            Err(vouch_vfs::Error::WouldBlock) => return u32::MAX,
+            // It is gone.
+            Err(_) => return 0,
+        };
+        self.counts.insert(key, count);
+        count
     }
 
     /// The path of a name.
@@ -163,10 +226,10 @@ impl Names {
     }
 
     /// A name that a file has beside the one by which it is known.
-    fn also(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8]) {
+    fn also(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules) {
         let key = (export.id, *file);
         match self.links.get(&key) {
-            None => self.learn(export, file, directory, name),
+            None => self.learn(export, file, directory, name, rules),
             Some(known) if known.0 == *directory && *known.1 == *name => {}
             Some(_) => {
                 self.children.insert((export.id, *directory, name.into()), *file);
@@ -177,7 +240,7 @@ impl Names {
 
     /// Remembers a further name of a file, and that another is none of these any more.
     fn put_by(&self, key: Node, link: (FileId, Name), not: Option<&(FileId, Name)>) {
-        let mut others = self.others.get(&key).map_or_else(Others::default, |others| (*others).clone());
+        let mut others = self.others.get(&key).map_or_else(Links::default, |others| (*others).clone());
         others.links.retain(|known| *known != link && Some(known) != not);
         others.links.push(link);
         if others.links.len() > OTHERS_MAX {
@@ -196,7 +259,7 @@ impl Names {
     fn unlink(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8]) {
         let key = (export.id, *file);
         let is_it = |link: &(FileId, Name)| link.0 == *directory && *link.1 == *name;
-        let mut others = self.others.get(&key).map_or_else(Others::default, |others| (*others).clone());
+        let mut others = self.others.get(&key).map_or_else(Links::default, |others| (*others).clone());
         others.links.retain(|link| !is_it(link));
         if self.links.get(&key).is_some_and(|link| is_it(&link)) {
             let path = self.path(export, file);
@@ -213,7 +276,7 @@ impl Names {
         }
     }
 
-    fn learn(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8]) {
+    fn learn(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules) {
         let key = (export.id, *file);
         let before = self.links.get(&key);
         let known = before.as_ref().is_some_and(|(parent, known)| *parent == *directory && **known == *name);
@@ -230,17 +293,20 @@ impl Names {
         }
         self.children.insert((export.id, *directory, name.into()), *file);
         match old {
-            Some(old) => self.stamps.moved(&old),
+            Some(old) => {
+                self.stamps.moved(&old);
+                self.moved.found(rules, &old, &self.below(export, Some(directory), name));
+            }
             None => drop(self.whole.remove(&key)),
         }
     }
 
     /// A file's new name is learnt if its old one was known. `path`: what it had before.
-    fn renamed(&self, export: &Export, (from, old): (&FileId, &[u8]), (to, new): (&FileId, &[u8]), path: &[u8]) {
+    fn renamed(&self, export: &Export, (from, old): (&FileId, &[u8]), (to, new): (&FileId, &[u8]), path: &[u8], rules: &Rules) {
         // What had the new name has it no more.
         self.forget(export, to, new);
         if let Some((_, file)) = self.children.remove(&(export.id, *from, old.into())) {
-            self.learn(export, &file, to, new);
+            self.learn(export, &file, to, new, rules);
             self.unlink(export, &file, from, old);
         }
         // Also where no name was known: the file system may have told paths of what lies below.
@@ -325,6 +391,8 @@ impl Names {
 const FILES_MAX: usize = 65_536;
 /// Further names of one file that are remembered.
 const OTHERS_MAX: usize = 16;
+/// Operations at which it is asked anew how many names a file has.
+const COUNTED: [u16; 6] = [number::OPEN, number::LINK, number::RENAME, number::REMOVE, number::COPY, number::CLONE];
 /// Operations that lead to the file of a name.
 const FOLLOWS: [u16; 3] = [number::LOOKUP, number::OPEN, number::CREATE];
 /// Deepest path that is put together.

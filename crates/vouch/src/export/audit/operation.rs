@@ -6,7 +6,7 @@ use vouch_audit::rules::Rules;
 use vouch_audit::{Record, operations};
 use vouch_nfs4_server::{Denial, Denied, Observation, Principal, Stage, Told};
 
-use super::names::Paths;
+use super::names::Others;
 use super::{Audit, BADHANDLE, NAMING, PUTFH, Refused, SERVERFAULT, WRONGSEC, flavour, now_ns, principal, set_must_be_kept};
 
 impl Audit {
@@ -52,7 +52,7 @@ impl Audit {
         if !is_recorded && !NAMING.contains(&operation) {
             return;
         }
-        let paths = self.names.paths(seen, told);
+        let paths = self.names.paths(seen, told, rules);
         if !is_recorded {
             return;
         }
@@ -96,10 +96,12 @@ impl Audit {
             record.written = Some(totals.written);
             record.open_ns = Some(totals.open_ms.saturating_mul(1_000_000));
         }
-        let Some((key, other)) = select(rules, &record, &paths) else { return };
+        let Some((key, by)) = select(rules, &record, &paths.others, &paths.new_others) else { return };
         let is_named = told.asked.name.is_some() || told.asked.new_name.is_some() || !paths.new_path.is_empty();
-        let detail = detail(&record, told.stage, other, is_named);
-        if let Some(other) = other.filter(|_| !is_named) {
+        let detail = detail(&record, told.stage, by, is_named);
+        if let By::Link(other) = by
+            && !is_named
+        {
             record.path = other;
         }
         let record = Record { key, detail: detail.as_bytes(), ..record };
@@ -115,20 +117,43 @@ impl Audit {
     }
 }
 
-/// The key with which it is kept, and by which of the file's other names if not by the one that it was used by. Rules are asked about each: who watches a file means it under all
-/// its names.
-fn select<'r, 'p>(rules: &'r Rules, record: &Record<'_>, paths: &'p Paths) -> Option<(&'r [u8], Option<&'p [u8]>)> {
-    if let Some(key) = rules.select(record) {
-        return Some((key, None));
-    }
-    let unknown = paths.are_more.then_some(&b""[..]);
-    let mut others = paths.others.iter().map(|other| &**other).chain(unknown);
-    others.find_map(|other| {
-        rules.select(&Record { path: other, ..record.clone() }).map(|key| (key, Some(other).filter(|other| !other.is_empty())))
-    })
+/// By which of its names an operation was selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By<'p> {
+    /// The one that it was used by.
+    Use,
+    /// Another link.
+    Link(&'p [u8]),
+    /// What it was called before it was moved.
+    Former(&'p [u8]),
+    /// One that it may have.
+    Unknown,
 }
 
-fn detail(record: &Record<'_>, stage: Stage, other: Option<&[u8]>, is_named: bool) -> String {
+/// The key with which it is kept, and by which name. Rules are asked about each of a file's names: who watches a file means it under all its names, and a directory wherever
+/// it is moved to.
+pub(super) fn select<'r, 'p>(
+    rules: &'r Rules,
+    record: &Record<'_>,
+    others: &'p Others,
+    new_others: &'p Others,
+) -> Option<(&'r [u8], By<'p>)> {
+    if let Some(key) = rules.select(record) {
+        return Some((key, By::Use));
+    }
+    let by_old = |by: By<'p>, path: &'p [u8]| rules.select(&Record { path, ..record.clone() }).map(|key| (key, by));
+    let by_new = |by: By<'p>, path2: &'p [u8]| rules.select(&Record { path2, ..record.clone() }).map(|key| (key, by));
+    by_any(others, by_old).or_else(|| by_any(new_others, by_new))
+}
+
+fn by_any<'p, T>(others: &'p Others, mut is_by: impl FnMut(By<'p>, &'p [u8]) -> Option<T>) -> Option<T> {
+    let links = others.links.iter().map(|path| (By::Link(path), &**path));
+    let former = others.former.iter().map(|path| (By::Former(path), &**path));
+    let unknown = others.are_more.then_some((By::Unknown, &b""[..]));
+    links.chain(former).chain(unknown).find_map(|(by, path)| is_by(by, path))
+}
+
+fn detail(record: &Record<'_>, stage: Stage, by: By<'_>, is_named: bool) -> String {
     let mut parts = vec![access::sets(record.asked.unwrap_or(0))];
     parts.push(
         match stage {
@@ -139,12 +164,9 @@ fn detail(record: &Record<'_>, stage: Stage, other: Option<&[u8]>, is_named: boo
         }
         .into(),
     );
-    if let Some(other) = other {
-        let other = if is_named { other } else { record.path };
-        parts.push(format!("also named {:?}", String::from_utf8_lossy(other)));
-    }
+    parts.push(by.told(record.path, is_named));
     if !record.export.is_empty() {
-        if record.path.is_empty() && other.is_none() {
+        if record.path.is_empty() && !matches!(by, By::Link(_)) {
             parts.push("its path is not known".into());
         } else if record.path.windows(5).any(|part| part == b"/.../") {
             parts.push("its path is not known in part".into());
@@ -152,4 +174,17 @@ fn detail(record: &Record<'_>, stage: Stage, other: Option<&[u8]>, is_named: boo
     }
     parts.retain(|part| !part.is_empty());
     parts.join("; ")
+}
+
+impl By<'_> {
+    /// In words; `used`: the path that it was used by, which a link that no call named takes the place of.
+    pub(super) fn told(self, used: &[u8], is_named: bool) -> String {
+        let quoted = |path: &[u8]| format!("{:?}", String::from_utf8_lossy(path));
+        match self {
+            By::Use => String::new(),
+            By::Link(other) => format!("also named {}", quoted(if is_named { other } else { used })),
+            By::Former(former) => format!("was {} before a rename", quoted(former)),
+            By::Unknown => "it may have another name, which is not known".into(),
+        }
+    }
 }

@@ -13,6 +13,8 @@ use vouch_nfs4::{Attributes, Verifier};
 use vouch_nfs4_client::{Client, Config, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
+mod watched;
+
 use super::*;
 use crate::export::AuditConfig;
 use crate::trail::TrailConfig;
@@ -165,9 +167,13 @@ async fn client(server: &Running, name: &str) -> Client {
 }
 
 async fn client_in_life(server: &Running, name: &str, life: u8) -> Client {
+    client_of(server, name, life, 1).await
+}
+
+async fn client_of(server: &Running, name: &str, life: u8, minor: u32) -> Client {
     let identity = Identity::new(name.as_bytes(), Verifier([life; 8]));
     let root = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
-    Client::connect(Config::new(server.address, 1, identity, Plain::sys(&root))).await.unwrap()
+    Client::connect(Config::new(server.address, minor, identity, Plain::sys(&root))).await.unwrap()
 }
 
 #[test]

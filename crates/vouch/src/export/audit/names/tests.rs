@@ -43,15 +43,15 @@ const FEW: usize = 10;
 #[test]
 fn who_looks_up_the_names_of_one_file_in_turn_makes_no_others_path_old() {
     let files = Arc::new(MemoryFs::new());
-    let (export, names, root) = (export(&files), Names::seeded(7), files.root());
-    names.learn(&export, &id(1), &root, b"d");
-    (2..1002).for_each(|number| names.learn(&export, &id(number), &id(1), format!("f{number}").as_bytes()));
+    let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
+    names.learn(&export, &id(1), &root, b"d", &Rules::default());
+    (2..1002).for_each(|number| names.learn(&export, &id(number), &id(1), format!("f{number}").as_bytes(), &Rules::default()));
     let all = || (1..1002).map(|number| names.path(&export, &id(number))).collect::<Vec<_>>();
     let before = all();
     assert_eq!(renewed(&before, &all()), 0);
     for _ in 0..1000 {
-        names.learn(&export, &id(2), &id(1), b"one");
-        names.learn(&export, &id(2), &id(1), b"another");
+        names.learn(&export, &id(2), &id(1), b"one", &Rules::default());
+        names.learn(&export, &id(2), &id(1), b"another", &Rules::default());
     }
     assert_eq!(&*names.path(&export, &id(2)), b"/data/d/another");
     let renewed = renewed(&before, &all());
@@ -61,31 +61,33 @@ fn who_looks_up_the_names_of_one_file_in_turn_makes_no_others_path_old() {
 #[test]
 fn a_rename_makes_old_what_is_below_it_and_a_renamed_file_only_its_own() {
     let files = Arc::new(MemoryFs::new());
-    let (export, names, root) = (export(&files), Names::seeded(7), files.root());
+    let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
     for (directory, name) in [(1, &b"d"[..]), (2, b"e")] {
-        names.learn(&export, &id(directory), &root, name);
-        (0..100).for_each(|number| names.learn(&export, &id(directory * 1000 + number), &id(directory), format!("f{number}").as_bytes()));
+        names.learn(&export, &id(directory), &root, name, &Rules::default());
+        (0..100).for_each(|number| {
+            names.learn(&export, &id(directory * 1000 + number), &id(directory), format!("f{number}").as_bytes(), &Rules::default())
+        });
     }
     let of = |directory: u32| (0..100).map(|number| names.path(&export, &id(directory * 1000 + number))).collect::<Vec<_>>();
     let (d, e) = (of(1), of(2));
-    names.renamed(&export, (&id(1), b"f7"), (&id(1), b"g"), b"/data/d/f7");
+    names.renamed(&export, (&id(1), b"f7"), (&id(1), b"g"), b"/data/d/f7", &Rules::default());
     let after = of(1);
     assert_eq!(&*after[7], b"/data/d/g");
     assert!((1..FEW).contains(&renewed(&d, &after)) && renewed(&e, &of(2)) < FEW);
     let e = of(2);
-    names.renamed(&export, (&root, b"d"), (&id(2), b"below"), b"/data/d");
+    names.renamed(&export, (&root, b"d"), (&id(2), b"below"), b"/data/d", &Rules::default());
     let moved = of(1);
     assert!(renewed(&after, &moved) == 100 && renewed(&e, &of(2)) < FEW);
     assert_eq!((&*moved[7], &*moved[8]), (&b"/data/e/below/g"[..], &b"/data/e/below/f8"[..]));
     // And with the directory that it is in now.
-    names.renamed(&export, (&root, b"e"), (&root, b"x"), b"/data/e");
+    names.renamed(&export, (&root, b"e"), (&root, b"x"), b"/data/e", &Rules::default());
     assert_eq!((&*of(1)[7], &*of(2)[0]), (&b"/data/x/below/g"[..], &b"/data/x/f0"[..]));
 }
 
 #[test]
 fn a_path_that_the_file_system_told_is_asked_for_again_after_a_rename_above_it_and_not_after_others() {
     let files = Arc::new(MemoryFs::new());
-    let (export, names, root) = (export(&files), Names::seeded(7), files.root());
+    let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
     let caller = Caller::new(0, 0, []);
     let make = |directory: &FileId, name: &[u8]| {
         let name = vouch_vfs::Name::new(name).unwrap();
@@ -99,7 +101,7 @@ fn a_path_that_the_file_system_told_is_asked_for_again_after_a_rename_above_it_a
     let rename = |old: &[u8], new: &[u8]| {
         let name = |name| vouch_vfs::Name::new(name).unwrap();
         files.rename(&caller, &root, name(old), &root, name(new)).unwrap();
-        names.renamed(&export, (&root, old), (&root, new), &[b"/data/", old].concat());
+        names.renamed(&export, (&root, old), (&root, new), &[b"/data/", old].concat(), &Rules::default());
     };
     rename(b"other", b"others");
     assert!(Arc::ptr_eq(&told, &names.path(&export, &b)));
