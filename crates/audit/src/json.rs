@@ -51,6 +51,7 @@ pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
     insert(&mut all, "source", source);
     let mut file = Map::new();
     put(&mut file, "path", record.path);
+    record.mode.map(|mode| file.insert("mode".into(), format!("{mode:04o}").into()));
     insert(&mut all, "file", file);
     if !record.key.is_empty() {
         let keys: Vec<String> = record.key.split(|byte| *byte == 1).map(text).collect();
@@ -174,6 +175,7 @@ mod tests {
             path: b"/srv/a\xff",
             key: b"one\x01two",
             result: 13,
+            mode: Some(0o640),
             ..Record::default()
         };
         let mut out = String::new();
@@ -195,6 +197,7 @@ mod tests {
             (&json!("00010203-0405-0607-0809-0a0b0c0d0e0f"), &json!(0))
         );
         assert_eq!(boot_text(Some([0; 16])), None);
+        assert_eq!(read["file"]["mode"], "0640");
         assert_eq!((&read["file"]["path_hex"], &read["tags"]), (&json!("2f7372762f61ff"), &json!(["one", "two"])));
     }
 }

@@ -143,8 +143,8 @@ pub mod access {
     /// What CREATE makes, by NFSv4's number of its type (RFC 8881, section 5.8.1.2), in the highest four bits.
     pub const TYPE_SHIFT: u32 = 28;
 
-    /// What is set or made, in words; empty if nothing is.
-    pub fn sets(asked: u32) -> String {
+    /// What is set or made, in words; empty if nothing is. `new_mode`: the mode that is set, where it is known.
+    pub fn sets(asked: u32, new_mode: Option<u32>) -> String {
         let made = match asked >> TYPE_SHIFT {
             2 => "makes a directory",
             3 => "makes a block device",
@@ -155,7 +155,11 @@ pub mod access {
             _ => "",
         };
         let all = [(TRUNCATE, "size"), (MODE, "mode"), (OWNER, "owner"), (ACL, "ACL"), (TIMES, "times"), (OTHER, "others")];
-        let set: Vec<&str> = all.iter().filter(|(bit, _)| asked & bit != 0).map(|(_, name)| *name).collect();
+        let told = |(bit, name): &(u32, &str)| match new_mode {
+            Some(mode) if *bit == MODE => format!("{name} {mode:04o}"),
+            _ => (*name).to_owned(),
+        };
+        let set: Vec<String> = all.iter().filter(|(bit, _)| asked & bit != 0).map(told).collect();
         match (made, &set[..]) {
             ("", []) => String::new(),
             ("", set) => format!("sets {}", set.join(", ")),
@@ -229,6 +233,8 @@ pub struct Record<'a> {
     pub pid: Option<u32>,
     /// Whom it logged in as (loginuid), which no change of user alters; `u32::MAX` of who never did.
     pub login: Option<u32>,
+    /// The mode that SETATTR sets.
+    pub mode: Option<u32>,
 }
 
 /// Longest path that a record keeps, bytes; of a longer one the end is cut off.
@@ -297,6 +303,7 @@ impl<'a> Record<'a> {
         put.number(self.xid.map(Into::into));
         put.number(self.pid.map(Into::into));
         put.number(self.login.map(Into::into));
+        put.number(self.mode.map(Into::into));
         let presence = put.presence;
         out[presence_at..presence_at + 4].copy_from_slice(&presence.to_le_bytes());
     }
@@ -357,6 +364,7 @@ impl<'a> Record<'a> {
         record.xid = get.small()?;
         record.pid = get.small()?;
         record.login = get.small()?;
+        record.mode = get.small()?;
         if !get.rest.is_empty() {
             return Err(RecordError::Longer);
         }
@@ -392,7 +400,7 @@ fn address(bytes: &[u8]) -> Result<Option<IpAddr>, RecordError> {
 }
 
 /// How many optional fields there are: bits of the presence word.
-const FIELD_COUNT: u32 = 26;
+const FIELD_COUNT: u32 = 27;
 
 struct Put<'o> {
     out: &'o mut Vec<u8>,

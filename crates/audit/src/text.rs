@@ -1,5 +1,5 @@
 //! The kernel audit log's own text, so that `ausearch`, `aureport` and what else reads /var/log/audit/audit.log read this: an operation is a SYSCALL with SOCKADDR, CWD
-//! and PATH, all with one serial; a refusal is a USER_AUTH; what the service did is a TRUSTED_APP. Fields that the kernel lacks stand behind `key=`.
+//! and PATH, all with one serial; a refusal is a USER_AUTH; what became of rules and keys is a CONFIG_CHANGE, what else the service did a TRUSTED_APP. Fields that the kernel lacks stand behind `key=`.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -93,7 +93,7 @@ fn call(record: &Record<'_>) -> (u32, [String; 2]) {
         }
         // A size that is set is what truncate(2) does; fchmodat, fchownat, setxattr and utimensat do the others.
         number::SETATTR if has(access::TRUNCATE) => (76, none()),
-        number::SETATTR if has(access::MODE) => (268, at(0)),
+        number::SETATTR if has(access::MODE) => (268, at(record.mode.unwrap_or(0))),
         number::SETATTR if has(access::OWNER) => (260, at(0)),
         number::SETATTR if has(access::ACL) => (188, none()),
         number::SETATTR if has(access::TIMES) => (280, at(0)),
@@ -166,12 +166,22 @@ fn refusal(record: &Record<'_>, out: &mut String) {
 }
 
 fn administrative(record: &Record<'_>, out: &mut String) {
-    head(record, "TRUSTED_APP", out);
+    let act = Act::of(record.operation).filter(|_| record.class == Class::Administrative);
     let uid = id(record.uid);
+    let failed = record.class == Class::Gap || record.result != 0;
+    if let Some(act @ (Act::Rules | Act::TurnedDown | Act::Key)) = act {
+        // As the kernel tells of its own rules, so that `aureport --config` has it.
+        head(record, "CONFIG_CHANGE", out);
+        let _ = write!(out, "auid={uid} ses=4294967295 op={} key=(null) list=4", act.name());
+        message_rest(record, out);
+        let _ = writeln!(out, " res={}", u8::from(!failed));
+        return;
+    }
+    head(record, "TRUSTED_APP", out);
     let _ = write!(out, "pid=0 uid={uid} auid={uid} ses=4294967295 msg='op=");
     out.push_str(match record.class {
         Class::Gap => "gap",
-        _ => Act::of(record.operation).map_or("act", Act::name),
+        _ => act.map_or("act", Act::name),
     });
     out.push_str(" exe=\"/usr/bin/vouch\" ");
     host_and_address(record, out);
@@ -180,7 +190,6 @@ fn administrative(record: &Record<'_>, out: &mut String) {
         let _ = write!(out, " lost={lost}");
     }
     message_rest(record, out);
-    let failed = record.class == Class::Gap || record.result != 0;
     let _ = writeln!(out, " res={}'", if failed { "failed" } else { "success" });
 }
 
@@ -349,8 +358,12 @@ mod tests {
         ] {
             assert_eq!(of(operation, asked), (call.to_owned(), third.to_owned()), "{operation} {asked:#x}");
         }
-        assert_eq!(sets(MODE | TIMES | TRUNCATE), "sets size, mode, times");
-        assert_eq!((sets(5 << TYPE_SHIFT), sets(READ | CREATE)), ("makes a symbolic link".to_owned(), String::new()));
+        let mut out = String::new();
+        write(&Record { operation: number::SETATTR, asked: Some(MODE), mode: Some(0o4755), ..record() }, &mut out);
+        assert!(out.contains(" syscall=268 ") && out.contains(" a2=9ed "), "{out}");
+        assert_eq!(sets(MODE | TIMES | TRUNCATE, None), "sets size, mode, times");
+        assert_eq!(sets(MODE | TIMES, Some(0o640)), "sets mode 0640, times");
+        assert_eq!((sets(5 << TYPE_SHIFT, None), sets(READ | CREATE, None)), ("makes a symbolic link".to_owned(), String::new()));
     }
 
     #[test]

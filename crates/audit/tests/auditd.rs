@@ -34,7 +34,16 @@ fn records() -> Vec<Record<'static>> {
             uid: None,
             ..base.clone()
         },
-        Record { seq: 5, class: Class::Administrative, operation: Act::Reload as u16, detail: b"3 exports", ..base },
+        Record { seq: 5, class: Class::Administrative, operation: Act::Reload as u16, detail: b"3 exports", ..base.clone() },
+        Record {
+            seq: 6,
+            class: Class::Administrative,
+            operation: Act::TurnedDown as u16,
+            uid: Some(0),
+            detail: b"less is recorded than before",
+            ..base.clone()
+        },
+        Record { seq: 7, class: Class::Administrative, operation: Act::Rules as u16, uid: Some(0), detail: b"3 rules", ..base },
     ]
 }
 
@@ -64,7 +73,7 @@ fn ausearch_and_aureport_find_by_file_user_key_host_and_failure() {
     assert!(by_file.contains("principal"), "{by_file}");
     let events = |args: &[&str]| -> Vec<u32> {
         let found = search(args).unwrap();
-        (1..=5).filter(|seq| found.contains(&format!(":{seq})"))).collect()
+        (1..=7).filter(|seq| found.contains(&format!(":{seq})"))).collect()
     };
     assert_eq!(events(&["-f", "with space"]), [2]);
     assert_eq!(events(&["-f", "/srv/new"]), [3]);
@@ -80,4 +89,8 @@ fn ausearch_and_aureport_find_by_file_user_key_host_and_failure() {
     assert!(users.contains("4242") && users.contains("4343"), "{users}");
     let failed = report(&["--failed", "--file"]);
     assert!(failed.contains("with space") && !failed.contains("/srv/plain"), "{failed}");
+    // What became of the rules, as of the kernel's own.
+    assert_eq!(events(&["-m", "CONFIG_CHANGE"]), [6, 7]);
+    let config = report(&["--config"]);
+    assert_eq!(config.matches("CONFIG_CHANGE").count(), 2, "{config}");
 }

@@ -76,7 +76,12 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
             if !rest.is_empty() {
                 access |= asked::OTHER;
             }
-            Asked { access: Some(access), ..Asked::default() }
+            let mode = match access & asked::MODE {
+                0 => None,
+                // What can't be read is refused as it is done, and tells nothing here.
+                _ => args.attrs.attributes().ok().and_then(|set| set.mode.or(set.mode_set_masked.map(|masked| masked.value & masked.mask))),
+            };
+            Asked { access: Some(access), mode, ..Asked::default() }
         }
         Args::Read(args) => data(args.offset, &args.stateid, Access::READ),
         Args::ReadPlus(args) => data(args.offset, &args.stateid, Access::READ),

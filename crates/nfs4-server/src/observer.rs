@@ -135,6 +135,8 @@ pub struct Asked<'a> {
     pub access: Option<u32>,
     /// Where data begins.
     pub offset: Option<u64>,
+    /// The mode that SETATTR sets, as the client sent it; of one that sets some of its bits, those.
+    pub mode: Option<u32>,
 }
 
 impl Asked<'_> {

@@ -35,6 +35,7 @@ fn full() -> Record<'static> {
         xid: Some(u32::MAX),
         pid: None,
         login: None,
+        mode: None,
     }
 }
 
@@ -53,6 +54,12 @@ fn bytes_are_those_of_the_drawing() {
     local.encode(&mut bytes);
     let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(text, "00000000000000000000000000000000010500120008000003e807ac02ffffffff0f");
+    let chmod = Record { operation: 34, mode: Some(0o4755), ..Record::default() };
+    bytes.clear();
+    chmod.encode(&mut bytes);
+    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(text, "0000000000000000000000000000000001000022000000000 4ed13".replace(' ', ""));
+    assert_eq!(Record::decode(&bytes, &mut Vec::new()), Ok(chmod));
     let small = Record { seq: 1, time_ns: 2, operation: 9, uid: Some(1), path: b"/x", ..Record::default() };
     bytes.clear();
     small.encode(&mut bytes);

@@ -2,6 +2,7 @@
 //! nothing about what to do when the disk refuses: what was appended stays here and is written at the next try, at the same place.
 
 mod found;
+mod lost;
 mod part;
 
 use std::collections::VecDeque;
@@ -19,6 +20,7 @@ use crate::merkle::Frontier;
 use crate::record::{self, Act, Class, Record};
 use crate::seal::Seal;
 use found::Found;
+pub use lost::{LOST, Lost};
 use part::Part;
 
 /// When segments end and seals are made.
@@ -160,6 +162,7 @@ impl Log {
         if number == 1 && log.key.epoch() != 0 {
             return Err(LogError::Key { key: log.key.epoch(), wanted: 0 });
         }
+        let (lost, resumed) = (lost::read(&log.directory), log.next_seq);
         log.begin(number, now_ns);
         if opened.unclosed {
             let unsealed = match opened.unsealed {
@@ -175,7 +178,11 @@ impl Log {
                 ..Record::default()
             });
         }
+        log.tell_lost(lost, resumed, now_ns);
         log.sync()?;
+        if let Err(error) = lost::reset(&*log.disk, &log.directory) {
+            tracing::warn!(%error, "there is no file for what the disk refuses: what is lost at the end will not be counted at the next start");
+        }
         Ok((log, opened))
     }
 
@@ -299,6 +306,27 @@ impl Log {
         let mut body = Vec::new();
         record.encode(&mut body);
         self.append(&mut body, record.time_ns)
+    }
+
+    /// A gap of what the disk had not taken when the trail ended the last time, if there was any.
+    fn tell_lost(&mut self, lost: Option<Lost>, resumed: u64, now_ns: u64) {
+        let Some(lost) = lost else { return };
+        let count = lost.count(resumed);
+        if count > 0 {
+            self.append_record(&Record {
+                time_ns: now_ns,
+                class: Class::Gap,
+                gap: Some(count),
+                open_ns: Some(now_ns.saturating_sub(lost.since_ns)),
+                detail: b"the disk had not taken them when the trail ended the last time",
+                ..Record::default()
+            });
+        }
+    }
+
+    /// Keeps for the next start what the disk has not taken, in a place that takes no room.
+    pub fn keep_lost(&self, lost: &Lost) -> io::Result<()> {
+        lost::keep(&*self.disk, &self.directory, lost)
     }
 
     /// The trail's directory.

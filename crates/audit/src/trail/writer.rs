@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{Condvar, Mutex};
 
 use super::prune::Retention;
-use super::{Disk, Log, LogError, SegmentFile};
+use super::{Disk, Log, LogError, Lost, SegmentFile};
 use crate::Record;
 use crate::record::Class;
 use house::Tidying;
@@ -164,6 +164,8 @@ impl Trail {
             unsynced: 0,
             synced_at: Instant::now(),
             unkept: 0,
+            written_ns: now_ns(),
+            gaps: Vec::new(),
         };
         let keeper = shared.clone();
         let threads = vec![
@@ -285,6 +287,10 @@ struct Writer {
     synced_at: Instant,
     /// Of those that count as behind, how many were taken from the rings.
     unkept: u64,
+    /// When the disk took the last group.
+    written_ns: u64,
+    /// Gaps that are not known to be on the disk: their numbers, and how many records each stands for.
+    gaps: Vec<(u64, u64)>,
 }
 
 impl Writer {
@@ -301,6 +307,10 @@ impl Writer {
                 Ok(_) if taken.is_none() => {}
                 Ok(is_kept) => {
                     self.shared.healthy.store(true, Ordering::Release);
+                    self.written_ns = now_ns();
+                    if is_kept {
+                        self.gaps.clear();
+                    }
                     if is_kept && self.unkept > 0 {
                         self.shared.behind.fetch_sub(std::mem::take(&mut self.unkept), Ordering::SeqCst);
                     }
@@ -314,8 +324,10 @@ impl Writer {
                     self.refused(&error);
                     if stopped {
                         tracing::error!(%error, "the end of the audit trail could not be written");
-                        return;
+                        return self.keep_lost(self.left(&mut batch));
                     }
+                    // Whoever kills it while it waits for the disk leaves as much.
+                    self.keep_lost(0);
                     let mut queue = self.shared.queue.lock();
                     self.shared.news.wait_for(&mut queue, RETRY);
                 }
@@ -355,13 +367,14 @@ impl Writer {
         if gap.count > 0 {
             self.shared.lost.fetch_add(gap.count, Ordering::Relaxed);
             let now = now_ns();
-            self.log.append_record(&Record {
+            let seq = self.log.append_record(&Record {
                 time_ns: now,
                 class: Class::Gap,
                 gap: Some(gap.count),
                 open_ns: Some(now.saturating_sub(gap.since_ns)),
                 ..Record::default()
             });
+            self.gaps.push((seq, gap.count));
             self.unsynced += 1;
             self.halt("audit records were lost");
         }
@@ -393,6 +406,22 @@ impl Writer {
             let _ = self.closed.send(segment);
         }
         Ok(self.unsynced == 0 || self.shared.keeping.durable == Durable::System)
+    }
+
+    /// How many records are left in the rings, or were lost there.
+    fn left(&self, batch: &mut ring::Batch) -> u64 {
+        self.shared.rings.iter().for_each(|ring| batch.take(ring));
+        let mut left = batch.take_lost().count;
+        batch.drain(|_, _| left += 1);
+        left
+    }
+
+    /// Keeps for the next start what the disk has not taken, and so many more.
+    fn keep_lost(&self, more: u64) {
+        let lost = Lost { next_seq: self.log.next_seq(), more, since_ns: self.written_ns, gaps: self.gaps.clone() };
+        if let Err(error) = self.log.keep_lost(&lost) {
+            tracing::error!(%error, "what the disk has not taken of the audit trail could not be counted for the next start");
+        }
     }
 
     fn refused(&mut self, error: &LogError) {

@@ -4,9 +4,11 @@ mod audit;
 
 use std::ffi::OsString;
 use std::io::{self, BufRead as _, BufReader};
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -76,6 +78,9 @@ pub(crate) struct Args {
     /// goes on after the tree has expired or was revoked: never, where that is too much. What guards the copies is told in SECURITY.md.
     #[arg(long, value_name = "WHEN", default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "auto")]
     passthrough: PassthroughArg,
+    /// Address of the metrics and health page of the audit trail.
+    #[arg(long = "audit-metrics", value_name = "ADDR", requires = "audit", help_heading = "Audit")]
+    audit_metrics: Option<SocketAddr>,
     #[command(flatten)]
     audit: TrailArgs,
     #[command(flatten)]
@@ -120,13 +125,42 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     .at("signals")?;
     let Some(audit) = audit else { return client_options::block_on(serve(&args, tree, point, None)) };
     let label = tree.as_ref().map_or_else(|| "all trees".into(), |tree| tree.name.to_string());
+    let page = args.audit_metrics.map(|address| Page::start(address, &audit)).transpose()?;
     audit.started(&format!("{VERSION}: {label} on {}", point.display()));
     let outcome = client_options::block_on(serve(&args, tree, point, Some(&audit)));
     match &outcome {
         Ok(()) => audit.stop(VERSION),
         Err(failure) => audit.stop(&format!("{VERSION}: {failure}")),
     }
+    drop(page);
     outcome
+}
+
+/// The page of a trail, until it is dropped.
+struct Page {
+    stop: Arc<Notify>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Page {
+    fn start(address: SocketAddr, audit: &Arc<MountAudit>) -> Outcome<Page> {
+        let listener = TcpListener::bind(address).at(address)?;
+        let (stop, audit) = (Arc::new(Notify::new()), audit.clone());
+        let asked = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name("page".into())
+            .spawn(move || crate::serve::run_page(listener, &audit, &asked))
+            .at("a thread")?;
+        Ok(Page { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        self.stop.notify_one();
+        // What it fails of is no fault of the mount's.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
 }
 
 async fn serve(args: &Args, tree: Option<TreePath>, point: PathBuf, audit: Option<&Arc<MountAudit>>) -> Outcome {

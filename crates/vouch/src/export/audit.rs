@@ -9,9 +9,10 @@ mod operation;
 mod refused;
 
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use vouch_audit::Flavour as AuditFlavour;
 use vouch_audit::operations::number;
 use vouch_audit::record::Act;
@@ -20,12 +21,12 @@ use vouch_nfs4_server::{Denied, ExportId, Flavour, Lost, Observation, Observer, 
 
 use super::ExportError;
 use super::hosts::Hosts;
-use super::metrics::{Metrics, line};
+use super::metrics::Metrics;
 pub(super) use disbelief::Disbelief;
 use names::{MOVED, Moved, Names};
 pub(super) use refused::Refused;
 
-use crate::trail::{self, Account, Bounds, InForce, NewRules, TrailConfig, now_ns};
+use crate::trail::{self, Account, Bounds, InForce, KeyWatch, NewRules, TrailConfig, now_ns};
 
 /// What is recorded, where, and how.
 #[derive(Clone, Debug)]
@@ -46,6 +47,7 @@ pub(super) struct Audit {
     names: Names,
     hosts: Arc<Hosts>,
     bounds: Bounds,
+    keytab: Mutex<Option<KeyWatch>>,
     halted: Arc<std::sync::atomic::AtomicBool>,
 }
 
@@ -58,7 +60,7 @@ impl Audit {
         let (trail, rules, account) = trail::begin(&config.trail, &config.deny, halt)?;
         let names = Names::new(Moved::read(Some(config.trail.directory.join(MOVED))));
         let (denied, bounds) = (RwLock::default(), Bounds::default());
-        Ok(Audit { trail, rules, account, config, denied, names, hosts, bounds, halted })
+        Ok(Audit { trail, rules, account, config, denied, names, hosts, bounds, keytab: Mutex::default(), halted })
     }
 
     /// Which exports there are now.
@@ -109,8 +111,19 @@ impl Audit {
         self.halted.load(std::sync::atomic::Ordering::Relaxed)
     }
 
+    /// From now on, this keytab is looked at.
+    pub(super) fn watch_keys(&self, keytab: PathBuf) {
+        *self.keytab.lock() = Some(KeyWatch::new(keytab));
+    }
+
+    /// Records that the keytab was written anew, if it was. To be called now and then.
+    pub(super) fn look_at_keys(&self) {
+        self.keytab.lock().iter().for_each(|keytab| keytab.look(&self.trail));
+    }
+
     /// Ends the trail.
     pub(super) fn stop(&self) {
+        self.look_at_keys();
         self.tell_left_out();
         self.act(Act::Stop, concat!("vouch export ", env!("CARGO_PKG_VERSION")));
         self.trail.stop();
@@ -118,21 +131,7 @@ impl Audit {
 
     /// In Prometheus' text format.
     pub(super) fn write(&self, out: &mut String) {
-        use std::fmt::Write as _;
-        let counts = self.trail.counts();
-        let series = [
-            ("records_total", "Audit records written.", "counter", counts.written),
-            ("records_lost_total", "Audit records lost.", "counter", counts.lost),
-            ("refusals_left_out_total", "Refusals beyond the rate that is recorded.", "counter", self.bounds.left_out()),
-            ("failures_total", "Times that the disk refused audit records.", "counter", counts.failures),
-            ("waiting_bytes", "Bytes of audit records that are not written yet.", "gauge", counts.waiting_len),
-            ("healthy", "Whether the disk took the last audit records.", "gauge", u64::from(counts.is_healthy)),
-        ];
-        for (name, help, kind, value) in series {
-            let metric = format!("vouch_export_audit_{name}");
-            line(out, &metric, help, kind);
-            let _ = writeln!(out, "{metric} {value}");
-        }
+        trail::metrics::write("vouch_export_audit", &self.trail, &self.bounds, out);
     }
 }
 

@@ -206,6 +206,9 @@ impl Server {
         let to_wake = inboxes.clone();
         let relief = move || to_wake.iter().for_each(|inbox| inbox.post(inbox::Message::LookBehind));
         let gss = open_gss(seams.acceptor, config.keytab.as_deref(), relief.clone())?;
+        if let (Some(audit), Some(_)) = (&audit, &gss) {
+            audit.watch_keys(seams::keytab(config.keytab));
+        }
         let (exports, comments) = loaded.into_parts(gss.is_some());
 
         let metrics = Arc::new(Metrics::new());
@@ -381,7 +384,10 @@ impl Server {
             if now.mono_ms >= expire_ms {
                 expire_ms = now.mono_ms + EXPIRE_TICK_MS;
                 driver.gss.iter().for_each(|gss| gss.expire());
-                audit.iter().for_each(|audit| audit.tell_left_out());
+                audit.iter().for_each(|audit| {
+                    audit.look_at_keys();
+                    audit.tell_left_out();
+                });
             }
             if now.mono_ms >= resolve_due_ms && !resolving.swap(true, Ordering::AcqRel) {
                 resolve_due_ms = now.mono_ms.saturating_add(resolve_ms);

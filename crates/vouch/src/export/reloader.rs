@@ -38,6 +38,7 @@ impl Reloader {
     fn load(&self) -> Result<Vec<String>, String> {
         let map = read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
         let audit = self.driver.audit.as_ref();
+        audit.iter().for_each(|audit| audit.look_at_keys());
         // All is read before any of it is put in force.
         let rules = map.and_then(|map| Ok((map, audit.map(|audit| audit.read_rules()).transpose()?)));
         let loaded = rules.and_then(|(map, rules)| Ok((map, rules, self.sources.load().map_err(|error| error.to_string())?)));

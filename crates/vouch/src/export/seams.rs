@@ -1,5 +1,8 @@
 //! What a server has of the system, for tests to put something else in its place.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use vouch_gss_mit::Partial;
@@ -48,4 +51,14 @@ pub(super) fn open_gss(
             Ok(None)
         }
     }
+}
+
+/// The file of the keytab that is used: the one that was named, or the system's (krb5.conf(5); a `default_keytab_name` there is not looked at).
+pub(super) fn keytab(named: Option<PathBuf>) -> PathBuf {
+    let of_environment = || {
+        let name = std::env::var_os("KRB5_KTNAME")?;
+        let bytes = name.as_bytes();
+        Some(PathBuf::from(OsStr::from_bytes(bytes.strip_prefix(b"FILE:").unwrap_or(bytes))))
+    };
+    named.or_else(of_environment).unwrap_or_else(|| "/etc/krb5.keytab".into())
 }

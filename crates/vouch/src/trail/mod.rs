@@ -4,6 +4,8 @@
 mod bounds;
 mod doubt;
 mod in_force;
+mod key_watch;
+pub(crate) mod metrics;
 mod options;
 mod standing;
 
@@ -19,6 +21,7 @@ use vouch_audit::trail::{Disk, Keeping, Log, Options, Rotation, SystemDisk, Trai
 pub(crate) use bounds::Bounds;
 pub(crate) use doubt::refusal_of;
 pub(crate) use in_force::InForce;
+pub(crate) use key_watch::KeyWatch;
 pub(crate) use options::TrailArgs;
 pub(crate) use standing::{Account, NewRules};
 

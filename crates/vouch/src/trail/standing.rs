@@ -1,4 +1,4 @@
-//! What is in force: policy, when records are durable, which exports are denied, which rules; told when the service starts and when it changes, and compared with what was in
+//! What is in force: policy, when records are durable and sealed, what is kept, which exports are denied, which rules; told when the service starts and when it changes, and compared with what was in
 //! force at the last stop, so that turning audit down by a restart leaves a trace. What was is kept in a file beside the trail; where that is missing, that is told.
 
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use vouch_audit::chain::digest;
 use vouch_audit::record::Act;
 use vouch_audit::rules::Rules;
-use vouch_audit::trail::{Durable, Policy, Trail};
+use vouch_audit::trail::{Durable, Policy, Retention, Trail};
 
 use super::{InForce, System, TrailConfig, TrailError, act, boot_id, read_rules, record_act};
 
@@ -25,6 +25,61 @@ struct Standing {
     deny: Vec<String>,
     /// None: everything.
     rules: Option<String>,
+    kept: Kept,
+}
+
+/// How long what was recorded can't be rewritten, and is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Kept {
+    /// Records wait at most so long for a seal, nanoseconds.
+    seal_ns: u64,
+    /// What is removed: as [`Retention`] has it.
+    retention: Retention,
+}
+
+impl Kept {
+    fn is_less_than(&self, before: &Kept) -> bool {
+        let (now, old) = (&self.retention, &before.retention);
+        let is_less = |now: Option<u64>, before: Option<u64>| now.is_some_and(|now| before.is_none_or(|before| now < before));
+        let removes = now.age_ns_max.is_some() || now.len_max.is_some();
+        self.seal_ns > before.seal_ns
+            || is_less(now.age_ns_max, old.age_ns_max)
+            || is_less(now.len_max, old.len_max)
+            || (removes && now.age_ns_min < old.age_ns_min)
+    }
+
+    fn told(&self) -> String {
+        let seconds = |ns: u64| format!("{}s", ns as f64 / 1e9);
+        let Retention { age_ns_max, len_max, age_ns_min } = self.retention;
+        let mut text = format!("seal {}", seconds(self.seal_ns));
+        if let Some(age) = age_ns_max {
+            let _ = write!(text, ", keep {}", seconds(age));
+        }
+        if let Some(len) = len_max {
+            let _ = write!(text, ", keep {len} bytes");
+        }
+        match age_ns_max.is_some() || len_max.is_some() {
+            true => text.push_str(&format!(", floor {}", seconds(age_ns_min))),
+            false => text.push_str(", keep all"),
+        }
+        text
+    }
+
+    fn write(&self) -> String {
+        let or_none = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+        let Retention { age_ns_max, len_max, age_ns_min } = self.retention;
+        [self.seal_ns.to_string(), or_none(age_ns_max), or_none(len_max), age_ns_min.to_string()].join(" ")
+    }
+
+    fn read<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Kept> {
+        let seal_ns = words.next()?.parse().ok()?;
+        let mut or_none = || match words.next()? {
+            "-" => Some(None),
+            number => number.parse().ok().map(Some),
+        };
+        let (age_ns_max, len_max) = (or_none()?, or_none()?);
+        Some(Kept { seal_ns, retention: Retention { age_ns_max, len_max, age_ns_min: words.next()?.parse().ok()? } })
+    }
 }
 
 /// Name of the file, in the trail's directory.
@@ -46,7 +101,8 @@ impl Standing {
         let mut deny = deny.to_vec();
         deny.sort();
         deny.dedup();
-        Standing { strictness, lateness, deny, rules }
+        let kept = Kept { seal_ns: config.rotation.seal_ns_max, retention: config.keeping.retention };
+        Standing { strictness, lateness, deny, rules, kept }
     }
 
     /// In words, for a record.
@@ -58,7 +114,7 @@ impl Standing {
             (2, ms) => format!("{ms}ms"),
             _ => "none".to_owned(),
         };
-        let mut text = format!("policy {policy}, sync {sync}, {count} rules");
+        let mut text = format!("policy {policy}, sync {sync}, {}, {count} rules", self.kept.told());
         match &self.rules {
             None => text.push_str(" (everything)"),
             Some(rules) => {
@@ -85,6 +141,7 @@ impl Standing {
             };
         self.strictness < before.strictness
             || self.is_later_than(before)
+            || self.kept.is_less_than(&before.kept)
             || before.deny.iter().any(|export| !self.deny.contains(export))
             || rules_are_less
     }
@@ -108,6 +165,7 @@ impl Standing {
             lateness: (u8::try_from(kind).ok()?, late),
             deny: deny.lines().map(str::to_owned).collect(),
             rules: (has_rules == 1).then(|| rest.to_owned()),
+            kept: Kept::read(&mut words)?,
         })
     }
 
@@ -115,7 +173,7 @@ impl Standing {
     fn write(&self, directory: &Path) -> io::Result<()> {
         let (kind, late) = self.lateness;
         let rules = self.rules.as_deref().unwrap_or_default();
-        let head = format!("{} {kind} {late} {}", self.strictness, u8::from(self.rules.is_some()));
+        let head = format!("{} {kind} {late} {} {}", self.strictness, u8::from(self.rules.is_some()), self.kept.write());
         let new = directory.join(format!("{IN_FORCE}.new"));
         std::fs::write(&new, format!("{head}\n{}\n\n{rules}", self.deny.join("\n")))?;
         std::fs::rename(new, directory.join(IN_FORCE))
@@ -195,7 +253,7 @@ mod tests {
 
     #[test]
     fn later_is_less_and_so_is_what_does_not_compare() {
-        let of = |lateness| Standing { strictness: 0, lateness, deny: Vec::new(), rules: None };
+        let of = |lateness| Standing { strictness: 0, lateness, deny: Vec::new(), rules: None, kept: Kept::default() };
         let (each, few, many, soon, late, never) =
             (of((0, 0)), of((1, 10)), of((1, 4_000_000_000)), of((2, 10)), of((2, 1000)), of((3, 0)));
         for (now, before) in [(&few, &each), (&many, &few), (&late, &soon), (&many, &soon), (&soon, &few), (&never, &late), (&late, &never)]
@@ -205,5 +263,24 @@ mod tests {
         for (now, before) in [(&each, &few), (&each, &never), (&few, &many), (&soon, &late), (&few, &few), (&never, &never)] {
             assert!(!now.is_less_than(before), "{now:?} after {before:?}");
         }
+    }
+
+    #[test]
+    fn a_later_seal_and_what_is_kept_for_less_are_less() {
+        let kept = |seal_ns, age_ns_max, len_max, age_ns_min| Kept { seal_ns, retention: Retention { age_ns_max, len_max, age_ns_min } };
+        let all = kept(10, None, None, 30);
+        for less in [kept(11, None, None, 30), kept(10, Some(50), None, 30), kept(10, None, Some(1 << 30), 30)] {
+            assert!(less.is_less_than(&all) && !all.is_less_than(&less), "{less:?}");
+        }
+        let some = kept(10, Some(50), Some(100), 30);
+        for less in [kept(10, Some(49), Some(100), 30), kept(10, Some(50), Some(99), 30), kept(10, Some(50), Some(100), 29)] {
+            assert!(less.is_less_than(&some) && !some.is_less_than(&less), "{less:?}");
+        }
+        // Where nothing is removed, it means nothing how young that may not be.
+        assert!(!kept(10, None, None, 0).is_less_than(&all) && !kept(1, None, None, 30).is_less_than(&some));
+        for kept in [all, some] {
+            assert_eq!(Kept::read(&mut kept.write().split(' ')), Some(kept));
+        }
+        assert_eq!(Kept::read(&mut "10 x - 3".split(' ')), None);
     }
 }

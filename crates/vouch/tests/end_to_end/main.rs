@@ -5,6 +5,7 @@ mod audit_kills;
 mod auditing;
 mod bad_input;
 mod browser;
+mod export_audit;
 mod exporting;
 mod keys;
 mod killing;

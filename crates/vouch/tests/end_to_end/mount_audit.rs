@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -74,7 +74,8 @@ fn verify(world: &World) {
 fn who_read_what_through_a_mount_is_found_in_its_trail() {
     let Some(world) = world(|_| {}) else { return };
     let replica = world.serve();
-    let mounted = mount(&world, &[]);
+    let page = format!("127.0.0.1:{}", free_port());
+    let mounted = mount(&world, &["--audit-metrics", &page]);
     let numbers = mounted.path("dir/numbers");
     let len = fs::metadata(world.path("src/dir/numbers")).expect("published").len();
     let uid = if is_root() { 4711 } else { rustix::process::getuid().as_raw() };
@@ -86,12 +87,24 @@ fn who_read_what_through_a_mount_is_found_in_its_trail() {
     assert_eq!((output.status.code(), output.stdout.len() as u64), (Some(0), len), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(fs::metadata(mounted.path("missing")).is_err());
     let held = File::open(mounted.path("hello")).expect("published");
+    let mut metrics = String::new();
+    let mut stream = std::net::TcpStream::connect(&page).expect("the page answers");
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("a request");
+    stream.read_to_string(&mut metrics).expect("an answer");
+    assert!(
+        metrics.contains("\nvouch_mount_audit_healthy 1\n") && metrics.contains("\nvouch_mount_audit_records_lost_total 0\n"),
+        "{metrics}"
+    );
     assert_eq!(mounted.terminate(), Some(0));
-    drop((held, replica));
+    drop((held, replica, stream));
 
     let (uid_text, path) = (uid.to_string(), numbers.to_str().expect("UTF-8"));
     let mine = |more: &[&str]| search(&world, &[&["--uid", &uid_text, "--path", path], more].concat());
     let opens = mine(&["-S", "open"]);
+    // Whom he had logged in as is who runs this test, whatever rights he took, or nobody.
+    let login = opens[0]["vouch"]["login_uid"].as_u64().map_or_else(|| uid_text.clone(), |login| login.to_string());
+    assert_eq!(mine(&["-S", "open", "--auid", &login]).len(), 1);
+    assert_eq!(mine(&["-S", "open", "--auid", "4242"]).len(), 0);
     assert_eq!(opens.len(), 1, "{opens:?}");
     let (open, tree) = (&opens[0], format!("tree:{}", world.name("")));
     assert_eq!(
@@ -299,17 +312,17 @@ fn recorded_opens(trail: &Path, first: u64) -> HashMap<PathBuf, usize> {
 }
 
 /// A small disk that goes when dropped.
-struct SmallDisk(PathBuf);
+pub(crate) struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    fn new(world: &World, name: &str) -> Self {
+    pub(crate) fn new(world: &World, name: &str) -> Self {
         fs::create_dir(world.path(name)).expect("new");
         world.run_tool("mount", &["-t", "tmpfs", "-o", "size=2M", "tmpfs", name]);
         SmallDisk(world.path(name))
     }
 
     /// Writes until nothing more fits.
-    fn fill(&self) {
+    pub(crate) fn fill(&self) {
         let mut filler = File::create(self.0.join("filler")).expect("room for a name");
         for len in [1 << 16, 4096, 1] {
             while filler.write_all(&vec![1; len]).is_ok() {}

@@ -9,6 +9,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+use vouch_audit::Record;
 use vouch_audit::operations::number::READ;
 
 use crate::auditing::{SECOND, open, put, trail};
@@ -91,7 +92,7 @@ fn what_a_crash_could_take_from_the_trail_is_not_sent_before_a_seal_covers_it() 
     });
     // A writer that has made nothing of this durable.
     let mut log = open(&world.path("trail"));
-    put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
+    log.append_record(&Record { operation: READ, principal: b"dave@EXAMPLE.ORG", ..Record::default() });
     log.write().expect("the disk takes it");
     assert_eq!(world.ok(["audit", "search", "trail", "--principal", "dave@EXAMPLE.ORG", "--count"]), "1\n");
     world.ok(args);

@@ -66,7 +66,10 @@ impl Disk for FaultyDisk {
 
 impl DiskFile for FaultyFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.disk.room()?;
+        // What is there already can be written over.
+        if offset + bytes.len() as u64 > std::fs::metadata(&self.path)?.len() {
+            self.disk.room()?;
+        }
         self.file.write_at(bytes, offset)
     }
 
@@ -383,4 +386,33 @@ fn what_a_failed_sync_has_lost_is_written_again() {
     let (paths, lost) = read(directory.path());
     assert_eq!((paths.len(), lost), (100, 0));
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
+}
+
+#[test]
+fn what_a_full_disk_lost_at_the_end_is_a_gap_at_the_next_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let keeping = Keeping { durable: Durable::Each, ..Keeping::default() };
+    let trail = start(directory.path(), &disk, keeping.clone(), || ());
+    let put = |trail: &Trail, count: u64| (0..count).for_each(|number| assert!(trail.record(&record(b"/srv/x", SECOND + number))));
+    put(&trail, 5);
+    until("they are written", || trail.counts().written == 5 && trail.counts().is_healthy);
+    trail.after(Box::new(|| ()));
+    until("they are on the disk", || read(directory.path()).0.len() == 5);
+    disk.full.store(true, Ordering::SeqCst);
+    put(&trail, 7);
+    until("the disk refuses", || trail.counts().failures > 0);
+    put(&trail, 3);
+    trail.stop();
+    let again = |now| Log::open(Arc::new(disk.clone()), directory.path(), options(), now);
+    assert!(again(SECOND).is_err());
+    disk.full.store(false, Ordering::SeqCst);
+    let now = 2 * SECOND;
+    drop(again(now).unwrap());
+    assert_eq!(read(directory.path()), (vec![b"/srv/x".to_vec(); 5], 10));
+    // Told once; and nothing is, where nothing is lost.
+    drop(again(now).unwrap());
+    assert_eq!(read(directory.path()).1, 10);
+    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    assert_eq!(report.faults, vec![]);
 }

@@ -17,6 +17,7 @@ use vouch_tree_client::{Disbelieved, ErrorClass, Witness};
 use vouch_tree_mount::{Kept, News, Observer, Operation, Seen};
 
 use crate::exit::Outcome;
+use crate::serve::PageSource;
 use crate::trail::{self, Account, Bounds, InForce, TrailConfig, now_ns};
 
 /// The trail of a mount.
@@ -207,6 +208,19 @@ impl Observer for MountAudit {
                 }
             }
         }
+    }
+}
+
+impl PageSource for MountAudit {
+    fn metrics(&self) -> String {
+        let mut out = String::new();
+        trail::metrics::write("vouch_mount_audit", &self.trail, &self.bounds, &mut out);
+        out
+    }
+
+    fn health(&self, _: u64) -> (bool, String) {
+        let is_healthy = self.trail.is_healthy();
+        (is_healthy, serde_json::json!({ "healthy": is_healthy }).to_string())
     }
 }
 

@@ -89,6 +89,7 @@ impl Audit {
             written: done(seen.bytes_written),
             connection: Some(seen.connection.id().0),
             xid: Some(seen.xid),
+            mode: told.asked.mode,
             ..Record::default()
         };
         if let Some(totals) = told.totals {
@@ -154,7 +155,7 @@ fn by_any<'p, T>(others: &'p Others, mut is_by: impl FnMut(By<'p>, &'p [u8]) -> 
 }
 
 fn detail(record: &Record<'_>, stage: Stage, by: By<'_>, is_named: bool) -> String {
-    let mut parts = vec![access::sets(record.asked.unwrap_or(0))];
+    let mut parts = vec![access::sets(record.asked.unwrap_or(0), record.mode)];
     parts.push(
         match stage {
             Stage::Whole => "",

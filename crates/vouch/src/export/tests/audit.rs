@@ -280,6 +280,25 @@ fn rules_are_read_anew_and_faulty_ones_change_nothing() {
     assert_eq!(read(directory.path()), ["rules", "rules", "turned-down", "stop"]);
 }
 
+#[test]
+fn a_keytab_that_is_written_anew_is_told() {
+    let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let audit = open(config(directory.path(), None, Keeping::default()));
+    let keytab = elsewhere.path().join("keytab");
+    std::fs::write(&keytab, "one key").unwrap();
+    audit.watch_keys(keytab.clone());
+    audit.look_at_keys();
+    let new = elsewhere.path().join("new");
+    std::fs::write(&new, "another").unwrap();
+    std::fs::rename(new, &keytab).unwrap();
+    audit.look_at_keys();
+    audit.look_at_keys();
+    std::fs::remove_file(&keytab).unwrap();
+    // What came last is told at the end.
+    audit.stop();
+    assert_eq!(read(directory.path()), ["key", "key", "stop"]);
+}
+
 /// Records of operations that have this path, or this new path: operation, both paths, detail, file.
 fn records(directory: &Path) -> Vec<(String, String, Vec<u8>)> {
     let mut found = Vec::new();
@@ -380,6 +399,10 @@ fn what_is_turned_down_by_a_restart_is_told_at_the_start() {
     assert_eq!(again(&|config| config.deny = vec!["/srv".into()]), ["start", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|config| config.trail.keeping.durable = Durable::System), ["start", "turned-down", "stop"]);
+    assert_eq!(again(&|_| ()), ["start", "stop"]);
+    // A later seal, and what is not kept for good; and both as before.
+    assert_eq!(again(&|config| config.trail.rotation.seal_ns_max *= 2), ["start", "turned-down", "stop"]);
+    assert_eq!(again(&|config| config.trail.keeping.retention.age_ns_max = Some(1 << 60)), ["start", "turned-down", "stop"]);
     assert_eq!(again(&|_| ()), ["start", "stop"]);
     std::fs::write(&rules, "-w /srv -p rwa\n").unwrap();
     assert_eq!(again(&|_| ()), ["start", "stop"]);

@@ -1,0 +1,212 @@
+//! The trail of an export whose disk is full, as its policy says; and what is told of a reload that fails.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use vouch_audit::frame::Kind;
+use vouch_audit::operations::number::CREATE;
+use vouch_audit::record::Class;
+use vouch_audit::trail::entries;
+use vouch_audit::{Record, json};
+use vouch_nfs4::{Status, Verifier};
+use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
+use vouch_oncrpc::AuthSys;
+
+use crate::mount_audit::SmallDisk;
+use crate::world::{World, eventually, free_port, have, is_root, signal};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Clients that work at once.
+const WORKERS: usize = 3;
+
+struct Export {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Export {
+    /// Of the directory `data`.
+    fn start(world: &World, more: &[&str]) -> Export {
+        let listen = format!("127.0.0.1:{}", free_port());
+        let data = world.path("data");
+        let mut command = world.command(["export", "--options", "rw,insecure,no_root_squash", "--state", "exporting", "--listen", &listen]);
+        command.arg("--dir").arg(data).args(["--lease", "5"]).args(more);
+        let child = command.stdout(Stdio::null()).spawn().expect("the binary starts");
+        let export = Export { child, address: listen.parse().expect("an address") };
+        assert!(eventually(PATIENCE, || std::net::TcpStream::connect(export.address).is_ok()), "the export does not start");
+        export
+    }
+
+    fn ended(&mut self) -> Option<i32> {
+        self.child.try_wait().expect("a child").and_then(|status| status.code())
+    }
+}
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What clients have been told.
+#[derive(Default)]
+struct Told {
+    /// Directories that were acknowledged.
+    made: Mutex<Vec<String>>,
+    /// Calls that were refused as those are that can't be recorded.
+    refused: AtomicU64,
+}
+
+/// Makes directories, one after the other, until the server is gone.
+async fn work(address: SocketAddr, worker: usize, told: &Told) -> Result<(), Error> {
+    let identity = Identity::new(format!("worker {worker}").into_bytes(), Verifier([1; 8]));
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let me = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid, gid, gids: Vec::new() };
+    let client = Client::connect(Config::new(address, 1, identity, Plain::sys(&me))).await?;
+    let root = match client.walk(b"export").await {
+        Err(Error::Refused { status: Status::SERVERFAULT, .. }) => {
+            told.refused.fetch_add(1, Ordering::SeqCst);
+            return Ok(());
+        }
+        walked => walked?,
+    };
+    for number in 0.. {
+        let name = format!("d-{worker}-{number}");
+        match client.mkdir(&root.handle, name.as_bytes(), 0o755).await {
+            Ok(_) => told.made.lock().push(name),
+            Err(Error::Refused { status: Status::SERVERFAULT, .. }) => {
+                told.refused.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            // Grace after a start.
+            Err(Error::Refused { status: Status::GRACE | Status::DELAY, .. }) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// A server on whose trail's disk there is no room after some work, at which clients go on: what they have been told, and how another one begins.
+fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&World, &mut Export, &Told, &dyn Fn(usize))) {
+    let world = World::new();
+    std::fs::create_dir(world.path("data")).expect("new");
+    let disk = SmallDisk::new(&world, "disk");
+    world.ok(["audit", "keygen", "disk/trail"]);
+    let data = world.path("data");
+    let denied = ["--audit-deny", data.to_str().expect("UTF-8")];
+    let denied = if is_denied { &denied[..] } else { &[] };
+    let mut export = Export::start(&world, &[&["--audit", "disk/trail", "--audit-sync", "each"], denied, more].concat());
+    let told = Arc::new(Told::default());
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let (address, all) = (export.address, told.clone());
+    let begin = |worker| {
+        let told = all.clone();
+        runtime.spawn(async move { work(address, worker, &told).await });
+    };
+    (0..WORKERS).for_each(begin);
+    assert!(eventually(PATIENCE, || told.made.lock().len() > 10), "nothing is done");
+    disk.fill();
+    then(&world, &mut export, &told, &begin);
+    runtime.shutdown_background();
+}
+
+/// Directories whose making is in the trail.
+fn recorded(world: &World) -> HashSet<String> {
+    let mut found = HashSet::new();
+    let mut scratch = Vec::new();
+    let read = entries(&world.path("disk/trail"), 1, |entry| {
+        if entry.kind == Kind::Record
+            && let Ok(record) = Record::decode(&entry.body, &mut scratch)
+            && (record.class, record.operation, record.result) == (Class::Operation, CREATE, 0)
+        {
+            let path = std::str::from_utf8(record.path).expect("UTF-8");
+            found.extend(path.rsplit('/').next().map(str::to_owned));
+        }
+        true
+    });
+    read.expect("the trail is read");
+    found
+}
+
+#[test]
+fn on_a_denied_export_nothing_is_acknowledged_without_its_record_and_nothing_begun_that_can_not_have_one() {
+    if !have("root, to make a small disk", is_root()) {
+        return;
+    }
+    with_full_disk(&["--audit-policy", "count"], true, |world, export, told, begin| {
+        // Those that were at it may all wait for their records: others come.
+        let mut others = WORKERS..;
+        let is_refused = || {
+            others.next().into_iter().for_each(begin);
+            told.refused.load(Ordering::SeqCst) > 0
+        };
+        assert!(eventually(PATIENCE, is_refused), "nothing is refused");
+        // Whatever was told before is there, while nothing more can be.
+        let made = told.made.lock().clone();
+        let there = recorded(world);
+        let missing: Vec<_> = made.iter().filter(|name| !there.contains(*name)).collect();
+        assert!(missing.is_empty(), "{missing:?} of {}", made.len());
+        std::fs::remove_file(world.path("disk/filler")).expect("it was made");
+        assert!(eventually(PATIENCE, || told.made.lock().len() > made.len() + 10), "it does not go on");
+        signal("TERM", export.child.id());
+        assert!(eventually(PATIENCE, || export.ended() == Some(0)), "it does not end well");
+        let there = recorded(world);
+        assert!(told.made.lock().iter().all(|name| there.contains(name)));
+    });
+}
+
+#[test]
+fn an_export_that_halts_where_it_can_not_record_ends_with_its_own_code() {
+    if !have("root, to make a small disk", is_root()) {
+        return;
+    }
+    with_full_disk(&["--audit-policy", "halt"], false, |_, export, _, _| {
+        assert!(eventually(PATIENCE, || export.ended().is_some()), "it goes on");
+        assert_eq!(export.ended(), Some(7));
+    });
+}
+
+#[test]
+fn a_reload_that_fails_is_recorded_with_its_cause_and_puts_nothing_in_force() {
+    let world = World::new();
+    std::fs::create_dir(world.path("data")).expect("new");
+    world.ok(["audit", "keygen", "trail"]);
+    world.write("rules", "-a always,exit -S CREATE\n");
+    let mut export = Export::start(&world, &["--audit", "trail", "--audit-rules", "rules"]);
+    world.write("rules", "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n");
+    let told = || {
+        let mut acts = Vec::new();
+        let read = entries(&world.path("trail"), 1, |entry| {
+            let mut scratch = Vec::new();
+            if entry.kind == Kind::Record
+                && let Ok(record) = Record::decode(&entry.body, &mut scratch)
+            {
+                let value = json::value(&record, Some(entry.boot));
+                let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+                acts.push([text(&value["event"]["action"]), text(&value["event"]["outcome"]), text(&value["vouch"]["detail"])]);
+            }
+            true
+        });
+        read.expect("the trail is read");
+        acts
+    };
+    // By then it listens to signals.
+    assert!(eventually(PATIENCE, || !told().is_empty()), "it does not begin");
+    signal("HUP", export.child.id());
+    assert!(eventually(PATIENCE, || told().iter().any(|[act, ..]| act == "reload")), "{:?}", told());
+    world.write("rules", "-a always,exit -S CREATE,OPEN\n");
+    signal("HUP", export.child.id());
+    assert!(eventually(PATIENCE, || told().iter().filter(|[act, ..]| act == "reload").count() == 2), "{:?}", told());
+    signal("TERM", export.child.id());
+    assert!(eventually(PATIENCE, || export.ended() == Some(0)), "it does not end well");
+    let acts = told();
+    let shown: Vec<_> = acts.iter().map(|[act, outcome, _]| (act.as_str(), outcome.as_str())).collect();
+    assert_eq!(shown, [("start", "success"), ("reload", "failure"), ("rules", "success"), ("reload", "success"), ("stop", "success")]);
+    assert!(acts[1][2].contains("line 2") && acts[2][2].contains("1 rules"), "{acts:?}");
+}
