@@ -14,7 +14,7 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(Record::decode(&bytes, &mut scratch).as_ref(), Ok(&record));
     }
     let mut out = String::new();
-    json::write(&record, &mut out);
+    json::write(&record, Some([1; 16]), &mut out);
     assert_eq!(out.lines().count(), 1);
     out.clear();
     text::write(&record, &mut out);

@@ -22,10 +22,13 @@ pub(in crate::export::audit) struct Moved {
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 struct Known {
     /// By the path that it has, those that it had.
-    by_path: HashMap<Box<[u8]>, Vec<Box<[u8]>>>,
+    by_path: HashMap<Path, Vec<Path>>,
     /// There were more than are remembered.
     are_more: bool,
 }
+
+/// A path's bytes, or those of a piece of one.
+type Path = Box<[u8]>;
 
 /// Name of the file, in the trail's directory.
 pub(in crate::export::audit) const MOVED: &str = "moved";
@@ -148,12 +151,12 @@ impl Known {
     }
 
     /// Of what lies at a path or below it: the rest of its path, and its former ones.
-    fn at(&self, path: &[u8]) -> Vec<(Box<[u8]>, Vec<Box<[u8]>>)> {
+    fn at(&self, path: &[u8]) -> Vec<(Path, Vec<Path>)> {
         let below = |at: &[u8]| at.strip_prefix(path).filter(|rest| rest.is_empty() || rest.starts_with(b"/")).map(Box::from);
         self.by_path.iter().filter_map(|(at, former)| Some((below(at)?, former.clone()))).collect()
     }
 
-    fn take_at(&mut self, path: &[u8]) -> Vec<(Box<[u8]>, Vec<Box<[u8]>>)> {
+    fn take_at(&mut self, path: &[u8]) -> Vec<(Path, Vec<Path>)> {
         let taken = self.at(path);
         taken.iter().for_each(|(below, _)| drop(self.by_path.remove(&*[path, below].concat())));
         taken
