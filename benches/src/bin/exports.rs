@@ -8,7 +8,7 @@ use clap::Parser;
 use vouch_benches::kernel_audit::KernelAudit;
 use vouch_benches::nfs::files::{BLOCK_LEN, Opened, Reads, Writes};
 use vouch_benches::nfs::kerberos::{self, Realm, Security};
-use vouch_benches::nfs::metadata::{Getattr, OpenOne, Small, Use};
+use vouch_benches::nfs::metadata::{Getattr, OpenOne, Remove, Small, Use};
 use vouch_benches::nfs::pages::{self, PAGE_LEN};
 use vouch_benches::nfs::{Client, Outcome, Work, idle, peers};
 use vouch_benches::process::Server;
@@ -91,10 +91,11 @@ enum Kind {
     Random,
     Create(StableHow),
     ReadBack,
+    Remove,
     Getattr,
 }
 
-const CASES: [Case; 10] = [
+const CASES: [Case; 11] = [
     Case { name: "read 1 MiB depth 1", kind: Kind::Read, depth: 1, goal: (1.0, 0.6) },
     Case { name: "read 1 MiB depth 16", kind: Kind::Read, depth: 16, goal: (1.5, 0.6) },
     Case { name: "write 1 MiB depth 1", kind: Kind::Write, depth: 1, goal: (1.0, 0.6) },
@@ -103,6 +104,7 @@ const CASES: [Case; 10] = [
     Case { name: "random 4 KiB depth 64", kind: Kind::Random, depth: 64, goal: (1.5, 0.5) },
     Case { name: "create depth 16", kind: Kind::Create(StableHow::Unstable), depth: 16, goal: (1.3, 0.6) },
     Case { name: "read back depth 16", kind: Kind::ReadBack, depth: 16, goal: (1.5, 0.6) },
+    Case { name: "remove depth 16", kind: Kind::Remove, depth: 16, goal: (1.3, 0.6) },
     Case { name: "durable create depth 16", kind: Kind::Create(StableHow::FileSync), depth: 16, goal: (1.3, 0.6) },
     Case { name: "getattr depth 16", kind: Kind::Getattr, depth: 16, goal: (1.5, 0.5) },
 ];
@@ -315,15 +317,23 @@ fn measure(args: &Args, place: &Path, case: Case, round: usize, peer: &mut Peer)
             assert!(Small::verify(&path, 0..args.files), "{} holds what was written", path.display());
             outcome
         }
-        Kind::ReadBack => {
+        Kind::ReadBack | Kind::Remove => {
             let (name, path) = directory(place, &peer.name, round, StableHow::Unstable);
-            if !path.exists() {
+            let made = path.exists();
+            if !made {
                 fs::create_dir(&path).or_stop(path.display());
-                let handle = client.handle(&["exports-bench", &name]);
-                client.run(&mut Small::new(handle, 0..args.files, Use::Create(StableHow::Unstable), case.depth), case.depth, None, None);
             }
             let handle = client.handle(&["exports-bench", &name]);
-            client.run(&mut Small::new(handle, 0..args.files, Use::Read, case.depth), case.depth, None, Some(server))
+            if !made {
+                client.run(&mut Small::new(handle, 0..args.files, Use::Create(StableHow::Unstable), case.depth), case.depth, None, None);
+            }
+            if case.kind == Kind::ReadBack {
+                return client.run(&mut Small::new(handle, 0..args.files, Use::Read, case.depth), case.depth, None, Some(server));
+            }
+            let outcome = client.run(&mut Remove::new(handle, 0..args.files, case.depth), case.depth, None, Some(server));
+            // Whoever asks for these files next makes them anew.
+            fs::remove_dir(&path).or_stop("a directory whose files were removed");
+            outcome
         }
         Kind::Getattr => {
             let handles = vec![peer.read.handle, peer.write.handle];

@@ -1,9 +1,10 @@
-//! Load on many small files, and on attributes: create, write and close; open, read and close; GETATTR.
+//! Load on many small files, and on attributes: create, write and close; open, read and close; remove; GETATTR.
 
 use std::ops::Range;
 
 use vouch_nfs4::op::{
-    Args, CloseArgs, CreateHow, GetattrArgs, OpenArgs, OpenClaim, OpenHow, ReadArgs, Results, ShareAccess, ShareDeny, StableHow, WriteArgs,
+    Args, CloseArgs, CreateHow, GetattrArgs, OpenArgs, OpenClaim, OpenHow, ReadArgs, RemoveArgs, Results, ShareAccess, ShareDeny,
+    StableHow, WriteArgs,
 };
 use vouch_nfs4::{Attributes, Bitmap, Bytes, ClientId, Fattr, Filehandle, Name, OwnerSeq, StateOwner};
 use vouch_nfs4_client::{Error, OpenCall, ReplyBody};
@@ -77,6 +78,10 @@ impl Small {
     }
 }
 
+fn name_of(number: usize) -> Vec<u8> {
+    format!("file{number:06}").into_bytes()
+}
+
 fn stamp(content: &mut [u8], number: usize) {
     content[..8].copy_from_slice(&(number as u64).to_le_bytes());
 }
@@ -87,7 +92,7 @@ impl Work for Small {
         if let Step::Open = lane.step {
             let Some(number) = self.files.next() else { return false };
             lane.number = number;
-            lane.name = format!("file{number:06}").into_bytes();
+            lane.name = name_of(number);
         }
         true
     }
@@ -156,6 +161,40 @@ impl Work for Small {
             }
         }
         Ok(Gain::default())
+    }
+}
+
+/// REMOVE of the files of a directory, one call each.
+#[derive(Debug)]
+pub struct Remove {
+    directory: Filehandle,
+    files: Range<usize>,
+    names: Vec<Vec<u8>>,
+}
+
+impl Remove {
+    /// These files of a directory.
+    pub fn new(directory: Filehandle, files: Range<usize>, depth: usize) -> Self {
+        Self { directory, files, names: vec![Vec::new(); depth] }
+    }
+}
+
+impl Work for Remove {
+    fn next(&mut self, lane: usize) -> bool {
+        let Some(number) = self.files.next() else { return false };
+        self.names[lane] = name_of(number);
+        true
+    }
+
+    fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer) {
+        putfh(&self.directory, call, w);
+        call.op(w, &Args::Remove(RemoveArgs { name: Name(&self.names[lane]) }));
+    }
+
+    fn reply(&mut self, _lane: usize, mut body: ReplyBody<'_>) -> Result<Gain, Error> {
+        body.next_ok()?;
+        body.next_ok()?;
+        Ok(Gain { bytes: 0, done: 1 })
     }
 }
 
