@@ -229,6 +229,23 @@ fn what_can_not_have_its_acl_is_not_made() {
     }
 }
 
+// RFC 8881, section 18.16.3: what is made is open. Where there is no room for an open, nothing is made that would be in the way of the next attempt.
+#[test]
+fn what_can_not_be_open_is_not_made() {
+    let world = World::limited(vouch_nfs4_server::Limits { opens_per_client_max: 1, ..Default::default() });
+    let mut client = Client::new(&world, "one", 0);
+    let held = client.create("other");
+    let attrs = mode(0o644);
+    for way in 0..2 {
+        assert_eq!(client.status(&["export"], &[make(way, &attrs)]), Status::NOSPC, "{way}");
+        assert_eq!(client.status(&["export"], &[lookup("f")]), Status::NOENT, "{way}");
+    }
+    assert_eq!((world.files.open_count(), world.files.file_count()), (1, 2));
+    let close = Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid: held });
+    assert_eq!(client.status(&["export", "other"], &[close]), Status::OK);
+    assert_eq!(client.status(&["export"], &[make(1, &attrs)]), Status::OK, "it is nowhere, so that it can be made");
+}
+
 // RFC 8881, section 18.16.3: the server may have gone down between the file and its ACL; the call that comes again gets what it asked for.
 #[test]
 fn an_exclusive_create_that_comes_again_sets_what_the_first_has_not() {

@@ -13,8 +13,8 @@ use vouch_nfs4::{
 };
 use vouch_nfs4_server::testing::{self, at};
 use vouch_nfs4_server::{
-    Compound, Connection, Effect, Export, Exports, Flavour, Identity, Limits, NoObserver, Now, Observer, Principal, Progress, Recovered,
-    Request, Server, Squash, SquashWho, WouldWait,
+    Compound, Config, Connection, Effect, Export, Exports, Flavour, Identity, Limits, NoObserver, Now, Observer, Principal, Progress,
+    Recovered, Request, Server, Squash, SquashWho, WouldWait,
 };
 use vouch_vfs::{Caller, Patience};
 use vouch_xdr::{Reader, Writer};
@@ -73,24 +73,31 @@ impl World {
         Self::with(files.clone(), vec![export(7, &["export"], &files, access())])
     }
 
+    /// One export at /export, of a server with little room.
+    pub(crate) fn limited(limits: Limits) -> Self {
+        let files = Arc::new(MemoryFs::new());
+        let exports = vec![export(7, &["export"], &files, access())];
+        Self::start(files, exports, Arc::new(NoObserver), testing::config(77, limits), BTreeMap::new())
+    }
+
     pub(crate) fn with(files: Arc<MemoryFs>, exports: Vec<Export>) -> Self {
         Self::observed(files, exports, Arc::new(NoObserver))
     }
 
     /// With one who sees every operation.
     pub(crate) fn observed(files: Arc<MemoryFs>, exports: Vec<Export>, observer: Arc<dyn Observer>) -> Self {
-        Self::start(files, exports, observer, 77, BTreeMap::new())
+        Self::start(files, exports, observer, testing::config(77, Limits::default()), BTreeMap::new())
     }
 
     fn start(
         files: Arc<MemoryFs>,
         exports: Vec<Export>,
         observer: Arc<dyn Observer>,
-        boot: u64,
+        config: Config,
         records: BTreeMap<Vec<u8>, Vec<u8>>,
     ) -> Self {
         let server = Server::new(
-            testing::config(boot, Limits::default()),
+            config,
             Exports::new(exports).expect("the exports fit together"),
             Arc::new(Names),
             observer,
@@ -110,7 +117,7 @@ impl World {
 
     /// Likewise, with these exports.
     pub(crate) fn restarted_with(self, exports: Vec<Export>) -> Self {
-        Self::start(self.files, exports, Arc::new(NoObserver), 78, self.records.into_inner().unwrap())
+        Self::start(self.files, exports, Arc::new(NoObserver), testing::config(78, Limits::default()), self.records.into_inner().unwrap())
     }
 
     pub(crate) fn connect(&self) -> Arc<Connection> {

@@ -73,7 +73,13 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
     walk.must_sync(&directory.grant, &[file.id, directory.id]);
     let call = wish.call(&file, file.grant.caller.uid);
     let open = Held::new(created.open, walk, &file);
-    let opened = walk.state(|state| state.open(&call, open, wish.share, now))?;
+    let opened = match walk.state(|state| state.open(&call, open, wish.share, now)) {
+        // The client has no room for one more open, and would find its own file in the way when it has.
+        Err(status @ (Status::NOSPC | Status::RESOURCE)) => {
+            return Err(super::super::unmade(walk, &directory, component, &file.id, status.into()));
+        }
+        opened => opened?,
+    };
     Ok((file, Found { change: change_info(created.directory), attrs_set: told(how, &settings) }, opened))
 }
 
