@@ -2,7 +2,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::chain::Hash;
+use crate::chain::{Hash, of_parts};
 
 /// A tree that grows: O(log n) memory, the roots of the complete subtrees from left to right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,7 +94,7 @@ pub fn climb(leaf: Hash, index: u64, count: u64, path: &[Hash]) -> Option<Hash> 
 }
 
 fn join(left: &Hash, right: &Hash) -> Hash {
-    Sha256::new().chain_update([1]).chain_update(left).chain_update(right).finalize().into()
+    of_parts::<2, 3>([&[1], left, right])
 }
 
 #[cfg(test)]

@@ -145,6 +145,9 @@ pub mod access {
 
     /// What is set or made, in words; empty if nothing is. `new_mode`: the mode that is set, where it is known.
     pub fn sets(asked: u32, new_mode: Option<u32>) -> String {
+        if asked & (TRUNCATE | MODE | OWNER | ACL | TIMES | OTHER | 0xf << TYPE_SHIFT) == 0 {
+            return String::new();
+        }
         let made = match asked >> TYPE_SHIFT {
             2 => "makes a directory",
             3 => "makes a block device",

@@ -7,6 +7,8 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
+use std::cell::OnceCell;
+
 use foldhash::{HashMap, HashMapExt as _};
 
 use crate::Record;
@@ -131,6 +133,11 @@ impl Rules {
         self.by_above.contains_key(path) || self.by_path.get(path).is_some_and(|numbers| numbers.iter().any(is_dir))
     }
 
+    /// Whether a path is not whole: names in it are not known.
+    pub fn is_partial(path: &[u8]) -> bool {
+        condition::gap(path).is_some()
+    }
+
     /// Whether any rule may record this operation: asked first, before anything is found out about it.
     pub fn may_record(&self, operation: u16) -> bool {
         self.recorded & one(operation) != 0
@@ -157,14 +164,16 @@ impl Rules {
     /// The first rule that applies and whose conditions all hold.
     fn first(&self, record: &Record<'_>, applies: impl Fn(&Rule) -> bool) -> Option<&Rule> {
         let mut best = u32::MAX;
-        let sides = sides(record);
+        // Found out where a rule asks.
+        let found = OnceCell::new();
+        let sides = || found.get_or_init(|| sides(record));
         let mut consider = |numbers: &[u32]| {
             for number in numbers {
                 if *number >= best {
                     return;
                 }
                 let rule = &self.rules[*number as usize];
-                if applies(rule) && rule.holds(record, &sides) {
+                if applies(rule) && (rule.conditions.is_empty() || rule.holds(record, sides())) {
                     best = *number;
                     return;
                 }
@@ -173,6 +182,7 @@ impl Rules {
         consider(&self.rest);
         if !self.by_path.is_empty() {
             let moves = moves_names(record);
+            let sides = sides();
             for name in sides.0.names.into_iter().chain(sides.1.into_iter().flat_map(|side| side.names)) {
                 let path = match name {
                     Name::Known(path) => path,

@@ -78,7 +78,7 @@ impl<'r> Name<'r> {
                 Name::Below(if record.export.starts_with(b"/") { record.export } else { b"" }, b"")
             }
             [] => Name::None,
-            _ => match path.windows(GAP.len()).position(|part| part == GAP) {
+            _ => match gap(path) {
                 Some(at) => Name::Below(&path[..at], &path[at + GAP.len() - 1..]),
                 None => Name::Known(path),
             },
@@ -121,7 +121,13 @@ fn is_dir(part: &[u8], end: &[u8]) -> bool {
 }
 
 /// What stands in a path for names that aren't known.
-pub(super) const GAP: &[u8] = b"/.../";
+const GAP: &[u8] = b"/.../";
+
+/// Where it does.
+pub(super) fn gap(path: &[u8]) -> Option<usize> {
+    // One byte tells of most places that it is not there.
+    path.windows(GAP.len()).position(|part| part[2] == b'.' && part == GAP)
+}
 
 /// One file, or several, that an operation does one thing to.
 #[derive(Clone, Copy, Debug)]

@@ -44,6 +44,8 @@ pub(super) struct Audit {
     account: Account,
     config: AuditConfig,
     denied: RwLock<Vec<ExportId>>,
+    /// Whether any can be.
+    denies: bool,
     names: Names,
     hosts: Arc<Hosts>,
     bounds: Bounds,
@@ -60,7 +62,8 @@ impl Audit {
         let (trail, rules, account) = trail::begin(&config.trail, &config.deny, halt)?;
         let names = Names::new(Moved::read(Some(config.trail.directory.join(MOVED))));
         let (denied, bounds) = (RwLock::default(), Bounds::default());
-        Ok(Audit { trail, rules, account, config, denied, names, hosts, bounds, keytab: Mutex::default(), halted })
+        let denies = !config.deny.is_empty();
+        Ok(Audit { trail, rules, account, config, denied, denies, names, hosts, bounds, keytab: Mutex::default(), halted })
     }
 
     /// Which exports there are now.

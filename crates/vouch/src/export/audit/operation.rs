@@ -107,7 +107,8 @@ impl Audit {
         }
         let record = Record { key, detail: detail.as_bytes(), ..record };
         // What was refused, since it could not be recorded, is not held for that; and what an operation is admitted by is where it began.
-        let must_be_kept = seen.status != SERVERFAULT && seen.export.is_some_and(|export| self.denied.read().contains(&export));
+        let must_be_kept =
+            self.denies && seen.status != SERVERFAULT && seen.export.is_some_and(|export| self.denied.read().contains(&export));
         match must_be_kept {
             true => {
                 set_must_be_kept(true);
@@ -155,25 +156,29 @@ fn by_any<'p, T>(others: &'p Others, mut is_by: impl FnMut(By<'p>, &'p [u8]) -> 
 }
 
 fn detail(record: &Record<'_>, stage: Stage, by: By<'_>, is_named: bool) -> String {
-    let mut parts = vec![access::sets(record.asked.unwrap_or(0), record.mode)];
-    parts.push(
-        match stage {
-            Stage::Whole => "",
-            Stage::Begun => "goes on in the background",
-            Stage::Ended => "ended in the background",
-            Stage::Stopped => "stopped in the background before its end",
+    // Of most operations there is nothing to say, and nothing is allocated.
+    let mut parts = Vec::new();
+    let mut say = |part: String| {
+        if !part.is_empty() {
+            parts.push(part);
         }
-        .into(),
-    );
-    parts.push(by.told(record.path, is_named));
+    };
+    say(access::sets(record.asked.unwrap_or(0), record.mode));
+    say(match stage {
+        Stage::Whole => "",
+        Stage::Begun => "goes on in the background",
+        Stage::Ended => "ended in the background",
+        Stage::Stopped => "stopped in the background before its end",
+    }
+    .into());
+    say(by.told(record.path, is_named));
     if !record.export.is_empty() {
         if record.path.is_empty() && !matches!(by, By::Link(_)) {
-            parts.push("its path is not known".into());
-        } else if record.path.windows(5).any(|part| part == b"/.../") {
-            parts.push("its path is not known in part".into());
+            say("its path is not known".into());
+        } else if Rules::is_partial(record.path) {
+            say("its path is not known in part".into());
         }
     }
-    parts.retain(|part| !part.is_empty());
     parts.join("; ")
 }
 
