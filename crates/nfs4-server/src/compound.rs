@@ -19,6 +19,8 @@ use crate::stop::Stop;
 use crate::walk::{Core, Object, Walk};
 use crate::{Effect, ExportId, Now, Reply, Request, Server};
 
+mod surviving;
+
 /// How far a compound is.
 pub enum Progress {
     /// Finished: effects first, in order, then the reply, if there is one (a duplicate of a call that is still being worked on gets none, and its connection ends).
@@ -35,6 +37,8 @@ pub struct Compound {
     /// Where the results of the COMPOUND start in `out`.
     start: usize,
     at: At,
+    /// The reply's head, from when it was begun.
+    head: Option<ReplyWriter>,
     /// Operations that are told once it is known whether their changes are on the disk.
     later: Vec<Later>,
 }
@@ -118,7 +122,7 @@ impl Compound {
             stage: crate::observer::Stage::Whole,
             changed: None,
         };
-        Compound { core, body: request.body, out: request.reply, start, at: At::Head, later: Vec::new() }
+        Compound { core, body: request.body, out: request.reply, start, at: At::Head, head: None, later: Vec::new() }
     }
 
     /// Goes on until it is done or would have to wait. Once done, it must not be run again.
@@ -128,10 +132,14 @@ impl Compound {
 
     /// The same with patience for disks, and another for the name service: each may have threads of its own that wait for it.
     pub fn run_apart(&mut self, server: &Server, patience: Patience, names: Patience) -> Progress {
+        self.run_by(names, |compound, body, out| compound.walk(server, patience, body, out))
+    }
+
+    fn run_by(&mut self, names: Patience, walk: impl FnOnce(&mut Self, &[u8], &mut Writer) -> Ended) -> Progress {
         self.core.names = names;
         let body = std::mem::take(&mut self.body);
         let mut out = Writer::append_to(std::mem::take(&mut self.out));
-        let progress = self.walk(server, patience, &body, &mut out);
+        let progress = walk(self, &body, &mut out);
         self.out = out.into_bytes();
         self.body = body;
         match progress {
@@ -150,6 +158,11 @@ impl Compound {
         if self.body.len() <= len_max {
             self.body = Bytes::copy_from_slice(&self.body);
         }
+    }
+
+    /// Bytes of the call's arguments that are kept.
+    pub fn body_len(&self) -> usize {
+        self.body.len()
     }
 
     /// Time has passed since it began, or was stopped: what it does from here on is done now.
@@ -279,7 +292,9 @@ impl Compound {
             }
         }
         let position = body.len() - r.remaining();
-        Ok(At::Operation(Place { position, count: head.count, done: 0, head: ReplyWriter::begin(out, head.tag) }))
+        let writer = ReplyWriter::begin(out, head.tag);
+        self.head = Some(writer);
+        Ok(At::Operation(Place { position, count: head.count, done: 0, head: writer }))
     }
 
     /// Decodes and does one operation.

@@ -160,6 +160,11 @@ impl Server {
         effects
     }
 
+    /// Exports that lie below others in which no directory leads to them, and those others, by their sources: clients go through directories that are made up.
+    pub fn detours(&self) -> Vec<(Arc<str>, Arc<str>)> {
+        self.tree().detours().to_vec()
+    }
+
     /// Time has passed: leases, time-outs of delegations, end of grace.
     pub fn tick(&self, now: Now) -> Tick {
         *self.now.lock() = now;

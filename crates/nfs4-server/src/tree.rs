@@ -34,6 +34,8 @@ pub(crate) struct Tree {
     parents: HashMap<PseudoId, PseudoId>,
     /// By path: the export there.
     at: HashMap<PseudoId, ExportId>,
+    /// Exports below others that have no directory to go through, and those others.
+    detours: Vec<(Arc<str>, Arc<str>)>,
     /// Change attribute of all nodes: they change together, when the exports do.
     pub(crate) change: u64,
     /// When the tree was made, as the nodes' times.
@@ -91,6 +93,7 @@ impl Tree {
             hung: HashMap::new(),
             parents: HashMap::new(),
             at: HashMap::new(),
+            detours: Vec::new(),
             change,
             made,
             generation,
@@ -151,11 +154,19 @@ impl Tree {
                         false => place.node = Some(here),
                     }
                     self.hung.insert(here, (upper.id, directory));
+                    if !last {
+                        self.detours.push((export.source.clone(), upper.source.clone()));
+                    }
                     return found.filter(|_| last).map(|(_, attributes)| attributes.file_number);
                 }
             }
         }
         None
+    }
+
+    /// Exports below others that have no directory to go through, and those others, by their sources.
+    pub(crate) fn detours(&self) -> &[(Arc<str>, Arc<str>)] {
+        &self.detours
     }
 
     /// What PUTROOTFH leads a client to.

@@ -86,7 +86,7 @@ impl<'a> ReplyHead<'a> {
 }
 
 /// Writes the head of a reply before status and count are known.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 #[must_use = "the head is whole only after `finish`"]
 pub struct ReplyWriter {
     status_at: usize,

@@ -25,13 +25,12 @@ pub(crate) fn in_turn(
             OwnerTurn::Replay(reply) => return replay(walk, &reply),
         },
     };
+    // Kept where it is found if the call panics: the owner's next call would wait for it for ever.
+    walk.core.owner = Some(token);
     let outcome = call(walk);
     let status = match outcome {
         Ok(()) => Status::OK,
-        Err(Stop::Blocked) => {
-            walk.core.owner = Some(token);
-            return Err(Stop::Blocked);
-        }
+        Err(Stop::Blocked) => return Err(Stop::Blocked),
         Err(Stop::Written(status)) => status,
         Err(Stop::Status(status)) => walk.fail(status),
         Err(Stop::Fault(status, source)) => {
@@ -45,6 +44,7 @@ pub(crate) fn in_turn(
         _ => None,
     };
     let reply = OwnerReply { op: walk.op, bytes, file };
+    walk.core.owner = None;
     walk.state(|state| state.owner_done(&token, status, reply));
     if status.is_ok() { Ok(()) } else { Err(Stop::Written(status)) }
 }

@@ -13,6 +13,7 @@ mod machine;
 mod namespace;
 mod observed;
 mod opens;
+mod panics;
 mod patience;
 mod places;
 mod refusals;

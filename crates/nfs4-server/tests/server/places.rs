@@ -131,6 +131,7 @@ fn an_export_whose_directory_is_missing_in_the_upper_one_is_reached_all_the_same
     assert_eq!(client.status(&["srv", "no"], &[lookup("other")]), Status::NOENT);
     let (srv, back) = (handle(&mut client, &["srv"], &[]), handle(&mut client, &["srv", "no"], &[Args::Lookupp]));
     assert_eq!(srv, back);
+    assert_eq!(world.server.detours(), [("memory 2".into(), "memory 1".into())]);
 }
 
 fn lock(stateid: Stateid) -> Args<'static> {

@@ -18,6 +18,7 @@ use super::driver::Driver;
 use super::inbox::Message;
 use super::limits::{ACCEPT_PAUSE, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
 use super::naming::Entered;
+use super::pool::Origin;
 
 /// Connections of each address.
 #[derive(Default)]
@@ -110,7 +111,7 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
         Entered::Waits => {}
         Entered::Ask => {
             let shared = driver.clone();
-            driver.names.submit(move || find_names(peer.ip(), &shared));
+            driver.names.submit(Origin::Server, move || find_names(peer.ip(), &shared));
         }
         Entered::Refused((_, peer)) => leave_unnamed(peer, driver),
     }

@@ -14,8 +14,9 @@ use super::gss;
 use super::inbox::{Inbox, Message};
 use super::limits::{CALLBACKS_OUTSTANDING_MAX, OUTPUT_BYTES_MAX, OUTPUT_REPLIES_MAX, OUTPUT_SPANS_MAX, WAITING_PER_CONNECTION_MAX};
 use super::output::{Outgoing, Output};
+use super::pool::Origin;
 use super::send::{self, Sent};
-use super::shares::Shares;
+use super::shares::{Room, Shares};
 
 /// Who began the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,9 +202,19 @@ impl Connection {
         output.bytes_len() > OUTPUT_BYTES_MAX || output.spans_len() > OUTPUT_SPANS_MAX || output.records() > OUTPUT_REPLIES_MAX
     }
 
-    /// Whether one more of its calls may have to wait: many of its address do, and of all.
-    pub(super) fn may_wait(&self) -> bool {
-        self.shares.calls.may_take(1)
+    /// Whose work its calls are.
+    pub(super) fn origin(&self) -> Origin {
+        Origin::Address(self.peer().ip())
+    }
+
+    /// Whether one more of its calls, which may be so long, may have to wait: many of its address do, and of all.
+    pub(super) fn may_wait(&self, len: usize) -> bool {
+        self.shares.calls.may_take(1) && self.shares.waiting_len.may_take(len)
+    }
+
+    /// Takes so much memory for a call that waits, room or not, until that goes.
+    pub(super) fn take_room(&self, len: usize) -> Room {
+        Room::new(self.shares.clone(), len)
     }
 
     /// A call goes to the pool.

@@ -14,7 +14,7 @@ use super::inbox::{Message, QueuedCallback};
 use super::limits::{
     CALLBACK_CONNECT_MAX, CALLBACK_CONNECTIONS_MAX, CALLBACK_DIALLERS_MAX, CALLBACKS_OUTSTANDING_MAX, CALLBACKS_WAITING_MAX,
 };
-use super::pool::Pool;
+use super::pool::{Origin, Pool};
 
 /// The threads that connect, and what they have connected.
 pub(super) struct Diallers {
@@ -53,7 +53,7 @@ impl Diallers {
                     }
                 }
             },
-            Entry::Vacant(_) if count >= CALLBACK_CONNECTIONS_MAX || self.pool.is_crowded() => {
+            Entry::Vacant(_) if count >= CALLBACK_CONNECTIONS_MAX || self.pool.is_crowded(Origin::Address(address.ip())) => {
                 drop(targets);
                 driver.unanswered([callback.id]);
             }
@@ -61,7 +61,7 @@ impl Diallers {
                 entry.insert(Target::Connecting(vec![callback]));
                 drop(targets);
                 let driver = driver.clone();
-                self.pool.submit(move || driver.diallers.connect(&driver, address));
+                self.pool.submit(Origin::Address(address.ip()), move || driver.diallers.connect(&driver, address));
             }
         }
     }

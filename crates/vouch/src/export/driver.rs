@@ -24,7 +24,7 @@ use super::inbox::{Inbox, QueuedCallback};
 use super::limits::{Limits, MOVES_MAX, WAITING_COPY_LEN_MAX};
 use super::naming::Naming;
 use super::output::Outgoing;
-use super::pool::Pool;
+use super::pool::{Origin, Pool};
 use super::recovery::{Change, Recovery};
 use super::report::ExportStatus;
 use super::shares::Commons;
@@ -88,7 +88,8 @@ impl Driver {
         self.traffic.blocked.add(1);
         let must_be_kept = audit::must_be_kept();
         audit::set_must_be_kept(false);
-        self.wait_at(place, Waiting { connection, compound, records, envelope, moves: 0, must_be_kept });
+        let room = connection.take_room(0);
+        self.wait_at(place, Waiting { connection, compound, records, envelope, moves: 0, must_be_kept, room });
     }
 
     fn wait_at(self: &Arc<Self>, place: Place, mut waiting: Waiting) {
@@ -100,13 +101,16 @@ impl Driver {
         }
         if waiting.moves == 0 {
             waiting.compound.copy_body(WAITING_COPY_LEN_MAX);
+            // What is longer keeps the whole buffer that it came in.
+            let len = waiting.compound.body_len();
+            waiting.room = waiting.connection.take_room(if len > WAITING_COPY_LEN_MAX { self.record_len_max } else { len });
         }
         let driver = self.clone();
         let pool = match place {
             Place::Disks => &self.pool,
             Place::Names => &self.names,
         };
-        pool.submit(move || {
+        pool.submit(waiting.connection.origin(), move || {
             let connection = waiting.connection.clone();
             let _at_work = AtWork(&connection);
             if let Some(outgoing) = driver.finish(waiting, place) {
@@ -118,7 +122,7 @@ impl Driver {
     /// Runs a call to its end, waiting as it must: here for what this place is for, for the other elsewhere. A name service that does not answer keeps no thread from the disks,
     /// and no disk one from the names.
     pub(super) fn finish(self: &Arc<Self>, waiting: Waiting, place: Place) -> Option<Outgoing> {
-        let Waiting { connection, mut compound, mut records, envelope, moves, must_be_kept } = waiting;
+        let Waiting { connection, mut compound, mut records, envelope, moves, must_be_kept, room } = waiting;
         audit::set_must_be_kept(must_be_kept);
         compound.resume_at(clock::now());
         let (disks, names) = match place {
@@ -128,7 +132,7 @@ impl Driver {
         };
         let reply = loop {
             identity::take_would_wait();
-            if let Progress::Done(reply) = compound.run_apart(&self.engine, disks, names) {
+            if let Progress::Done(reply) = compound.run_surviving(&self.engine, disks, names) {
                 break reply;
             }
             // It waits for the answer to a question that has to be asked first, or belongs elsewhere.
@@ -138,7 +142,7 @@ impl Driver {
                 connection.begin_waiting();
                 let must_be_kept = audit::must_be_kept();
                 audit::set_must_be_kept(false);
-                self.wait_at(next, Waiting { connection, compound, records, envelope, moves: moves + 1, must_be_kept });
+                self.wait_at(next, Waiting { connection, compound, records, envelope, moves: moves + 1, must_be_kept, room });
                 return None;
             }
         };
@@ -265,7 +269,7 @@ impl Driver {
             self.traffic.callbacks_failed.add(1);
             self.gss.iter().for_each(|gss| gss.forget_callback(id));
             let driver = self.clone();
-            self.pool.submit(move || {
+            self.pool.submit(Origin::Server, move || {
                 let effects = driver.engine.callback_reply(id, Err(Unreachable), clock::now());
                 driver.carry_alone(effects);
             });
@@ -298,7 +302,7 @@ impl Driver {
 
     fn run_job(self: &Arc<Self>, mut job: Job) {
         let driver = self.clone();
-        self.pool.submit(move || match job.step(&driver.engine, clock::now()) {
+        self.pool.submit(Origin::Jobs, move || match job.step(&driver.engine, clock::now()) {
             JobProgress::More => driver.run_job(job),
             JobProgress::Done(effects) => driver.carry_alone(effects),
         });

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -14,6 +15,8 @@ use super::driver::{Driver, Place};
 use super::gss;
 use super::limits::WAITING_MAX;
 use super::output::Outgoing;
+use super::pool::Origin;
+use super::shares::Room;
 
 /// Calls that wait, of each export that is being worked on.
 #[derive(Default)]
@@ -33,6 +36,8 @@ pub(super) struct Waiting {
     pub(super) moves: u8,
     /// Its reply must wait for its audit records, whatever the policy.
     pub(super) must_be_kept: bool,
+    /// Of its address's share of memory, what it keeps. Nothing of those that wait for a commit alone.
+    pub(super) room: Room,
 }
 
 /// After a panic, those that wait are served by somebody else.
@@ -66,7 +71,7 @@ impl Driver {
 
     fn serve_gathered(self: &Arc<Self>, export: ExportId) {
         let driver = self.clone();
-        self.pool.submit(move || {
+        self.pool.submit(Origin::Server, move || {
             let _others = Others { driver: &driver, export };
             while driver.sync_gathered(export) {}
         });
@@ -84,7 +89,11 @@ impl Driver {
                 }
             }
         };
-        Compound::sync_together(&self.engine, batch.iter_mut().map(|waiting| &mut waiting.compound));
+        let together = AssertUnwindSafe(|| Compound::sync_together(&self.engine, batch.iter_mut().map(|waiting| &mut waiting.compound)));
+        // Where that panics each tries by itself, and is answered whatever becomes of it.
+        if catch_unwind(together).is_err() {
+            tracing::error!("to make changes durable ended in a panic; this is an error in this program");
+        }
         let mut replies: Vec<(Arc<Connection>, usize, Vec<Outgoing>)> = Vec::new();
         for waiting in batch {
             let connection = waiting.connection.clone();

@@ -16,6 +16,8 @@ pub struct Limits {
     pub waiting_threads_max: usize,
     /// Calls that may wait at once, over all; one address gets its share.
     pub waiting_calls_max: usize,
+    /// Bytes of calls that may wait at once, over all; one address gets its share.
+    pub waiting_len_max: usize,
     /// After the signal to stop, time for replies under way.
     pub drain_max: Duration,
 }
@@ -28,6 +30,7 @@ impl Default for Limits {
             stall_max: Duration::from_secs(60),
             waiting_threads_max: 32,
             waiting_calls_max: WAITING_ALL_MAX,
+            waiting_len_max: WAITING_LEN_MAX,
             drain_max: Duration::from_secs(3),
         }
     }
@@ -103,6 +106,9 @@ pub(super) const WAITING_MAX: usize = 1024;
 
 /// Calls of all that may wait, one that a thread is at among them; of each address no more than its [`SHARE`]. Each holds its request: a megabyte at worst.
 const WAITING_ALL_MAX: usize = 4096;
+
+/// Memory of those: some hundred long ones.
+const WAITING_LEN_MAX: usize = 512 << 20;
 
 /// How often a call may change between the threads for disks and those for names before it waits for both where it is.
 pub(super) const MOVES_MAX: u8 = 8;

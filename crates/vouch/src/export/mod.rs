@@ -209,7 +209,7 @@ impl Server {
         if let (Some(audit), Some(_)) = (&audit, &gss) {
             audit.watch_keys(seams::keytab(config.keytab));
         }
-        let (exports, comments) = loaded.into_parts(gss.is_some());
+        let (exports, mut comments) = loaded.into_parts(gss.is_some());
 
         let metrics = Arc::new(Metrics::new());
         let listed = list(&exports);
@@ -240,6 +240,7 @@ impl Server {
         };
         let engine = vouch_nfs4_server::Server::new(engine_config, exports, names.clone(), observer, recovered, seed, clock::now());
 
+        comments.extend(sources::detours(&engine));
         if let Some(gss) = &gss {
             engine.set_callback_contexts(gss.clone());
         }
@@ -250,7 +251,7 @@ impl Server {
             gss,
             audit,
             pool: Pool::new("waiting", config.limits.waiting_threads_max, WAITING_MAX, relief.clone()),
-            shares: shares::Commons::new(config.limits.waiting_calls_max, relief),
+            shares: shares::Commons::bounded(&config.limits, limits::HELD_LEN_MAX, relief),
             naming: naming::Naming::default(),
             names: names_pool,
             gathered: gathered::Gathered::default(),
@@ -392,7 +393,7 @@ impl Server {
             if now.mono_ms >= resolve_due_ms && !resolving.swap(true, Ordering::AcqRel) {
                 resolve_due_ms = now.mono_ms.saturating_add(resolve_ms);
                 let (hosts, done) = (driver.hosts.clone(), resolving.clone());
-                driver.names.submit(move || {
+                driver.names.submit(pool::Origin::Server, move || {
                     hosts.refresh();
                     done.store(false, Ordering::Release);
                 });

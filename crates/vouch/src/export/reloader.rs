@@ -9,7 +9,7 @@ use super::ExportError;
 use super::driver::Driver;
 use super::identity::{NameService, Names, PrincipalMap};
 use super::metrics::Metrics;
-use super::sources::Sources;
+use super::sources::{self, Sources};
 
 /// Reads the exports anew.
 pub(super) struct Reloader {
@@ -44,7 +44,7 @@ impl Reloader {
         let loaded = rules.and_then(|(map, rules)| Ok((map, rules, self.sources.load().map_err(|error| error.to_string())?)));
         match loaded {
             Ok((map, rules, loaded)) => {
-                let (exports, comments) = loaded.into_parts(self.driver.gss.is_some());
+                let (exports, mut comments) = loaded.into_parts(self.driver.gss.is_some());
                 *self.driver.exports.lock() = super::list(&exports);
                 self.metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
                 self.names.replace_map(map);
@@ -55,6 +55,7 @@ impl Reloader {
                     audit.act(vouch_audit::record::Act::Reload, &format!("{count} exports"));
                 }
                 self.driver.carry_alone(self.driver.engine.replace_exports(exports));
+                comments.extend(sources::detours(&self.driver.engine));
                 self.driver.traffic.reloads.add(1);
                 tracing::info!(count, "exports read anew");
                 comments.iter().for_each(|comment| tracing::warn!("{comment}"));

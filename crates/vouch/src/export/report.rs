@@ -86,7 +86,7 @@ impl Report {
             connections: self.open(),
             waiting_calls,
             waiting_threads,
-            held_back: shares.calls.stops.get() + shares.held.stops.get(),
+            held_back: shares.calls.stops.get() + shares.waiting_len.stops.get() + shares.held.stops.get(),
             clients_displaced: totals.clients_displaced,
             clients_refused: totals.clients_refused,
             copies: report.copies,
@@ -138,7 +138,7 @@ impl PageSource for Report {
         let mut out = String::with_capacity(16 * 1024);
         let (totals, grace_left_ms) = self.driver.engine.totals(clock::now());
         let (waiting, threads) = waiting(&self.driver);
-        let gauges: [(&str, &str, usize); 12] = [
+        let gauges: [(&str, &str, usize); 13] = [
             ("vouch_export_connections", "Connections open now.", self.open()),
             ("vouch_export_clients", "Clients with state.", totals.clients),
             ("vouch_export_sessions", "Sessions.", totals.sessions),
@@ -148,6 +148,7 @@ impl PageSource for Report {
             ("vouch_export_delegations", "Delegations.", totals.delegations),
             ("vouch_export_waiting_calls", "Calls that wait for a disk, a commit or the name service.", waiting),
             ("vouch_export_waiting_threads", "Threads that wait in the place of those that serve.", threads),
+            ("vouch_export_waiting_calls_bytes", "Memory kept for calls that wait.", self.driver.shares.waiting_len.used()),
             ("vouch_export_incomplete_calls_bytes", "Memory kept for calls that have not come whole.", self.driver.shares.held.used()),
             ("vouch_export_connections_naming", "Connections that wait for the name of their host.", self.driver.naming.waiting()),
             ("vouch_export_grace", "Whether the grace period lasts.", usize::from(grace_left_ms > 0)),
@@ -181,7 +182,7 @@ impl PageSource for Report {
             (
                 "vouch_export_held_back_total",
                 "Times that a connection was not read because too many calls of its address, or of all, were waiting.",
-                self.driver.shares.calls.stops.get(),
+                self.driver.shares.calls.stops.get() + self.driver.shares.waiting_len.stops.get(),
             ),
             (
                 "vouch_export_incomplete_held_back_total",

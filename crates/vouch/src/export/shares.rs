@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use super::limits::{HELD_LEN_MAX, SHARE};
+use super::limits::{Limits, SHARE};
 use super::traffic::Count;
 
 /// Something of which there is so much for all.
@@ -88,6 +88,8 @@ impl Share {
 pub(super) struct Shares {
     /// Of calls that wait.
     pub(super) calls: Share,
+    /// Of the bytes of those.
+    pub(super) waiting_len: Share,
     /// Of bytes of calls that have not come whole.
     held: Share,
 }
@@ -95,17 +97,26 @@ pub(super) struct Shares {
 /// All of it.
 pub(super) struct Commons {
     pub(super) calls: Arc<Common>,
+    pub(super) waiting_len: Arc<Common>,
     pub(super) held: Arc<Common>,
     of: Mutex<HashMap<IpAddr, Weak<Shares>>>,
 }
 
 impl Commons {
-    pub(super) fn new(calls_max: usize, relief: impl Fn() + Clone + Send + Sync + 'static) -> Self {
-        Self::bounded(calls_max, HELD_LEN_MAX, relief)
+    pub(super) fn bounded(limits: &Limits, held_len_max: usize, relief: impl Fn() + Clone + Send + Sync + 'static) -> Self {
+        Commons {
+            calls: Common::new(limits.waiting_calls_max, relief.clone()),
+            waiting_len: Common::new(limits.waiting_len_max, relief.clone()),
+            held: Common::new(held_len_max, relief),
+            of: Mutex::default(),
+        }
     }
 
-    pub(super) fn bounded(calls_max: usize, held_len_max: usize, relief: impl Fn() + Clone + Send + Sync + 'static) -> Self {
-        Commons { calls: Common::new(calls_max, relief.clone()), held: Common::new(held_len_max, relief), of: Mutex::default() }
+    /// With room for so many calls that wait, and all else as usual.
+    #[cfg(test)]
+    pub(super) fn new(calls_max: usize, relief: impl Fn() + Clone + Send + Sync + 'static) -> Self {
+        let limits = Limits { waiting_calls_max: calls_max, ..Limits::default() };
+        Self::bounded(&limits, super::limits::HELD_LEN_MAX, relief)
     }
 
     /// Those of an address, for one more connection. Kept as long as there is one.
@@ -118,9 +129,29 @@ impl Commons {
         if of.len() == of.capacity() {
             of.retain(|_, shares| shares.strong_count() > 0);
         }
-        let shares = Arc::new(Shares { calls: self.calls.share(), held: self.held.share() });
+        let shares = Arc::new(Shares { calls: self.calls.share(), waiting_len: self.waiting_len.share(), held: self.held.share() });
         of.insert(address, Arc::downgrade(&shares));
         shares
+    }
+}
+
+/// Memory that a call keeps while it waits.
+pub(super) struct Room {
+    shares: Arc<Shares>,
+    len: usize,
+}
+
+impl Room {
+    /// Takes it, whether there is as much or not.
+    pub(super) fn new(shares: Arc<Shares>, len: usize) -> Self {
+        shares.waiting_len.take(len);
+        Room { shares, len }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.shares.waiting_len.give(self.len);
     }
 }
 
@@ -169,6 +200,7 @@ impl Drop for Charge {
 
 #[cfg(test)]
 mod tests {
+    use super::super::limits::HELD_LEN_MAX;
     use super::*;
 
     fn address(last: u8) -> IpAddr {

@@ -267,6 +267,19 @@ impl Sources {
     }
 }
 
+/// What is to be said of the places of exports in the name space.
+pub(super) fn detours(engine: &vouch_nfs4_server::Server) -> Vec<String> {
+    let shown = |source: &str| printable(source.as_bytes());
+    let told = |(source, upper): &(Arc<str>, Arc<str>)| {
+        format!(
+            "{} lies below {}, where no directory of that leads there: clients go through one that shows nothing else",
+            shown(source),
+            shown(upper)
+        )
+    };
+    engine.detours().iter().map(told).collect()
+}
+
 /// The options that are the whole export's: those of the client that gives any of them.
 fn first(entry: &Entry) -> Options {
     let mut options = entry.clients.first().map(|client| client.options.clone()).unwrap_or_default();

@@ -359,9 +359,10 @@ impl Peer {
 
     /// Whether so much waits, of this connection or its address too, that no more of its calls should be taken up. Others go on: their leases would end otherwise.
     fn is_crowded_out(&mut self, driver: &Driver) -> bool {
-        self.asks_contexts = self.asks_contexts && driver.gss.as_ref().is_some_and(|gss| gss.is_crowded());
-        let crowded = driver.pool.is_crowded() || driver.names.is_crowded();
-        self.asks_contexts || crowded && self.connection.has_waiting() || !self.connection.may_wait()
+        let origin = self.connection.origin();
+        self.asks_contexts = self.asks_contexts && driver.gss.as_ref().is_some_and(|gss| gss.is_crowded(origin));
+        let crowded = driver.pool.is_crowded(origin) || driver.names.is_crowded(origin);
+        self.asks_contexts || crowded && self.connection.has_waiting() || !self.connection.may_wait(driver.record_len_max)
     }
 
     /// Has the calls of a batch run, as many as may be.
@@ -463,7 +464,7 @@ impl Peer {
             Incoming::Init(init) => {
                 let gss = driver.gss.as_ref().ok_or(Why::Broken)?;
                 gss.init(init, connection, driver.audit.as_ref());
-                self.asks_contexts = gss.is_crowded();
+                self.asks_contexts = gss.is_crowded(connection.origin());
             }
             Incoming::Denied(bytes, flavour, detail) => {
                 let refused = Refused { flavour, detail, ..Refused::of(Refusal::Authentication, connection.engine()) };

@@ -17,7 +17,7 @@ use super::clock;
 use super::connection::{AtWork, Connection};
 use super::identity::as_ourselves;
 use super::output::Outgoing;
-use super::pool::Pool;
+use super::pool::{Origin, Pool};
 use super::traffic::Count;
 use crate::throttle::{Rate, Throttle};
 
@@ -109,16 +109,16 @@ impl Gss {
         drop(gone);
     }
 
-    /// Whether so many contexts wait to be made that those who ask for some should ask for no more.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.pool.is_crowded()
+    /// Whether so many contexts wait to be made, of this origin too, that it should ask for no more.
+    pub(super) fn is_crowded(&self, origin: Origin) -> bool {
+        self.pool.is_crowded(origin)
     }
 
     /// Has a context made by a thread that may sleep, and the reply sent from there.
     pub(super) fn init(self: &Arc<Self>, call: InitCall, connection: &Arc<Connection>, audit: Option<&Arc<Audit>>) {
         let (gss, connection, audit) = (self.clone(), connection.clone(), audit.cloned());
         connection.begin_waiting();
-        self.pool.submit(move || {
+        self.pool.submit(connection.origin(), move || {
             let _at_work = AtWork(&connection);
             connection.send([Outgoing::unmarked(gss.answer(&call, &connection, audit.as_deref()), None)], |_| {});
         });

@@ -1,6 +1,7 @@
 //! Streams cut in all ways, and who sends no end.
 
 use super::*;
+use crate::export::limits::Limits;
 use crate::export::shares::Commons;
 use std::io::Write as _;
 use std::os::unix::net::UnixStream;
@@ -106,7 +107,7 @@ fn announced_length_costs_what_has_come() {
 fn who_begins_many_long_calls_is_not_read_on_and_others_are() {
     let stream = stream_of(&[vec![7; 120_000]], usize::MAX);
     let (begun, whole_len) = (70_000, Buffers::new(MAX).buffer_len());
-    let commons = Commons::bounded(1, 10 * whole_len, || ());
+    let commons = Commons::bounded(&Limits::default(), 10 * whole_len, || ());
     let mut buffers = Buffers::new(MAX);
     let mut all = Vec::new();
     let mut read = |from: u8, sent: &[u8], known: Option<(Input, UnixStream, UnixStream)>| {

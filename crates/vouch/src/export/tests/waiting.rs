@@ -2,8 +2,8 @@
 
 use parking_lot::{Condvar, Mutex};
 use vouch_nfs4::attr::FileType;
-use vouch_nfs4::op::{Args, CreateArgs, CreateType, GetattrArgs, LookupArgs};
-use vouch_nfs4::{Attributes, Bitmap, CompoundHead, Fattr, Name, Wire as _};
+use vouch_nfs4::op::{Args, CreateArgs, CreateType, GetattrArgs, LookupArgs, StableHow, WriteArgs};
+use vouch_nfs4::{Attributes, Bitmap, CompoundHead, Fattr, Name, Stateid, Wire as _};
 use vouch_oncrpc::{AuthSys, Flavor};
 use vouch_vfs::memory::MemoryFs;
 use vouch_xdr::{Reader, Xdr as _};
@@ -241,6 +241,61 @@ fn an_address_with_too_many_calls_that_wait_is_not_read_and_others_are() {
     }
     assert_eq!((answered(&mut other), xid(&read_record(&mut same))), (Some(6), 7));
     until("none waits", || server.status().waiting_calls == 0);
+}
+
+/// Asks who owns /data, and goes on with so many bytes.
+fn long(xid: u32, len: usize) -> Vec<u8> {
+    let data = vec![7; len];
+    let write = WriteArgs { stateid: Stateid::ANONYMOUS, offset: 0, stable: StableHow::Unstable, data: vouch_nfs4::Bytes(&data) };
+    compound(xid, &[Args::Putrootfh, lookup("data"), Args::Getattr(GetattrArgs { wanted: Bitmap::of(&[36]) }), Args::Write(write)])
+}
+
+#[test]
+fn an_address_with_too_many_bytes_that_wait_is_not_read_and_others_are() {
+    let (files, names) = (MemoryFs::new(), Slow::default());
+    let server = start(|config| config.limits.waiting_len_max = 12 << 20, &files, &names, &Slow::default());
+    names.0.set_closed(true);
+    let mut greedy: Vec<TcpStream> = (0..24).map(|_| server.connect_from(1)).collect();
+    for (number, socket) in greedy.iter_mut().enumerate() {
+        // What does not fit its share stays where it is, and the kernel's buffers need not take it.
+        let (bytes, mut socket) = (long(number as u32, 512 << 10), socket.try_clone().unwrap());
+        thread::spawn(move || socket.write_all(&bytes));
+    }
+    until("as many wait as have room", || server.status().waiting_calls >= 6 && server.status().held_back > 0);
+    let mut other = server.connect_from(2);
+    other.write_all(&owner(6, &[])).unwrap();
+    until("its own waits", || names.0.waiting().0 > 6);
+    assert!(server.status().waiting_calls < 12, "each keeps more than a megabyte: {}", server.status().waiting_calls);
+    names.0.set_closed(false);
+    for (number, socket) in greedy.iter_mut().enumerate() {
+        assert_eq!(xid(&read_record(socket)), number as u32);
+    }
+    assert_eq!(answered(&mut other), Some(6));
+    until("none waits", || server.status().waiting_calls == 0);
+}
+
+#[test]
+fn an_address_with_calls_in_many_threads_leaves_some_for_others() {
+    let (files, names) = (MemoryFs::new(), Slow::default());
+    let server = start(|_| (), &files, &names, &Slow::default());
+    names.0.set_closed(true);
+    let mut greedy: Vec<TcpStream> = (0..60).map(|_| server.connect_from(1)).collect();
+    for (number, socket) in greedy.iter_mut().enumerate() {
+        socket.write_all(&owner(number as u32, &[])).unwrap();
+    }
+    until("all wait", || server.status().waiting_calls == 60);
+    // Of 32 threads four times what is left.
+    until("as many threads ask as may", || names.0.waiting().0 == 25);
+    let mut other = server.connect_from(2);
+    other.write_all(&owner(99, &[])).unwrap();
+    until("its own asks", || names.0.waiting().0 == 26);
+    assert!(is_silent(&server, &other));
+    assert_eq!(names.0.waiting(), (26, 26));
+    names.0.set_closed(false);
+    assert_eq!(answered(&mut other), Some(99));
+    for (number, socket) in greedy.iter_mut().enumerate() {
+        assert_eq!(answered(socket), Some(number as u32));
+    }
 }
 
 #[test]
