@@ -65,6 +65,28 @@ pub enum Case {
     },
 }
 
+impl Case {
+    /// What it is measured with, beyond what its name says.
+    pub fn parameters(&self) -> String {
+        use crate::plan::{block, size};
+        let time = |seconds: f64| format!("{seconds} s each");
+        match *self {
+            Self::Put(Copy { streams, depth, .. }) | Self::Get(Copy { streams, depth, .. }) => {
+                format!("{streams} small files at a time, {depth} blocks of a large one in flight")
+            }
+            Self::Load(Load { block: len, depth, seconds, file_len, .. }) => {
+                format!("{depth} in flight, blocks of {}, a file of {}, {}", block(len), size(file_len), time(seconds))
+            }
+            Self::Metadata { depth, seconds } | Self::Getattr { depth, seconds } => format!("{depth} in flight, {}", time(seconds)),
+            Self::Read(Read { block: len, .. }) => format!("blocks of {}", block(len)),
+            Self::Compile { jobs, .. } => format!("{jobs} compilers at a time"),
+            Self::Replay { seconds, .. } | Self::Connect { seconds, .. } => time(seconds),
+            Self::Audit { .. } => String::new(),
+            Self::Changes { depth, .. } => format!("{depth} in flight"),
+        }
+    }
+}
+
 /// Files that are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Copy {

@@ -295,6 +295,16 @@ impl Bench {
                 notes.push(format!("{sum} calls {what}: {}", those.join("; ")));
             }
         }
+        let fewer: Vec<String> = all()
+            .filter_map(|(result, subject)| Some(format!("{} {} ({}, {})", subject.in_flight()?, subject.label, result.panel, result.name)))
+            .collect();
+        if !fewer.is_empty() {
+            notes.push(format!(
+                "fewer calls were in flight than the case says, because the server gives no more slots or its window under Kerberos takes no more; \
+                 latencies are shorter and rates lower for that alone: {}",
+                fewer.join("; ")
+            ));
+        }
         self.run.notes.extend(notes);
     }
 }

@@ -309,6 +309,11 @@ impl SubjectResult {
         self.samples.iter().map(|sample| sample.unanswered).sum()
     }
 
+    /// Calls in flight, where the server allowed fewer than were wanted.
+    pub fn in_flight(&self) -> Option<u32> {
+        self.samples.iter().filter_map(|sample| sample.depth).min()
+    }
+
     /// Calls that were due at a time and never sent.
     pub fn unsent(&self) -> u64 {
         self.samples.iter().map(|sample| sample.unsent).sum()

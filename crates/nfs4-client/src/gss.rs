@@ -150,6 +150,10 @@ impl Protection for GssProtection {
         Ok(CallTag(self.context.begin(w, header_start)?.0.into()))
     }
 
+    fn enctype(&self) -> Option<&'static str> {
+        Some(self.context.enctype().name())
+    }
+
     fn end(&mut self, tag: CallTag, w: &mut Writer, body_start: usize) {
         self.context.lay_out(seq(tag), w, body_start);
     }

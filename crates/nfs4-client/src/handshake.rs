@@ -74,6 +74,8 @@ pub struct Handshake {
     session: Option<CreateSessionOk>,
     /// Whether state protection is asked for; once it is introduced, whether it is granted.
     protected: bool,
+    /// What the server says it is.
+    server: Option<String>,
 }
 
 /// What nobody but the one who introduces the client shall do: what Linux asks for.
@@ -87,7 +89,7 @@ impl Handshake {
             0 => Stage::SetClientId,
             _ => Stage::ExchangeId,
         };
-        Self { stage, client: ClientId(0), session: None, protected: false }
+        Self { stage, client: ClientId(0), session: None, protected: false, server: None }
     }
 
     /// Asks for state protection by the credential of these calls (SP4_MACH_CRED, RFC 8881, section 2.10.8.3), and does without where the server refuses it. For calls that
@@ -111,6 +113,11 @@ impl Handshake {
     /// The session, once there is one.
     pub const fn session(&self) -> Option<&CreateSessionOk> {
         self.session.as_ref()
+    }
+
+    /// Name and version of the server's software, if it tells (`eir_server_impl_id`); up to 100 characters, and nobody's word but its own.
+    pub fn server(&self) -> Option<&str> {
+        self.server.as_deref()
     }
 
     /// The next call's operation.
@@ -149,6 +156,10 @@ impl Handshake {
         self.stage = match (self.stage, result) {
             (Stage::ExchangeId, Results::ExchangeId(Ok(ok))) => {
                 self.client = ok.client;
+                let text = ok
+                    .impl_id
+                    .map(|impl_id| String::from_utf8_lossy(impl_id.name.0).chars().filter(|c| !c.is_control()).take(100).collect());
+                self.server = text.filter(|text: &String| !text.is_empty());
                 self.protected = matches!(ok.state_protect, StateProtectReply::MachineCred(_));
                 Stage::CreateSession(ok.client, ok.seq)
             }

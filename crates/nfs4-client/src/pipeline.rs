@@ -137,6 +137,8 @@ pub struct Pipeline {
     connections: Vec<Connection>,
     submitter: Submitter,
     back: BackChannel,
+    enctype: Option<&'static str>,
+    server: Option<String>,
     /// Wakes [`Pipeline::turn`] to less than a millisecond, which its timeout can't.
     alarm: Option<OwnedFd>,
 }
@@ -151,6 +153,7 @@ impl Pipeline {
         protection: Box<dyn Protection>,
     ) -> Result<Self, Error> {
         let seed = u32::from_be_bytes(std::array::from_fn(|at| identity.verifier.0[at] ^ identity.verifier.0[at + 4]));
+        let enctype = protection.enctype();
         let mut core = Core::new(minor, protection, seed);
         let record_len_max = identity.message_len_max as usize + 4096;
         let mut back = BackChannel::new(identity.callback_program, minor, identity.back_slots as usize);
@@ -194,7 +197,26 @@ impl Pipeline {
         }
         let outputs = connections.iter().map(|_| Output::default()).collect();
         let submitter = Submitter { core, outputs, next: 0, in_flight: 0 };
-        Ok(Self { poll, events: Events::with_capacity(64), connections, submitter, back, alarm: None })
+        Ok(Self {
+            poll,
+            events: Events::with_capacity(64),
+            connections,
+            submitter,
+            back,
+            enctype,
+            server: handshake.server().map(str::to_owned),
+            alarm: None,
+        })
+    }
+
+    /// Of Kerberos, the name of its encryption type.
+    pub const fn enctype(&self) -> Option<&'static str> {
+        self.enctype
+    }
+
+    /// What the server says it is: [`Handshake::server`].
+    pub fn server(&self) -> Option<&str> {
+        self.server.as_deref()
     }
 
     /// Takes new calls.

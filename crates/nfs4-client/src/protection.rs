@@ -73,6 +73,11 @@ pub trait Protection: Send {
         0
     }
 
+    /// Of Kerberos, the name of its encryption type.
+    fn enctype(&self) -> Option<&'static str> {
+        None
+    }
+
     /// How many calls may be out at a time: beyond, the other end may drop some as older than its window (RFC 2203, section 5.3.3.1).
     fn outstanding_max(&self) -> usize {
         usize::MAX

@@ -128,6 +128,12 @@ impl Session {
         Ok(Self { pipeline, options, stalled: false, renewals: 0, patience: PATIENCE })
     }
 
+    /// What it has found of the server: encryption type, and what it says it is.
+    pub(super) fn found(&self) -> Vec<String> {
+        let server = self.pipeline.server().map(|server| format!("the server says it is {server}"));
+        self.pipeline.enctype().map(str::to_owned).into_iter().chain(server).collect()
+    }
+
     /// As it was written.
     pub(super) fn target(&self) -> String {
         self.options.target.to_string()

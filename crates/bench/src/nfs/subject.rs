@@ -368,7 +368,9 @@ impl Subject for NfsSubject {
     fn about(&self) -> About {
         let NfsOptions { label, target, sec, sessions, connections, .. } = &self.options;
         let stored = "files that are copied and objects of metadata are stored for good (FILE_SYNC, or COMMIT before CLOSE), writes of loads UNSTABLE without COMMIT";
-        let details = vec![format!("NFSv4.1 from user space, {sessions} session(s) of {connections} connection(s)"), stored.into()];
+        let how = format!("NFSv4.1 from user space, {sessions} session(s) of {connections} connection(s)");
+        let found = self.sessions.first().map(Session::found).unwrap_or_default();
+        let details = std::iter::once(how).chain(found).chain([stored.to_owned()]).collect();
         About { label: label.clone(), target: target.to_string(), sec: Some(sec.to_string()), details }
     }
 

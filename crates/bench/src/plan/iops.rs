@@ -63,8 +63,8 @@ pub fn iops(bench: &mut Bench, how: &Iops) -> Result<(), Error> {
             continue;
         }
         let mut beyond: Vec<String> = Vec::new();
-        for step in 1..=how.steps {
-            let rate = round(fastest * f64::from(step) / f64::from(how.steps));
+        let peaks: Vec<f64> = peaks(bench, &panel).into_iter().map(|(_, peak)| peak).collect();
+        for rate in rates(&peaks, how.steps) {
             bench.case(&planned(format!("{rate:.0} a second"), Some(rate)).at(rate), &mut |label| {
                 !beyond.iter().any(|other| other == label)
             })?;
@@ -102,11 +102,43 @@ fn title((reads, len, order): (u8, u32, Order)) -> String {
     format!("{} {order} {what}", block(len))
 }
 
+/// Calls a second of the steps, rising: parts of what the fastest does, and of those much slower some of what each of them does, lest its whole curve lie within one step.
+fn rates(peaks: &[f64], steps: u32) -> Vec<f64> {
+    let fastest = peaks.iter().copied().fold(0.0, f64::max);
+    let slow = peaks.iter().copied().filter(|&peak| peak > 0.0 && peak < SLOW * fastest);
+    let own = slow.flat_map(|peak| SLOW_STEPS.map(|part| part * peak));
+    let mut all: Vec<f64> = (1..=steps).map(|step| fastest * f64::from(step) / f64::from(steps)).chain(own).map(round).collect();
+    all.sort_by(f64::total_cmp);
+    // What is near another is no step of its own; the fastest's last is kept.
+    let last = all.last().copied();
+    all.dedup_by(|next, before| *next < 1.15 * *before && Some(*next) != last);
+    all
+}
+
 /// Two digits: steps that can be read from a plot.
 fn round(rate: f64) -> f64 {
     let unit = 10f64.powf(rate.log10().floor() - 1.0);
     (rate / unit).round().max(1.0) * unit
 }
 
+/// Whoever does less than this part of what the fastest does has steps of its own,
+const SLOW: f64 = 0.6;
+/// at these parts of what it does itself.
+const SLOW_STEPS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
 /// Who does less than this part of what is due is past the knee.
 const KNEE: f64 = 0.95;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_subject_has_a_curve_of_its_own() {
+        assert_eq!(rates(&[100_000.0], 5), [20_000.0, 40_000.0, 60_000.0, 80_000.0, 100_000.0]);
+        let all = rates(&[100_000.0, 70_000.0, 10_000.0], 2);
+        assert_eq!(all, [2500.0, 5000.0, 7500.0, 10_000.0, 50_000.0, 100_000.0]);
+        // Steps that nearly meet are one.
+        assert_eq!(rates(&[100_000.0, 50_000.0], 4), [13_000.0, 25_000.0, 38_000.0, 50_000.0, 75_000.0, 100_000.0]);
+        assert!(rates(&[0.0, 40.0], 3).iter().all(|&rate| rate > 0.0 && rate <= 40.0));
+    }
+}

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::table::columns;
+use super::table::{columns, drop_empty, faults};
 use super::words::{figure, ratio};
 use crate::Case;
 use crate::record::{CaseResult, Run};
@@ -18,7 +18,9 @@ pub fn compare(a: &Run, b: &Run) -> String {
     }
     let (mut shared, mut few) = (0, false);
     for (workload, panel, results) in a.panels() {
-        let mut rows = vec![["case", "on", "A", "B", "B / A", "", "A to baseline", "B to baseline"].map(str::to_owned).to_vec()];
+        let mut rows = vec![
+            ["case", "on", "A", "B", "B / A", "", "A to baseline", "B to baseline", "faults of A", "of B"].map(str::to_owned).to_vec(),
+        ];
         for result in results {
             let same =
                 |other: &&CaseResult| (&other.workload, &other.panel, &other.name) == (&result.workload, &result.panel, &result.name);
@@ -44,11 +46,14 @@ pub fn compare(a: &Run, b: &Run) -> String {
                     },
                     ratio(subject.ratio),
                     ratio(theirs.ratio),
+                    faults(subject),
+                    faults(theirs),
                 ]);
                 shared += 1;
             }
         }
         if rows.len() > 1 {
+            drop_empty(&mut rows);
             text.push_str(&format!("\n{workload}: {panel}\n{}", columns(&rows)));
         }
     }
@@ -66,6 +71,26 @@ fn settings(a: &Run, b: &Run) -> Vec<String> {
     let mut notes = Vec::new();
     if (&a.machine.cpu, a.machine.cores) != (&b.machine.cpu, b.machine.cores) {
         notes.push("these are different machines".to_owned());
+    }
+    let facts = |run: &Run| {
+        let machine = &run.machine;
+        [
+            ("memory", format!("{} MiB", machine.memory >> 20)),
+            ("instructions", machine.crypto.join(" ")),
+            ("kernel", machine.kernel.clone()),
+            ("governor", machine.governor.clone().unwrap_or_else(|| "not told".into())),
+            ("versions", machine.versions.join(", ")),
+        ]
+    };
+    for ((what, ours), (_, theirs)) in facts(a).into_iter().zip(facts(b)) {
+        if ours != theirs {
+            notes.push(format!("{what} differ: A: {ours}; B: {theirs}"));
+        }
+    }
+    for (name, run) in [("A", a), ("B", b)] {
+        if run.interrupted {
+            notes.push(format!("{name} was interrupted: it holds what there was until then"));
+        }
     }
     if a.quick != b.quick {
         notes.push(format!("{} is a first look (--quick) and the other is not", if a.quick { "A" } else { "B" }));
@@ -114,6 +139,20 @@ mod tests {
         assert!(text.contains("2.00  faster") && !text.contains("note:"), "{text}");
         let text = compare(&run(5, 100, 1, "x"), &run(6, 200, 1, "x"));
         assert!(text.contains("2.00") && !text.contains("2.00  faster") && text.contains("fewer than 6 rounds"), "{text}");
+    }
+
+    #[test]
+    fn a_broken_run_and_another_system_are_told() {
+        let (good, mut bad) = (run(6, 100, 1, "x"), run(6, 100, 1, "x"));
+        assert!(!compare(&good, &bad).contains("note:") && !compare(&good, &bad).contains("faults"));
+        bad.interrupted = true;
+        bad.machine.kernel = "another".into();
+        bad.machine.governor = Some("powersave".into());
+        bad.results[0].subjects[0].errors = 5000;
+        let text = compare(&good, &bad);
+        for told in ["B was interrupted", "kernel differ", "governor differ", "5000 refused"] {
+            assert!(text.contains(told), "{told}: {text}");
+        }
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! A line a measurement, for spreadsheets.
 
-use crate::record::Run;
+use crate::record::{CaseResult, Run};
 
-/// Every sample of a run (RFC 4180).
+/// Every sample of a run (RFC 4180). The last columns are other figures, each by its name, where any case has some.
 pub fn csv(run: &Run) -> String {
+    let others = super::table::other_names(&run.results.iter().collect::<Vec<&CaseResult>>());
     let mut text = String::from(
-        "workload,panel,case,x,subject,round,figure,unit,seconds,bytes,operations,errors,unsent,client_cpu_s,server_cpu_s,others_part,p50_us,p99_us,p999_us,ratio\r\n",
+        "workload,panel,case,x,subject,round,figure,unit,seconds,bytes,operations,errors,unanswered,unsent,in_flight,client_cpu_s,server_cpu_s,others_part,p50_us,p99_us,p999_us,ratio",
     );
+    others.iter().for_each(|name| text.push_str(&format!(",{}", quoted(name))));
+    text.push_str("\r\n");
     for result in &run.results {
         let unit = super::words::axis(result.metric);
         let base = result.of(result.baseline(run)).map_or(&[][..], |base| &base.samples);
@@ -29,7 +32,9 @@ pub fn csv(run: &Run) -> String {
                     format!("{}", sample.bytes),
                     format!("{}", sample.operations),
                     format!("{}", sample.errors),
+                    format!("{}", sample.unanswered),
                     format!("{}", sample.unsent),
+                    sample.depth.map(|depth| depth.to_string()).unwrap_or_default(),
                     number(sample.client_cpu_s),
                     number(sample.server_cpu_s),
                     number(sample.elsewhere),
@@ -38,7 +43,8 @@ pub fn csv(run: &Run) -> String {
                     number(calls.map(|calls| calls.p999_us)),
                     number(ratio),
                 ];
-                text.push_str(&cells.join(","));
+                let told = others.iter().map(|name| number(sample.others.iter().find(|other| other.0 == *name).map(|other| other.1)));
+                text.push_str(&cells.into_iter().chain(told).collect::<Vec<_>>().join(","));
                 text.push_str("\r\n");
             }
         }
@@ -83,5 +89,27 @@ mod tests {
             assert!((row.0 / us - 1.0f64).abs() < 0.01 && (row.1 - ratio).abs() < 1e-9, "{rows:?}");
         }
         assert_eq!(rows.len(), 4);
+    }
+
+    #[test]
+    fn other_figures_and_what_was_taken_less_have_columns_of_their_own() {
+        let sample = |switches: Option<f64>, depth| {
+            let others = switches.map(|count| ("context switches".to_owned(), count)).into_iter().collect();
+            Sample { seconds: 1.0, operations: 5, errors: 3, unanswered: 2, depth, others, ..Sample::default() }
+        };
+        let mut run = Run::begin("test".into(), false);
+        let mut result = CaseResult::new("audit", "p", "n", Metric::Seconds);
+        let (a, b) = (vec![sample(Some(12.0), None)], vec![sample(None, Some(31))]);
+        result.sum_up("a", vec![("a".into(), a), ("b".into(), b)]);
+        run.results.push(result);
+        let lines = csv(&run);
+        let lines: Vec<Vec<&str>> = lines.lines().map(|line| line.split(',').collect()).collect();
+        let column = |name: &str| {
+            let at = lines[0].iter().position(|other| *other == name).expect("a column");
+            [lines[1][at], lines[2][at]]
+        };
+        assert_eq!(column("context switches"), ["12", ""]);
+        assert_eq!((column("in_flight"), column("unanswered"), column("errors")), (["", "31"], ["2", "2"], ["3", "3"]));
+        assert!(lines.iter().all(|line| line.len() == lines[0].len()));
     }
 }

@@ -152,6 +152,10 @@ fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &
     if run.baselines(&run.results).len() > 1 {
         let _ = writeln!(page, "<p>Ratios are to {}.</p>", escape(&run.baselines(results.iter().copied()).join(", ")));
     }
+    let how = super::words::parameters(results);
+    if !how.is_empty() {
+        let _ = writeln!(page, "<p><small>{}</small></p>", escape(&how));
+    }
     let metric = results[0].metric;
     let stepped = results.iter().filter(|result| result.x.is_some()).count();
     let title = format!("{workload}: {panel}");

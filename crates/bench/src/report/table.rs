@@ -1,6 +1,6 @@
 //! The table on the terminal.
 
-use super::words::{confidence, cpu, figure, latency, number, ratio, within};
+use super::words::{confidence, cpu, figure, latency, number, parameters, ratio, within};
 use crate::Case;
 use crate::plan::{Level, deltas};
 use crate::record::{CaseResult, Run, SubjectResult};
@@ -13,6 +13,10 @@ pub fn table(run: &Run) -> String {
     for (workload, panel, results) in run.panels() {
         let against = if several { format!(", against {}", run.baselines(results.iter().copied()).join(", ")) } else { String::new() };
         text.push_str(&format!("\n{workload}: {panel}{against}\n"));
+        let how = parameters(&results);
+        if !how.is_empty() {
+            text.push_str(&format!("  {how}\n"));
+        }
         let others = other_names(&results);
         let head = HEAD.map(|name| name.replace("95%", &confidence(&results)));
         let mut rows = vec![head.into_iter().chain(others.iter().cloned()).chain([String::new()]).collect::<Vec<_>>()];
@@ -80,11 +84,13 @@ pub(super) fn other_names(results: &[&CaseResult]) -> Vec<String> {
 pub(super) fn faults(subject: &SubjectResult) -> String {
     let unanswered = subject.unanswered();
     let told = [(subject.errors.saturating_sub(unanswered), "refused"), (unanswered, "unanswered"), (subject.unsent(), "unsent")];
-    told.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
+    let told = told.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
+    // Another load than the panel says: a server that takes fewer calls at a time has shorter latencies for that alone.
+    told.chain(subject.in_flight().map(|depth| format!("{depth} in flight"))).collect::<Vec<_>>().join(", ")
 }
 
 /// Leaves out columns in which no row has anything to say.
-fn drop_empty(rows: &mut [Vec<String>]) {
+pub(super) fn drop_empty(rows: &mut [Vec<String>]) {
     let says =
         |rows: &[Vec<String>], at: usize| rows[1..].iter().any(|row| row.get(at).is_some_and(|cell| !cell.is_empty() && cell != NONE));
     let count = rows.first().map_or(0, Vec::len);

@@ -1,8 +1,21 @@
 //! Figures as people read them: three digits and a unit.
 
+use crate::Case;
 use crate::case::Metric;
 use crate::record::{CaseResult, SubjectResult};
 use crate::statistics::{Interval, SURE};
+
+/// What the cases of a panel have been measured with, beyond what their names say: calls in flight, lengths, times.
+pub(super) fn parameters(results: &[&CaseResult]) -> String {
+    let all = results.iter().filter_map(|result| result.case.as_ref()).map(Case::parameters).filter(|words| !words.is_empty());
+    let each = all.fold(Vec::new(), |mut seen: Vec<String>, words| {
+        if !seen.contains(&words) {
+            seen.push(words);
+        }
+        seen
+    });
+    each.join("; ")
+}
 
 /// A case's figure.
 pub(super) fn figure(metric: Metric, value: f64) -> String {

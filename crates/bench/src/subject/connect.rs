@@ -105,6 +105,42 @@ impl ConnectSubject {
         Ok(())
     }
 
+    /// Whether a page is there, by one GET.
+    fn is_served(&self, path: &str) -> Result<(), Error> {
+        let program = |error: std::io::Error| Error::Program(format!("openssl s_client: {error}"));
+        let mut command = Command::new("openssl");
+        command.args(["s_client", "-quiet", "-no_ign_eof", "-tls1_3", "-connect", &self.address.to_string()]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(program)?;
+        let request = format!("GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.address);
+        // Kept open: the end of what is asked would end the connection before its answer.
+        let asks = child.stdin.take();
+        let asked = asks.as_ref().map_or(Ok(()), |mut asks| asks.write_all(request.as_bytes()));
+        let mut answers = child.stdout.take();
+        let reader = std::thread::spawn(move || {
+            let mut head = [0; HEAD_LEN];
+            let mut len = 0;
+            while let Some(n @ 1..) = answers.as_mut().and_then(|answers| answers.read(&mut head[len..]).ok()) {
+                len += n;
+            }
+            String::from_utf8_lossy(&head[..len]).into_owned()
+        });
+        let start = Instant::now();
+        while !reader.is_finished() && start.elapsed() < PATIENCE && !self.stop.asked() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        drop(asks);
+        let head = reader.join().unwrap_or_default();
+        asked.map_err(program)?;
+        match head.split(' ').nth(1) {
+            _ if self.stop.asked() => Err(Error::Interrupted),
+            Some("200") => Ok(()),
+            Some(_) => Err(Error::NotFound(format!("https://{}{path}: {}", self.address, head.trim()))),
+            None => Err(Error::Unreachable(format!("{}: no answer by TLS", self.address))),
+        }
+    }
+
     /// Full handshakes and one GET each; OpenSSL counts whole seconds.
     fn handshakes(&self, path: &str, time: Duration) -> Result<(u64, f64), Error> {
         let seconds = time.as_secs().max(1);
@@ -157,14 +193,16 @@ impl Subject for ConnectSubject {
         (!matches!(case, Case::Connect { .. })).then(|| "it is asked for small things alone".into())
     }
 
-    fn prepare(&mut self, _case: &Case) -> Result<(), Error> {
-        Ok(())
+    fn prepare(&mut self, case: &Case) -> Result<(), Error> {
+        let (Asked::Https(paths), Case::Connect { depth, .. }) = (&self.asked, case) else { return Ok(()) };
+        // What counts answers by TLS looks at none of them.
+        self.is_served(&paths[usize::from(*depth > 1)])
     }
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
         let Case::Connect { depth, seconds } = case else { return Err(Error::Input("it is asked for small things alone".into())) };
         let (name, time) = (usize::from(*depth > 1), Duration::from_secs_f64(*seconds));
-        let meter = Meter::begin(self.server_cpu.as_ref(), self.server_cpu.is_some())?;
+        let meter = Meter::begin(self.server_cpu.as_ref(), matches!(self.server_cpu, Some(ServerCpu::Process(_) | ServerCpu::Cgroup(_))))?;
         let mut sample = Sample::default();
         if let Asked::Https(paths) = &self.asked {
             let before = cpu::children_s();
@@ -190,4 +228,32 @@ impl Subject for ConnectSubject {
 /// Connections at a time.
 const CLIENTS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(15);
+/// The first bytes of an answer: `HTTP/1.1 200`.
+const HEAD_LEN: usize = 12;
 const ANSWER_LEN_MAX: u32 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::subject::WebServer;
+
+    #[test]
+    fn a_page_that_is_not_there_by_tls_is_no_answer() {
+        let at = tempfile::tempdir().expect("a directory");
+        let root = at.path().join("root");
+        std::fs::create_dir(&root).expect("a directory");
+        std::fs::write(root.join("small"), "small").expect("a file");
+        let web = match WebServer::start(at.path(), &root) {
+            Ok(web) => web,
+            Err(error) => return println!("skipped: needs the packages nginx and openssl: {error}"),
+        };
+        let subject = |path: &str| {
+            let asked = Asked::Https([path.into(), path.into()]);
+            ConnectSubject::new("https".into(), web.https, asked, None, &Stop::default())
+        };
+        let case = Case::Connect { depth: 1, seconds: 1.0 };
+        subject("/small").prepare(&case).expect("it is there");
+        let missing = subject("/nowhere").prepare(&case);
+        assert!(matches!(&missing, Err(Error::NotFound(why)) if why.contains("404")), "{missing:?}");
+    }
+}

@@ -25,7 +25,12 @@ impl Outputs {
     /// Finds out before the work whether results can be written after it.
     pub(super) fn check(&self) -> Outcome {
         for file in [&self.json, &self.html, &self.csv].into_iter().flatten() {
+            let was_there = file.exists();
             std::fs::File::options().create(true).append(true).open(file).at(file.display())?;
+            // A run that comes to nothing leaves nothing behind.
+            if !was_there {
+                std::fs::remove_file(file).at(file.display())?;
+            }
         }
         Ok(())
     }
