@@ -130,6 +130,7 @@ impl Audit {
         self.tell_left_out();
         self.act(Act::Stop, concat!("vouch export ", env!("CARGO_PKG_VERSION")));
         self.trail.stop();
+        self.names.moved.keep();
     }
 
     /// In Prometheus' text format.

@@ -13,6 +13,7 @@ use vouch_audit::operations::number::CREATE;
 use vouch_audit::record::Class;
 use vouch_audit::trail::entries;
 use vouch_audit::{Record, json};
+use vouch_nfs4::op::ShareAccess;
 use vouch_nfs4::{Status, Verifier};
 use vouch_nfs4_client::{Client, Config, Error, Identity, Plain};
 use vouch_oncrpc::AuthSys;
@@ -61,6 +62,49 @@ struct Told {
     made: Mutex<Vec<String>>,
     /// Calls that were refused as those are that can't be recorded.
     refused: AtomicU64,
+}
+
+#[test]
+fn where_a_watched_directory_was_moved_to_by_any_user_outlives_a_kill() {
+    if !have("root, to serve another user", is_root()) {
+        return;
+    }
+    let world = World::new();
+    std::fs::create_dir_all(world.path("data/a/secret")).expect("new");
+    std::fs::write(world.path("data/a/secret/f"), "text").expect("new");
+    for path in ["data", "data/a"] {
+        std::os::unix::fs::chown(world.path(path), Some(4711), Some(4711)).expect("root may");
+    }
+    world.ok(["audit", "keygen", "trail"]);
+    let watched = world.path("data/a/secret");
+    world.write("rules", format!("-w {} -p rwa -k s\n", watched.display()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let opens = || world.ok(["audit", "search", "trail", "-S", "open", "--key", "s", "--result", "success", "--count"]);
+    for (round, directory) in [&b"a"[..], b"b"].into_iter().enumerate() {
+        let export = Export::start(&world, &["--audit", "trail", "--audit-rules", "rules", "--audit-sync", "each"]);
+        runtime.block_on(async {
+            let identity = Identity::new(format!("round {round}").into_bytes(), Verifier([1; 8]));
+            let me = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 4711, gid: 4711, gids: Vec::new() };
+            let client = Client::connect(Config::new(export.address, 1, identity, Plain::sys(&me))).await.expect("a client is let in");
+            let secret = client.walk(&[b"export/", directory, b"/secret"].concat()).await.expect("it is there");
+            let file = loop {
+                match client.open(&secret.handle, b"f", ShareAccess::READ, None).await {
+                    Err(Error::Refused { status: Status::GRACE | Status::DELAY, .. }) => {
+                        tokio::time::sleep(Duration::from_millis(100)).await
+                    }
+                    opened => break opened.expect("everybody may read it"),
+                }
+            };
+            client.close_file(file).await.expect("it was open");
+            if round == 0 {
+                let root = client.walk(b"export").await.expect("the root");
+                client.rename(&root.handle, b"a", &root.handle, b"b").await.expect("it is his");
+            }
+        });
+        assert!(eventually(PATIENCE, || world.path("trail/moved").exists()), "it is not kept");
+        assert!(eventually(PATIENCE, || opens() == format!("{}\n", round + 1)), "round {round}: {}", opens());
+        drop(export);
+    }
 }
 
 /// Makes directories, one after the other, until the server is gone.

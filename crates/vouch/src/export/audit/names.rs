@@ -34,7 +34,7 @@ pub(super) struct Names {
     /// Paths that were put together.
     whole: Cache<Node, Arc<Stamped>>,
     stamps: Stamps,
-    moved: Moved,
+    pub(super) moved: Arc<Moved>,
     /// How many names files have.
     counts: Cache<Node, u32>,
 }
@@ -88,7 +88,7 @@ impl Names {
             told: Cache::new(FILES_MAX),
             whole: Cache::new(FILES_MAX),
             stamps: Stamps::new(seed),
-            moved,
+            moved: Arc::new(moved),
             counts: Cache::new(FILES_MAX),
         }
     }

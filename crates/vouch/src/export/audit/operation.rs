@@ -25,6 +25,11 @@ impl Audit {
         }
         let Some(told) = &seen.told else { return };
         self.rules.with(|rules| self.record(operation, seen, told, rules));
+        if self.names.moved.is_new() {
+            // By the trail's thread: this one may act as a caller.
+            let moved = self.names.moved.clone();
+            self.trail.after(Box::new(move || moved.keep()));
+        }
     }
 
     /// Of what was refused for its flavour: the operation, and the name.

@@ -15,6 +15,8 @@ pub(in crate::export::audit) struct Moved {
     known: RwLock<Known>,
     /// There are any; asked before the lock is taken.
     any: AtomicBool,
+    /// It is other than what the file says.
+    is_new: AtomicBool,
     /// None: not kept.
     file: Option<PathBuf>,
 }
@@ -45,7 +47,7 @@ impl Moved {
             _ => Known::default(),
         };
         let any = AtomicBool::new(known.any());
-        Moved { known: RwLock::new(known), any, file }
+        Moved { known: RwLock::new(known), any, is_new: AtomicBool::new(false), file }
     }
 
     /// Puts the former paths of what has this path behind `into`, the same path not among them; whether there may be more.
@@ -118,11 +120,20 @@ impl Moved {
             );
         }
         self.any.store(known.any(), Ordering::Release);
-        if let Some(file) = &self.file {
-            let new = file.with_extension("new");
-            if let Err(error) = std::fs::write(&new, known.text()).and_then(|()| std::fs::rename(&new, file)) {
-                tracing::warn!(%error, "where watched directories were moved to can't be kept: after a restart they are not watched there");
-            }
+        self.is_new.store(true, Ordering::Release);
+    }
+
+    /// Whether there is something to keep.
+    pub(in crate::export::audit) fn is_new(&self) -> bool {
+        self.is_new.load(Ordering::Relaxed)
+    }
+
+    /// Keeps it, if there is something to keep. Not for threads that act as callers: the trail's directory is none of theirs.
+    pub(in crate::export::audit) fn keep(&self) {
+        let Some(file) = self.file.as_ref().filter(|_| self.is_new.swap(false, Ordering::AcqRel)) else { return };
+        let (new, text) = (file.with_extension("new"), self.known.read().text());
+        if let Err(error) = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, file)) {
+            tracing::warn!(%error, "where watched directories were moved to can't be kept: after a restart they are not watched there");
         }
     }
 }
@@ -274,6 +285,9 @@ mod tests {
         let rules = rules("-w /e/a/secret -p r\n");
         let moved = Moved::read(Some(file.clone()));
         moved.renamed(&rules, b"/e/a", b"/e/b\xff\n");
+        assert!(moved.is_new());
+        moved.keep();
+        assert!(!moved.is_new());
         let again = Moved::read(Some(file.clone()));
         assert_eq!(*again.known.read(), *moved.known.read());
         for number in 0..MOVED_MAX {
@@ -282,6 +296,7 @@ mod tests {
             again.renamed(&rules, b"/e/a", format!("/e/b{number}").as_bytes());
         }
         let are_more = |moved: &Moved| moved.former(b"/e/else", &mut Vec::new());
+        again.keep();
         assert!(are_more(&again) && are_more(&Moved::read(Some(file.clone()))));
         // Nor for not being known.
         let unknown = Moved::read(None);
