@@ -44,6 +44,7 @@ impl Reloader {
         let loaded = rules.and_then(|(map, rules)| Ok((map, rules, self.sources.load().map_err(|error| error.to_string())?)));
         match loaded {
             Ok((map, rules, loaded)) => {
+                let summary = loaded.summary();
                 let (exports, mut comments) = loaded.into_parts(self.driver.gss.is_some());
                 *self.driver.exports.lock() = super::list(&exports);
                 self.metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
@@ -52,7 +53,7 @@ impl Reloader {
                 if let Some(audit) = audit {
                     rules.into_iter().for_each(|rules| audit.put(rules));
                     audit.name_exports(exports.all().iter().map(|export| (export.id, &*export.source)));
-                    audit.act(vouch_audit::record::Act::Reload, &format!("{count} exports"));
+                    audit.act(vouch_audit::record::Act::Reload, &summary);
                 }
                 self.driver.carry_alone(self.driver.engine.replace_exports(exports));
                 comments.extend(sources::detours(&self.driver.engine));

@@ -110,14 +110,25 @@ struct Known {
 pub(super) struct Loaded {
     pub(super) exports: Exports,
     pub(super) comments: Vec<String>,
+    /// What is listed and can't be exported now.
+    left_out: Vec<String>,
     /// An export that lists Kerberos flavours, if there is one.
     pub(super) kerberos: Option<String>,
 }
 
 impl Loaded {
+    /// In one line, for the audit trail.
+    pub(super) fn summary(&self) -> String {
+        let count = self.exports.all().len();
+        match self.left_out.is_empty() {
+            true => format!("{count} exports"),
+            false => format!("{count} exports; not exported: {}", self.left_out.join(", ")),
+        }
+    }
+
     /// What is to be said; `kerberos`: whether there is a keytab.
     pub(super) fn into_parts(self, kerberos: bool) -> (Exports, Vec<String>) {
-        let Loaded { exports, mut comments, kerberos: listed } = self;
+        let Loaded { exports, mut comments, kerberos: listed, .. } = self;
         if let Some(source) = listed.filter(|_| !kerberos) {
             comments.push(format!(
                 "{source} lists a Kerberos flavour, but there is no Kerberos here: its clients are refused; give --keytab FILE with the keys of nfs/HOST and start again"
@@ -190,8 +201,9 @@ impl Sources {
         let proven =
             |entry: &Entry| entry.clients.iter().any(|client| client.options.access().iter().any(|access| access.flavour.is_proven()));
         let kerberos = entries.iter().find(|(entry, _)| proven(entry)).map(|(entry, _)| printable(display(&entry.source).as_bytes()));
-        let exports = self.build(entries, &mut comments)?;
-        Ok(Loaded { exports, comments, kerberos })
+        let mut left_out = Vec::new();
+        let exports = self.build(entries, &mut comments, &mut left_out)?;
+        Ok(Loaded { exports, comments, left_out, kerberos })
     }
 
     fn resolve(&self, entries: &[(Entry, Option<String>)], comments: &mut Vec<String>) {
@@ -209,7 +221,12 @@ impl Sources {
         }
     }
 
-    fn build(&self, entries: Vec<(Entry, Option<String>)>, comments: &mut Vec<String>) -> Result<Exports, SourceError> {
+    fn build(
+        &self,
+        entries: Vec<(Entry, Option<String>)>,
+        comments: &mut Vec<String>,
+        left_out: &mut Vec<String>,
+    ) -> Result<Exports, SourceError> {
         let root = entries.iter().find(|(entry, _)| first(entry).fsid == Some(Fsid::Root)).map(|(entry, _)| entry.source.clone());
         let (mut list, mut kept) = (Vec::new(), HashMap::new());
         let alone = entries.len() == 1;
@@ -224,6 +241,7 @@ impl Sources {
             }
             if let Some(reason) = not_mounted(&entry.source, &options) {
                 comments.push(format!("{name} is not exported: {reason}"));
+                left_out.push(name);
                 continue;
             }
             if !options.cross_mounts && entry.clients.iter().any(|client| client.options.cross_mounts) {
@@ -244,6 +262,7 @@ impl Sources {
                 Err(source) if alone => return Err(SourceError::Open { what: name, source }),
                 Err(error) => {
                     comments.push(format!("{name} is not exported: {error}; reload when that is mended"));
+                    left_out.push(name);
                     continue;
                 }
             };

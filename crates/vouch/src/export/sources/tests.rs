@@ -94,6 +94,7 @@ fn what_can_not_be_exported_now_is_left_out_and_told() {
     let loaded = sources(origin).load().unwrap();
     assert_eq!(places(&loaded), ["/srv/a", "/c"]);
     assert_eq!(loaded.comments.len(), 3);
+    assert_eq!(loaded.summary(), "2 exports; not exported: /srv/missing, /proc/self");
     let (_file, origin) = file_alone();
     assert!(matches!(sources(origin).load(), Err(SourceError::Open { .. })));
 }
