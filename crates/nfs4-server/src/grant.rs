@@ -94,7 +94,7 @@ impl Grant {
             let read_only = access.flavours.iter().all(|under| under.read_only);
             return Ok(Grant { site, access, caller, flavour_fits: false, read_only });
         };
-        let caller = identity.caller(asker.principal, &under.squash, asker.patience)?.ok_or(Status::ACCESS)?;
+        let caller = identity.caller(asker.principal, peer, &under.squash, asker.patience)?.ok_or(Status::ACCESS)?;
         Ok(Grant { site, access, caller, flavour_fits: true, read_only: under.read_only })
     }
 

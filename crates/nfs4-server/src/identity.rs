@@ -1,5 +1,6 @@
 //! The seam to the system's users and groups: the driver implements it with the name service, caches and static maps.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use vouch_vfs::{Caller, Patience};
@@ -14,8 +15,14 @@ pub struct WouldWait;
 /// allocation.
 pub trait Identity: Send + Sync {
     /// The local rights of a principal after squashing; none if it has no account here and isn't mapped to anybody. For `sec=sys` more than 16 groups may come from the
-    /// name service.
-    fn caller(&self, principal: &Principal, squash: &Squash, patience: Patience) -> Result<Option<Arc<Caller>>, WouldWait>;
+    /// name service. `client` is whence the principal calls, for the log: it decides nothing.
+    fn caller(
+        &self,
+        principal: &Principal,
+        client: SocketAddr,
+        squash: &Squash,
+        patience: Patience,
+    ) -> Result<Option<Arc<Caller>>, WouldWait>;
 
     /// Name of a user without domain.
     fn user_name(&self, uid: u32, patience: Patience) -> Result<Option<Arc<str>>, WouldWait>;

@@ -40,7 +40,7 @@ impl Walk<'_> {
             return Err(Status::WRONGSEC.into());
         }
         let squash = file.grant.access.flavours.first().ok_or(Status::STALE)?.squash;
-        self.server.identity().caller(&self.principal, &squash, self.names)?.ok_or(Status::ACCESS)?;
+        self.server.identity().caller(&self.principal, self.connection.peer(), &squash, self.names)?.ok_or(Status::ACCESS)?;
         Ok(())
     }
 

@@ -70,7 +70,7 @@ pub fn server(files: &Arc<MemoryFs>, boot: u64, limits: Limits, recovered: Recov
 pub struct Numbers;
 
 impl Identity for Numbers {
-    fn caller(&self, principal: &Principal, _: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, WouldWait> {
+    fn caller(&self, principal: &Principal, _: SocketAddr, _: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, WouldWait> {
         Ok(match principal {
             Principal::Sys { uid, gid, gids } => Some(Arc::new(Caller::new(*uid, *gid, gids.iter().copied()))),
             _ => None,

@@ -26,7 +26,7 @@ pub(crate) use vouch_vfs::memory::MemoryFs;
 pub(crate) struct Names;
 
 impl Identity for Names {
-    fn caller(&self, principal: &Principal, squash: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, WouldWait> {
+    fn caller(&self, principal: &Principal, _: SocketAddr, squash: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, WouldWait> {
         let anonymous = Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
         Ok(Some(Arc::new(match principal {
             Principal::Gss { name } if &**name == "alice@EXAMPLE.ORG" => Caller::new(1000, 1000, []),

@@ -1,11 +1,20 @@
 //! From a proven principal to an account: which rule decides, in which order. Asks the name service, so it may sleep.
 
+use std::net::SocketAddr;
+
 use vouch_nfs4_server::{Squash, SquashWho};
 use vouch_vfs::Caller;
 
 use super::idmap::Idmap;
 use super::principal_map::{Account, PrincipalMap};
 use super::service::{Local, NameService, Silent};
+
+/// Who asks, for the log.
+#[derive(Clone, Copy)]
+pub(super) struct Asking<'a> {
+    pub(super) principal: &'a str,
+    pub(super) client: SocketAddr,
+}
 
 /// What is done with a proven principal that has no account here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -36,39 +45,37 @@ pub(super) struct Rules<'a> {
 
 impl Rules<'_> {
     /// The local rights of a principal after squashing; none if it is refused, and nothing is known while the name service is silent. The first of these that says anything decides: the map of `--principal-map`, `[Static]` of
-    /// idmapd.conf, machines (the anonymous user), the Kerberos library's rules, realms that are local by idmapd.conf.
-    pub(super) fn caller(&self, service: &impl NameService, principal: &str, squash: &Squash) -> Result<Option<Caller>, Silent> {
+    /// idmapd.conf, machines (the anonymous user), the Kerberos library's rules, realms that are local by idmapd.conf. Who is refused is so where all are squashed, too.
+    pub(super) fn caller(&self, service: &impl NameService, asking: Asking<'_>, squash: &Squash) -> Result<Option<Caller>, Silent> {
+        let Asking { principal, client } = asking;
         let anonymous = || Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
-        if squash.who == SquashWho::All {
-            return Ok(Some(anonymous()));
-        }
         let name: String = match self.map.account(principal) {
             Some(Account::Squash) => return Ok(Some(anonymous())),
-            Some(Account::Refuse) => return Ok(told(principal, NoAccount::Refused)),
+            Some(Account::Refuse) => return Ok(told(asking, NoAccount::Refused)),
             Some(Account::User(name)) => name.to_string(),
             mapped => match self.idmap.local(principal) {
                 Some(name) => name.to_owned(),
                 None if is_machine(principal) && mapped.is_none() => return Ok(Some(anonymous())),
                 None => match self.local_name(service, principal) {
                     Some(name) => name,
-                    None => return Ok(self.unknown(principal, NoAccount::NoName, anonymous)),
+                    None => return Ok(self.unknown(asking, NoAccount::NoName, anonymous)),
                 },
             },
         };
         let silent = |Silent| {
-            tracing::warn!(principal, name, "refused for now: the name service fails; see getent passwd and its log");
+            tracing::warn!(principal, name, %client, "refused for now: the name service fails; see getent passwd and its log");
             Silent
         };
         let Some(user) = service.user_by_name(&name).map_err(silent)? else {
-            return Ok(self.unknown(principal, NoAccount::NoUser(&name), anonymous));
+            return Ok(self.unknown(asking, NoAccount::NoUser(&name), anonymous));
         };
+        if squash.who == SquashWho::All || squash.who == SquashWho::Root && user.uid == 0 {
+            return Ok(Some(anonymous()));
+        }
         let groups = service.groups(&user.name, user.gid).map_err(silent)?;
         // As the kernel's server does: group 0 is squashed with user 0.
         let squashed = |gid: u32| if squash.who == SquashWho::Root && gid == 0 { squash.anonymous_gid } else { gid };
-        Ok(Some(match squash.who {
-            SquashWho::Root if user.uid == 0 => anonymous(),
-            _ => Caller::new(user.uid, squashed(user.gid), groups.into_iter().map(squashed)),
-        }))
+        Ok(Some(Caller::new(user.uid, squashed(user.gid), groups.into_iter().map(squashed))))
     }
 
     fn local_name(&self, service: &impl NameService, principal: &str) -> Option<String> {
@@ -81,25 +88,27 @@ impl Rules<'_> {
         }
     }
 
-    fn unknown(&self, principal: &str, why: NoAccount<'_>, anonymous: impl Fn() -> Caller) -> Option<Caller> {
+    fn unknown(&self, asking: Asking<'_>, why: NoAccount<'_>, anonymous: impl Fn() -> Caller) -> Option<Caller> {
         match self.unknown {
             Unknown::Squash => Some(anonymous()),
-            Unknown::Refuse => told(principal, why),
+            Unknown::Refuse => told(asking, why),
         }
     }
 }
 
-/// Logs why a principal is refused: once for as long as the answer is remembered.
-fn told(principal: &str, why: NoAccount<'_>) -> Option<Caller> {
+/// Logs why a principal is refused, and for whose call it was found out: once for as long as the answer is remembered.
+fn told(Asking { principal, client }: Asking<'_>, why: NoAccount<'_>) -> Option<Caller> {
     match why {
-        NoAccount::Refused => tracing::warn!(principal, "refused: the principal map says so"),
+        NoAccount::Refused => tracing::warn!(principal, %client, "refused: the principal map says so; take its !refuse away to let it in"),
         NoAccount::NoName => tracing::warn!(
             principal,
+            %client,
             "refused: no rule gives this principal a local name; add auth_to_local to krb5.conf, Local-Realms to idmapd.conf or a line to --principal-map"
         ),
         NoAccount::NoUser(name) => tracing::warn!(
             principal,
             name,
+            %client,
             "refused: the name service does not know this user; see getent passwd, or map the principal to another by --principal-map"
         ),
     }

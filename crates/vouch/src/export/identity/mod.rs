@@ -8,6 +8,7 @@ mod principal_map;
 mod service;
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -16,8 +17,8 @@ use vouch_vfs::{Caller, Patience};
 
 use cache::{Cache, Worth};
 pub(crate) use idmap::Idmap;
-use kerberos::Rules;
 pub use kerberos::Unknown;
+use kerberos::{Asking, Rules};
 pub(crate) use principal_map::PrincipalMap;
 pub(super) use service::Silent;
 pub(crate) use service::System;
@@ -107,14 +108,20 @@ impl<S: NameService> Names<S> {
         Ok(Ok(Caller::new(uid, squashed(gid), groups.into_iter().map(squashed))))
     }
 
-    fn gss(&self, principal: &str, squash: &Squash) -> Result<Option<Caller>, Silent> {
+    fn gss(&self, asking: Asking<'_>, squash: &Squash) -> Result<Option<Caller>, Silent> {
         let map = self.map.read().clone();
-        Rules { map: &map, idmap: &self.idmap, unknown: self.unknown }.caller(&self.service, principal, squash)
+        Rules { map: &map, idmap: &self.idmap, unknown: self.unknown }.caller(&self.service, asking, squash)
     }
 }
 
 impl<S: NameService> Identity for Names<S> {
-    fn caller(&self, principal: &Principal, squash: &Squash, patience: Patience) -> Result<Option<Arc<Caller>>, WouldWait> {
+    fn caller(
+        &self,
+        principal: &Principal,
+        client: SocketAddr,
+        squash: &Squash,
+        patience: Patience,
+    ) -> Result<Option<Arc<Caller>>, WouldWait> {
         let rule = (squash.who as u8, squash.anonymous_uid, squash.anonymous_gid);
         let key = (principal.clone(), rule);
         if let Some(known) = self.callers.get(&key) {
@@ -125,7 +132,7 @@ impl<S: NameService> Identity for Names<S> {
             Principal::None => Ok(Some(Caller::new(squash.anonymous_uid, squash.anonymous_gid, []))),
             Principal::Sys { uid, gid, gids } => self.sys(*uid, *gid, gids, squash, patience)?.map(Some),
             Principal::Gss { .. } if patience == Patience::None => return Err(would_wait()),
-            Principal::Gss { name } => self.gss(name, squash),
+            Principal::Gss { name } => self.gss(Asking { principal: name, client }, squash),
         };
         let (caller, worth) = match caller {
             Ok(Some(caller)) => (Some(Arc::new(caller)), Worth::Yes),

@@ -5,6 +5,8 @@ use super::*;
 
 struct Small;
 
+const CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 700);
+
 impl NameService for Small {
     fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
         Ok((uid == 1000).then(|| UserRecord { name: "alice".into(), uid, gid: 100 }))
@@ -50,7 +52,7 @@ fn sys(uid: u32, gid: u32, gids: &[u32]) -> Principal {
 }
 
 fn map(names: &Names<Small>, principal: &Principal, who: SquashWho) -> Option<Caller> {
-    names.caller(principal, &squash(who), Patience::Any).unwrap().map(|caller| (*caller).clone())
+    names.caller(principal, CLIENT, &squash(who), Patience::Any).unwrap().map(|caller| (*caller).clone())
 }
 
 #[test]
@@ -79,9 +81,9 @@ fn more_than_sixteen_groups_come_from_the_name_service() {
 fn impatience_is_answered_from_memory_only() {
     let names = names(Groups::Server);
     let who = sys(1000, 100, &[]);
-    assert_eq!(names.caller(&who, &squash(SquashWho::Nobody), Patience::None), Err(WouldWait));
-    let caller = names.caller(&who, &squash(SquashWho::Nobody), Patience::Any).unwrap();
-    assert_eq!(names.caller(&who, &squash(SquashWho::Nobody), Patience::None), Ok(caller));
+    assert_eq!(names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Patience::None), Err(WouldWait));
+    let caller = names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Patience::Any).unwrap();
+    assert_eq!(names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Patience::None), Ok(caller));
     assert_eq!(names.user_name(1000, Patience::None), Err(WouldWait));
     assert_eq!(names.user_name(1000, Patience::Any).unwrap().as_deref(), Some("alice"));
     assert_eq!(names.user_name(1000, Patience::None).unwrap().as_deref(), Some("alice"));
@@ -123,17 +125,27 @@ fn the_principal_map_decides_before_everything_else() {
     let gss = |name: &str| uid(&names, name, SquashWho::Root);
     assert_eq!((gss("host/backup@EXAMPLE.ORG"), gss("alice@EXAMPLE.ORG"), gss("nfs/h@EXAMPLE.ORG")), (Some(1000), None, Some(7)));
     assert_eq!((gss("nfs/x@EXAMPLE.ORG"), gss("host/x@EXAMPLE.ORG"), gss("ghost@PARTNER.ORG")), (None, Some(7), Some(1000)));
-    // Where all are squashed, nobody is refused.
-    assert_eq!(uid(&names, "alice@EXAMPLE.ORG", SquashWho::All), Some(7));
+    // Squashing comes after the map: who is refused stays so, and the others are anonymous.
+    let all = |name: &str| uid(&names, name, SquashWho::All);
+    assert_eq!((all("alice@EXAMPLE.ORG"), all("host/backup@EXAMPLE.ORG"), all("nfs/h@EXAMPLE.ORG")), (None, Some(7), Some(7)));
+    assert_eq!((all("nfs/x@EXAMPLE.ORG"), all("host/x@EXAMPLE.ORG"), all("ghost@PARTNER.ORG")), (None, Some(7), Some(7)));
     names.replace_map(PrincipalMap::default());
     assert_eq!((gss("alice@EXAMPLE.ORG"), gss("ghost@PARTNER.ORG")), (Some(1000), None), "nothing of the map before is remembered");
 }
 
 #[test]
 fn principals_without_account_are_refused_or_squashed() {
-    let names = names_with(Groups::Auto, "mallory@EXAMPLE.ORG !refuse\n", Unknown::Squash);
-    assert_eq!((uid(&names, "bob@EXAMPLE.ORG", SquashWho::Root), uid(&names, "ghost@PARTNER.ORG", SquashWho::Nobody)), (Some(7), Some(7)));
-    assert_eq!(uid(&names, "mallory@EXAMPLE.ORG", SquashWho::Root), None);
+    let text = "mallory@EXAMPLE.ORG !refuse\n";
+    for (unknown, known_as) in [(Unknown::Squash, Some(7)), (Unknown::Refuse, None)] {
+        let names = names_with(Groups::Auto, text, unknown);
+        for who in [SquashWho::Root, SquashWho::Nobody, SquashWho::All] {
+            for stranger in ["bob@EXAMPLE.ORG", "ghost@PARTNER.ORG", "alice@PARTNER.ORG", "al@ELSEWHERE.ORG"] {
+                assert_eq!(uid(&names, stranger, who), known_as, "{stranger}");
+            }
+            assert_eq!(uid(&names, "mallory@EXAMPLE.ORG", who), None);
+        }
+        assert_eq!(uid(&names, "alice@EXAMPLE.ORG", SquashWho::All), Some(7));
+    }
 }
 
 #[test]
@@ -197,8 +209,8 @@ fn what_was_asked_for_before_a_reload_is_not_remembered_after_it() {
     assert!(names.service.0.set(Arc::downgrade(&names)).is_ok());
     let principal = Principal::Gss { name: "nfs/h@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
-    assert!(names.caller(&principal, &squash, Patience::Any).unwrap().is_some());
-    assert!(names.caller(&principal, &squash, Patience::None).is_err(), "it has to be asked again");
+    assert!(names.caller(&principal, CLIENT, &squash, Patience::Any).unwrap().is_some());
+    assert!(names.caller(&principal, CLIENT, &squash, Patience::None).is_err(), "it has to be asked again");
     assert!(take_would_wait() && !take_would_wait());
     assert!(names.user_name(1000, Patience::Any).unwrap().is_some());
     assert!(names.user_name(1000, Patience::None).is_err());
@@ -243,7 +255,7 @@ fn a_name_service_that_fails_is_neither_believed_nor_remembered() {
     let names = Names::new(Sick(false.into()), idmap, Groups::Server, map, Unknown::Squash);
     let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
-    let ask = |who: &Principal| names.caller(who, &squash, Patience::Any).unwrap();
+    let ask = |who: &Principal| names.caller(who, CLIENT, &squash, Patience::Any).unwrap();
     // Not the anonymous user, who makes files that are nobody's; nor alice without her groups.
     assert_eq!((ask(&alice), ask(&sys(1000, 100, &[3]))), (None, None));
     assert_eq!((names.user_name(1000, Patience::Any).unwrap(), names.gid("users", Patience::Any).unwrap()), (None, None));
