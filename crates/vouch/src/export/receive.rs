@@ -227,6 +227,14 @@ impl Input {
     pub(super) fn put_back(&mut self, batch: Batch, buffers: &mut Buffers) {
         let Batch { bytes, at, end, looked } = batch;
         let left = end - at;
+        if left == 0 {
+            // Behind a record that was gathered, the next may have begun already: that is kept here, and stays charged.
+            if matches!(self.held, Held::Nothing) {
+                self.charge.set(self.joined.len());
+            }
+            buffers.give_back(bytes);
+            return;
+        }
         self.looked = looked;
         self.looked.iter_mut().for_each(|looked| looked.start -= at);
         if at == 0 && left > HELD_COPY_LEN_MAX && bytes.len() > buffers.record_len_max {

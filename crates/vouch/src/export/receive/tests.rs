@@ -149,6 +149,45 @@ fn who_begins_many_long_calls_is_not_read_on_and_others_are() {
     assert_eq!(commons.held.used(), 0);
 }
 
+// What is checked together is taken up after the next record has begun.
+#[test]
+fn what_has_come_of_a_record_stays_charged_when_the_one_before_is_taken_up() {
+    let stream = stream_of(&[vec![7; 120_000]], usize::MAX);
+    let commons = Commons::new(1, || ());
+    for begun in [6, 70_000] {
+        let (here, mut there) = UnixStream::pair().unwrap();
+        let (mut input, mut buffers) = (input(&commons), Buffers::new(MAX));
+        let mut whole = |sent: &[u8]| {
+            there.write_all(sent).unwrap();
+            loop {
+                let Read::Some { fresh, .. } = input.read(&here, &mut buffers).unwrap() else { panic!("something came") };
+                if fresh.is_one_record() || fresh.end >= sent.len() {
+                    break fresh.into_batch(VecDeque::new());
+                }
+                input.put_back(fresh.into_batch(VecDeque::new()), &mut buffers);
+            }
+        };
+        let mut first = whole(&stream);
+        let second = whole(&stream[..begun]);
+        input.put_back(second, &mut buffers);
+        let used = commons.held.used();
+        assert!(used >= begun);
+        assert_eq!(input.next(&mut first, MAX).unwrap().unwrap().bytes.len(), 120_000);
+        input.put_back(first, &mut buffers);
+        assert_eq!(commons.held.used(), used);
+        there.write_all(&stream[begun..]).unwrap();
+        let mut records = 0;
+        while let Read::Some { fresh, .. } = input.read(&here, &mut buffers).unwrap() {
+            let mut batch = fresh.into_batch(VecDeque::new());
+            while input.next(&mut batch, MAX).unwrap().is_some() {
+                records += 1;
+            }
+            input.put_back(batch, &mut buffers);
+        }
+        assert_eq!((records, commons.held.used()), (1, 0));
+    }
+}
+
 proptest::proptest! {
     #[test]
     fn records_survive_any_fragments_reads_and_stops(
