@@ -45,7 +45,7 @@ pub struct Credential<'a> {
     pub procedure: Procedure,
     /// Its number; of no meaning while a context is created.
     pub seq: GssSeq,
-    /// What is done to its body and to the reply's.
+    /// What is done to its body and to the reply's; of no meaning while a context is created, and None then.
     pub service: Service,
     /// The server's name of the context; empty in the first call.
     pub handle: &'a [u8],
@@ -94,6 +94,8 @@ impl<'a> Credential<'a> {
             };
             let seq = GssSeq(r.u32()?);
             let service = match r.u32()? {
+                // RFC 2203, section 5.2.2: number and service of a context's creation are not looked at.
+                _ if matches!(procedure, Procedure::Init | Procedure::ContinueInit) => Service::None,
                 1 => Service::None,
                 2 => Service::Integrity,
                 3 => Service::Privacy,
@@ -252,6 +254,21 @@ mod tests {
         }
         body.extend_from_slice(&[0; 4]);
         assert_eq!(Credential::decode(&body), Err(CredentialError::Unreadable));
+    }
+
+    #[test]
+    fn a_contexts_creation_has_neither_service_nor_number() {
+        // RFC 2203, section 5.2.2.
+        let body = |procedure: u32, service: u32| [1, procedure, u32::MAX, service, 0].map(u32::to_be_bytes).concat();
+        for service in [0, 1, 3, 7, u32::MAX] {
+            for (number, procedure) in [(1, Procedure::Init), (2, Procedure::ContinueInit)] {
+                let credential = Credential { procedure, seq: GssSeq(u32::MAX), service: Service::None, handle: b"" };
+                assert_eq!(Credential::decode(&body(number, service)), Ok(credential));
+            }
+            for number in [0, 3] {
+                assert_eq!(Credential::decode(&body(number, service)).is_ok(), (1..=3).contains(&service));
+            }
+        }
     }
 
     #[test]

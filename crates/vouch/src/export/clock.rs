@@ -16,3 +16,9 @@ pub(super) fn mono_ms() -> u64 {
     // Seconds since boot, so neither is negative.
     mono.tv_sec.unsigned_abs() * 1000 + mono.tv_nsec.unsigned_abs() / 1_000_000
 }
+
+/// Time since the system's start, in which it may have slept: tickets end meanwhile, so contexts' ends are on this clock.
+pub(super) fn boot_ms() -> u64 {
+    let boot = clock_gettime(ClockId::Boottime);
+    boot.tv_sec.unsigned_abs() * 1000 + boot.tv_nsec.unsigned_abs() / 1_000_000
+}

@@ -284,7 +284,7 @@ impl Driver {
             Answered::Plain => None,
             Answered::Genuine(record) => Some(record),
             Answered::Forged => {
-                tracing::warn!(peer = %connection.peer(), "an answer to a callback is not the client's; it is not believed");
+                self.gss.iter().for_each(|gss| gss.tell_forged_answer(connection.peer()));
                 let refused = Refused {
                     detail: "an answer to a callback whose checksum does not hold",
                     ..Refused::of(Refusal::Altered, connection.engine())

@@ -264,6 +264,8 @@ impl Worker {
     }
 
     pub(super) fn close(&mut self, slot: usize, why: Why) {
+        // Calls that were done before the one that ends the connection have their replies.
+        self.tools.seal();
         let Some(Peer { connection, .. }) = self.peers[slot].take() else { return };
         let id = connection.engine().id();
         let fd = connection.socket().as_raw_fd();
@@ -425,7 +427,7 @@ impl Peer {
             Look::Taken(protected) => protected,
             Look::Missing => {
                 let mut own = bytes::BytesMut::from(bytes);
-                let protected = gss::look_alone(&mut own, driver.gss.as_ref(), &mut self.recent, now.mono_ms);
+                let protected = gss::look_alone(&mut own, driver.gss.as_ref(), &mut self.recent, clock::boot_ms());
                 bytes = own.freeze();
                 protected
             }

@@ -1,6 +1,7 @@
 //! Callbacks under RPCSEC_GSS (RFC 8881, section 2.10.8.3): calls that we make by the keys of a context that the client has made with us, and the answers to them.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -30,7 +31,7 @@ impl Gss {
     /// A callback as it is sent, with its record's mark. None if the context is no more, or has no numbers left.
     pub(in crate::export) fn protect_callback(&self, id: CallbackId, record: &[u8], by: &CallbackContext) -> Option<Vec<u8>> {
         let call = Call::decode(record).ok()?;
-        let found = self.contexts.lock().find(&by.from_server, clock::mono_ms())?;
+        let found = self.contexts.lock().find(&by.from_server, clock::boot_ms())?;
         let service = match by.flavour {
             Flavour::Krb5i => Service::Integrity,
             Flavour::Krb5p => Service::Privacy,
@@ -78,6 +79,13 @@ impl Gss {
         }
     }
 
+    /// Logs an answer that was not believed, if not too much was said: one after another costs who makes them up nothing.
+    pub(in crate::export) fn tell_forged_answer(&self, peer: SocketAddr) {
+        if let Some(untold) = self.refusals.lock().admit(peer.ip(), clock::mono_ms()) {
+            tracing::warn!(%peer, untold, "an answer to a callback is not the client's; it is not believed");
+        }
+    }
+
     /// Nobody will answer it.
     pub(in crate::export) fn forget_callback(&self, id: CallbackId) {
         self.awaited.0.lock().remove(&id);
@@ -88,7 +96,7 @@ impl CallbackContexts for Gss {
     /// Names of contexts travel in clear: who has only read one does not get callbacks proven by it.
     fn is_usable(&self, from_server: &[u8], principal: &Principal) -> bool {
         let Principal::Gss { name } = principal else { return false };
-        self.contexts.lock().find(from_server, clock::mono_ms()).is_some_and(|context| context.principal() == name)
+        self.contexts.lock().find(from_server, clock::boot_ms()).is_some_and(|context| context.principal() == name)
     }
 }
 

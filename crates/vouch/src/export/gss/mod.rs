@@ -26,7 +26,7 @@ mod look;
 mod random;
 mod seal;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 pub(super) use back::Answered;
 #[cfg(test)]
@@ -43,7 +43,7 @@ pub(super) struct Gss {
     pub(super) counts: GssCounts,
     /// Callbacks that we made under contexts.
     awaited: back::Awaited,
-    /// Which refused tickets are worth a line in the log.
+    /// Which refused tickets, and answers to callbacks, are worth a line in the log.
     refusals: Mutex<Throttle>,
 }
 
@@ -128,7 +128,7 @@ impl Gss {
     fn answer(&self, call: &InitCall, connection: &Connection, audit: Option<&Audit>) -> Vec<u8> {
         let mut w = Writer::new();
         vouch_oncrpc::begin_record(&mut w);
-        let partial = match call.partial(&mut self.contexts.lock(), clock::mono_ms()) {
+        let partial = match call.partial(&mut self.contexts.lock(), clock::boot_ms()) {
             Ok(partial) => partial,
             Err(stat) => {
                 let refused = Refused {
@@ -170,7 +170,7 @@ impl Gss {
         }
         let (kept, gone) = {
             let mut contexts = self.contexts.lock();
-            (contexts.keep(accept, ContextHandle(handle), clock::mono_ms()), contexts.take_gone())
+            (contexts.keep(accept, ContextHandle(handle), clock::boot_ms()), contexts.take_gone())
         };
         drop(gone);
         call.reply(kept, &mut w);
@@ -179,14 +179,13 @@ impl Gss {
 
     /// Drops contexts whose tickets have ended.
     pub(super) fn expire(&self) {
-        let now_ms = clock::mono_ms();
         let gone = {
             let mut contexts = self.contexts.lock();
-            contexts.expire(now_ms);
+            contexts.expire(clock::boot_ms());
             contexts.take_gone()
         };
         drop(gone);
-        self.refusals.lock().expire(now_ms);
+        self.refusals.lock().expire(clock::mono_ms());
     }
 
     /// The counts, for the metrics page.

@@ -21,7 +21,7 @@ fn keys(role: Role) -> Arc<ContextKeys> {
     Arc::new(ContextKeys::new(Enctype::Aes256CtsHmacSha1_96, &KEY, role, true).unwrap())
 }
 
-struct Believer;
+pub(in crate::export) struct Believer;
 
 impl Acceptor for Believer {
     type Partial = Partial;
@@ -33,7 +33,7 @@ impl Acceptor for Believer {
     }
 }
 
-struct Claimer;
+pub(in crate::export) struct Claimer;
 
 impl Initiator for Claimer {
     type Error = std::io::Error;
@@ -59,14 +59,14 @@ fn context(service: Service) -> (Arc<Gss>, ClientContext) {
     let call = Call::decode(&record).unwrap();
     let Arrival::Init(init) = arrive(&record, &call, |_| None) else { panic!("a new context") };
     let mut w = Writer::new();
-    let kept = gss.contexts.lock().keep(Believer.accept(None, b""), ContextHandle([9; HANDLE_LEN]), clock::mono_ms());
+    let kept = gss.contexts.lock().keep(Believer.accept(None, b""), ContextHandle([9; HANDLE_LEN]), clock::boot_ms());
     init.reply(kept, &mut w);
     let Initiated::Done(context) = initiation.reply(1, w.as_bytes()).unwrap() else { panic!("one exchange") };
     (gss, context)
 }
 
 /// A call's record with its mark; `fragment_len` cuts it.
-fn call(client: &mut ClientContext, xid: u32, args: &[u8], fragment_len: usize) -> Vec<u8> {
+pub(in crate::export) fn call(client: &mut ClientContext, xid: u32, args: &[u8], fragment_len: usize) -> Vec<u8> {
     let mut w = Writer::new();
     [xid, 0, 2, 100_003, 4, 1].into_iter().for_each(|word| w.u32(word));
     let seq = client.begin(&mut w, 0).unwrap();
@@ -94,7 +94,7 @@ fn receive(gss: &Arc<Gss>, stream: &[u8], piece_len: usize, stop: usize) -> Vec<
             Look::Taken(protected) => (record.bytes, protected),
             Look::Missing => {
                 let mut own = bytes::BytesMut::from(record.bytes);
-                let protected = look_alone(&mut own, Some(gss), recent, clock::mono_ms());
+                let protected = look_alone(&mut own, Some(gss), recent, clock::boot_ms());
                 (own.freeze(), protected)
             }
         };
@@ -110,7 +110,7 @@ fn receive(gss: &Arc<Gss>, stream: &[u8], piece_len: usize, stop: usize) -> Vec<
             let (mut batch, more) = match input.read(&here, &mut buffers).unwrap() {
                 Read::Some { mut fresh, more, .. } => {
                     let records = fresh.records;
-                    let looked = look(fresh.bytes_mut(), records, Some(gss), &mut recent, clock::mono_ms());
+                    let looked = look(fresh.bytes_mut(), records, Some(gss), &mut recent, clock::boot_ms());
                     (fresh.into_batch(looked), more)
                 }
                 Read::Empty => break,
@@ -178,7 +178,7 @@ fn reply(gss: &Arc<Gss>, client: &mut ClientContext, results: &[u8]) -> (Outgoin
     let seq = client.begin(&mut w, 0).unwrap();
     let record = w.into_bytes();
     let decoded = Call::decode(&record).unwrap();
-    let arrival = arrive(&record, &decoded, |handle| gss.find(&mut Recent::default(), handle, clock::mono_ms()));
+    let arrival = arrive(&record, &decoded, |handle| gss.find(&mut Recent::default(), handle, clock::boot_ms()));
     let Arrival::Call(call) = arrival else { panic!("a call") };
     let mut w = Writer::new();
     begin_record(&mut w);
@@ -221,10 +221,10 @@ fn a_connection_remembers_its_contexts_until_they_end() {
     let (gss, client) = context(Service::None);
     let mut recent = Recent::default();
     let handle = client.handle();
-    let found = gss.find(&mut recent, handle, clock::mono_ms()).unwrap();
+    let found = gss.find(&mut recent, handle, clock::boot_ms()).unwrap();
     assert_eq!(recent.0.len(), 1);
     gss.destroy(&found);
-    assert!(gss.find(&mut recent, handle, clock::mono_ms()).is_none());
+    assert!(gss.find(&mut recent, handle, clock::boot_ms()).is_none());
     assert!(recent.0.is_empty());
 }
 
@@ -296,7 +296,7 @@ fn callbacks_and_their_answers_are_believed_only_from_those_who_made_the_context
         // NFS4_OK, no tag, no results.
         assert_eq!(results, [0; 12]);
         assert!(matches!(gss.open_callback_answer(CallbackId(5), &answer), Answered::Plain));
-        gss.destroy(&gss.find(&mut Recent::default(), &handle, clock::mono_ms()).unwrap());
+        gss.destroy(&gss.find(&mut Recent::default(), &handle, clock::boot_ms()).unwrap());
         assert!(gss.protect_callback(CallbackId(6), &callback(78), &by).is_none());
     }
 }

@@ -1,8 +1,9 @@
 //! Contexts of RPCSEC_GSS that many ask for at once.
 
 use vouch_gss_mit::Partial;
-use vouch_rpcsec_gss::{Accept, Acceptor, InitStep, Initiation, Initiator, Service};
+use vouch_rpcsec_gss::{Accept, Acceptor, InitStep, Initiated, Initiation, Initiator, Service};
 
+use super::gss::tests::{Believer, Claimer, call as protected};
 use super::waiting::{Gate, is_silent, until};
 use super::*;
 
@@ -72,4 +73,33 @@ fn who_asks_for_contexts_when_many_wait_for_theirs_is_not_read_and_others_are() 
         assert!(all.into_iter().filter(|&xid| xid != NULL).eq(first..first + 220));
     }
     until("none waits", || server.status().waiting_calls == 0);
+}
+
+#[test]
+fn calls_that_were_done_before_one_that_ends_the_connection_are_answered() {
+    let files = vouch_vfs::memory::MemoryFs::new();
+    let seams = Seams { acceptor: Some(Arc::new(Believer)), ..Seams::system(Box::new(move |_, _| Ok(Arc::new(files.clone())))) };
+    let server = Running::start_in(|config| config.threads = Some(1), seams);
+    // COMPOUND of nothing, of minor version 1.
+    let nothing = [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+    for service in [Service::None, Service::Integrity, Service::Privacy] {
+        for replayed in [false, true] {
+            let mut socket = server.connect();
+            let initiation = Initiation::begin(Claimer, service).unwrap();
+            let mut w = Writer::new();
+            let start = begin_record(&mut w);
+            initiation.call(1, 100_003, 4, &mut w);
+            vouch_oncrpc::end_record(w.bytes_mut(), start, 0);
+            socket.write_all(w.as_bytes()).unwrap();
+            let Initiated::Done(mut context) = initiation.reply(1, &read_record(&mut socket)).unwrap() else { panic!("one exchange") };
+            let mut calls: Vec<Vec<u8>> = (2..7).map(|xid| protected(&mut context, xid, &nothing, usize::MAX)).collect();
+            // A call that came before, or what is no call at all.
+            calls.push(if replayed { calls[2].clone() } else { vec![0x80, 0, 0, 3, 1, 2, 3] });
+            socket.write_all(&calls.concat()).unwrap();
+            for expected in 2..7 {
+                assert_eq!(xid(&read_record(&mut socket)), expected, "{service:?}");
+            }
+            assert_eq!(socket.read(&mut [0]).unwrap(), 0);
+        }
+    }
 }
