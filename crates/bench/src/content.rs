@@ -94,6 +94,25 @@ pub(crate) const fn mix(state: u64) -> u64 {
 const POOL_LEN: usize = 256 * 1024;
 static ZEROS: [u8; PAGE_LEN] = [0; PAGE_LEN];
 
+/// The place of the `at`th of `count` in an order of this seed: each once, and in another order when all have had their turn. A network of Feistel's
+/// over as many bits as are needed, gone through again where it leads beyond the last.
+pub fn shuffled(at: u64, count: u64, seed: u64) -> u64 {
+    let seed = seed ^ mix(at / count);
+    let half = (u64::BITS - count.saturating_sub(1).leading_zeros()).div_ceil(2).max(1);
+    let mask = (1 << half) - 1;
+    let mut place = at % count;
+    loop {
+        let (mut left, mut right) = (place >> half, place & mask);
+        for round in 0..4 {
+            (left, right) = (right, left ^ (mix(right ^ mix(seed.wrapping_add(round))) & mask));
+        }
+        place = left << half | right;
+        if place < count {
+            return place;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,5 +155,18 @@ mod tests {
         assert!(pages.are(Content::Zeros, 1, 0, &bytes));
         bytes[4999] = 1;
         assert!(!pages.are(Content::Zeros, 1, 0, &bytes));
+    }
+
+    #[test]
+    fn a_shuffle_has_each_once_and_another_order_for_each_seed_and_turn() {
+        for count in (1..70).chain([1000, 1024, 1025]) {
+            let order = |from: u64, seed| (from..from + count).map(|at| shuffled(at, count, seed)).collect::<Vec<_>>();
+            let mut sorted = order(0, 7);
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..count).collect::<Vec<_>>());
+            if count >= 1000 {
+                assert!(order(0, 7) != order(0, 8) && order(0, 7) != order(count, 7) && order(0, 7) != sorted);
+            }
+        }
     }
 }

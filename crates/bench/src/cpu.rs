@@ -54,10 +54,22 @@ impl ServerCpu {
         }
     }
 
+    /// Whether what it tells of works on this machine, and so has a part in what the machine did.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Process(_) | Self::Cgroup(_) => true,
+            Self::Metrics(url) => {
+                let host = url.strip_prefix("http://").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+                let address = host.to_socket_addrs().ok().and_then(|mut all| all.next());
+                address.is_some_and(|address| is_local(address.ip()))
+            }
+        }
+    }
+
     /// The process that listens at an address of this machine, as far as this user may look. Who listens at that very address has it before who
     /// listens at all of them.
     pub fn listening_at(address: SocketAddr) -> Option<Self> {
-        if !address.ip().is_loopback() && !is_local(address.ip()) {
+        if !is_local(address.ip()) {
             return None;
         }
         let text: String = ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| fs::read_to_string(table).unwrap_or_default()).concat();
@@ -193,8 +205,8 @@ fn metrics_s(url: &str) -> Result<f64, Error> {
 }
 
 /// Whether an address is one of this machine: one that can be bound.
-fn is_local(address: IpAddr) -> bool {
-    std::net::UdpSocket::bind((address, 0)).is_ok()
+pub fn is_local(address: IpAddr) -> bool {
+    address.is_loopback() || std::net::UdpSocket::bind((address, 0)).is_ok()
 }
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -221,6 +233,14 @@ mod tests {
         assert_eq!("cgroup:/sys/fs/cgroup/x".parse(), Ok(ServerCpu::Cgroup("/sys/fs/cgroup/x".into())));
         assert!("pid:x".parse::<ServerCpu>().is_err());
         assert!("ftp://x".parse::<ServerCpu>().is_err());
+    }
+
+    #[test]
+    fn a_page_of_another_machine_tells_nothing_of_this_one() {
+        let local = |text: &str| text.parse::<ServerCpu>().expect("a source").is_local();
+        assert!(local("pid:1") && local("cgroup:/x") && local("http://127.0.0.1:9/metrics") && local("http://[::1]:9/metrics"));
+        // An address for documentation (RFC 5737), which no machine has.
+        assert!(!local("http://192.0.2.1:9/metrics"));
     }
 
     #[test]

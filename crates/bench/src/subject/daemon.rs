@@ -15,6 +15,8 @@ pub(super) enum Daemon {
     Found(ServerCpu),
     /// It has one, and this user may not see which.
     Hidden,
+    /// Threads of the kernel do a part of the work, for whom they do it nobody tells.
+    Kernel,
 }
 
 impl Daemon {
@@ -33,7 +35,7 @@ impl Daemon {
         };
         let of = of.1;
         if !of.fuse {
-            return Self::None;
+            return if of.network { Self::Kernel } else { Self::None };
         }
         let alone = mounts.iter().filter(|mount| mount.fuse).all(|mount| mount.at == of.at);
         // The kernel numbers FUSE connections by the device's minor number.
@@ -47,14 +49,20 @@ impl Daemon {
 struct Mounted {
     at: PathBuf,
     fuse: bool,
+    /// A file system whose server is elsewhere, spoken to by the kernel.
+    network: bool,
 }
 
 /// proc_pid_mountinfo(5): the fifth field is where, what follows " - " is the type.
 fn mounted(line: &str) -> Option<Mounted> {
     let at = line.split(' ').nth(4)?.replace("\\040", " ");
     let kind = line.split_once(" - ")?.1.split(' ').next()?;
-    Some(Mounted { at: at.into(), fuse: kind == "fuse" || kind == "fuseblk" || kind.starts_with("fuse.") })
+    let fuse = kind == "fuse" || kind == "fuseblk" || kind.starts_with("fuse.");
+    Some(Mounted { at: at.into(), fuse, network: NETWORK.contains(&kind) })
 }
+
+/// File systems of the kernel that work for a client in threads of the kernel's own.
+const NETWORK: [&str; 8] = ["nfs", "nfs4", "lustre", "cifs", "smb3", "ceph", "9p", "afs"];
 
 /// A process that holds the device of FUSE.
 #[derive(Debug, Clone, PartialEq)]
@@ -130,9 +138,11 @@ mod tests {
     #[test]
     fn the_kernels_table_tells_where_and_what() {
         let line = |at: &str, kind: &str| mounted(&format!("36 35 0:50 / {at} rw,nosuid - {kind} source rw"));
-        assert_eq!(line("/mnt/a\\040b", "fuse.sshfs"), Some(Mounted { at: "/mnt/a b".into(), fuse: true }));
+        assert_eq!(line("/mnt/a\\040b", "fuse.sshfs"), Some(Mounted { at: "/mnt/a b".into(), fuse: true, network: false }));
         assert_eq!(line("/mnt", "fusectl").map(|mount| mount.fuse), Some(false));
-        assert_eq!(line("/mnt", "nfs4").map(|mount| mount.fuse), Some(false));
+        for (kind, network) in [("nfs", true), ("nfs4", true), ("lustre", true), ("ext4", false), ("nfsd", false)] {
+            assert_eq!(line("/mnt", kind).map(|mount| (mount.fuse, mount.network)), Some((false, network)), "{kind}");
+        }
         assert_eq!(Daemon::of(Path::new("/proc/self")), Daemon::None);
     }
 }

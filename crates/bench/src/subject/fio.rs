@@ -24,8 +24,32 @@ pub(super) fn verify(file: &Path, len: u64, stop: &Stop) -> Result<(), Error> {
     run(file, &[format!("--size={len}"), "--rw=read".into(), "--bs=1M".into()], stop).map(drop)
 }
 
-/// A load, and the CPU seconds that its threads took for it: fio also starts, lays out its verification and reports, which is no part of it. Each call in flight is a thread that waits for it; with `durable`, until what it writes is stored.
-pub(super) fn load(file: &Path, load: &Load, direct: bool, durable: bool, stop: &Stop) -> Result<(Sample, Option<f64>), Error> {
+/// How a load goes about the cache.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    /// Past it.
+    pub direct: bool,
+    /// A write waits until it is stored.
+    pub durable: bool,
+    /// What is in it stays.
+    pub warm: bool,
+    /// Of the blocks' order.
+    pub seed: u64,
+}
+
+/// A load, and the CPU seconds that its threads took for it: fio also starts, lays out its verification and reports, which is no part of it. Each call
+/// in flight is a thread that waits for it.
+pub(super) fn load(file: &Path, load: &Load, how: How, stop: &Stop) -> Result<(Sample, Option<f64>), Error> {
+    let args = args(load, how);
+    let report = run(file, &args, stop)?;
+    let (mut sample, cpu) = (sample(&report)?, cpu_s(&report));
+    if let Some(cpu) = cpu {
+        sample.busy(cpu / f64::from(load.depth) / sample.seconds);
+    }
+    Ok((sample, cpu))
+}
+
+fn args(load: &Load, how: How) -> Vec<String> {
     let random = if load.order == Order::Random { "rand" } else { "" };
     let kind = match load.read_percent {
         100 => "read",
@@ -42,20 +66,17 @@ pub(super) fn load(file: &Path, load: &Load, direct: bool, durable: bool, stop: 
         format!("--bs={}", load.block),
         format!("--numjobs={}", load.depth),
         format!("--runtime={}ms", (load.seconds * 1e3).round().max(1.0)),
-        format!("--direct={}", u8::from(direct)),
+        format!("--direct={}", u8::from(how.direct)),
+        // fio forgets a file before it begins unless it is told not to.
+        format!("--invalidate={}", u8::from(!how.warm)),
+        format!("--randseed={}", how.seed),
         "--time_based".into(),
         "--group_reporting".into(),
         "--do_verify=0".into(),
     ];
     // A read has nothing to wait for.
-    let durable = (durable && load.read_percent < 100).then(|| "--sync=dsync".to_owned());
-    let args: Vec<String> = args.into_iter().chain(durable).chain(part.map(|part| format!("--offset_increment={part}"))).collect();
-    let report = run(file, &args, stop)?;
-    let (mut sample, cpu) = (sample(&report)?, cpu_s(&report));
-    if let Some(cpu) = cpu {
-        sample.busy(cpu / f64::from(load.depth) / sample.seconds);
-    }
-    Ok((sample, cpu))
+    let durable = (how.durable && load.read_percent < 100).then(|| "--sync=dsync".to_owned());
+    args.into_iter().chain(durable).chain(part.map(|part| format!("--offset_increment={part}"))).collect()
 }
 
 fn run(file: &Path, args: &[String], stop: &Stop) -> Result<Value, Error> {
@@ -147,10 +168,19 @@ mod tests {
         let (file, stop) = (at.path().join("large"), Stop::default());
         lay_out(&file, 1 << 20, &stop).expect("a file");
         let load_of = Load { order: Order::Random, block: 4096, read_percent: 100, depth: 2, rate: None, seconds: 0.05, file_len: 1 << 20 };
-        let (sample, cpu) = load(&file, &load_of, false, false, &stop).expect("fio takes it");
+        let (sample, cpu) =
+            load(&file, &load_of, How { direct: false, durable: false, warm: false, seed: 1 }, &stop).expect("fio takes it");
         let cpu = cpu.expect("it is told");
         // Of two threads as long as they worked, whatever fio does before and after; it counts in milliseconds.
         assert!(cpu <= 2.0 * sample.seconds + 0.05, "{cpu} in {}", sample.seconds);
+    }
+
+    #[test]
+    fn what_is_warm_stays_and_each_round_has_an_order_of_its_own() {
+        let load = Load { order: Order::Random, block: 4096, read_percent: 100, depth: 2, rate: None, seconds: 0.05, file_len: 1 << 20 };
+        let has = |warm, seed, what: &str| args(&load, How { direct: false, durable: false, warm, seed }).iter().any(|arg| arg == what);
+        assert!(has(true, 1, "--invalidate=0") && has(false, 1, "--invalidate=1"));
+        assert!(has(true, 1, "--randseed=1") && has(true, 2, "--randseed=2"));
     }
 
     #[test]

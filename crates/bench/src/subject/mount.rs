@@ -18,6 +18,7 @@ use crate::cpu::{self, ServerCpu};
 use crate::written::Written;
 use crate::{Case, Error, Latency, Sample, Stop, Subject, machine};
 
+mod cache;
 mod due;
 
 /// How a directory is measured.
@@ -29,6 +30,8 @@ pub struct MountOptions {
     pub directory: PathBuf,
     /// Whether what was read before may be kept by the system.
     pub warm: bool,
+    /// Whether nothing else of the run is mounted or served on this machine: then all that it remembers may be dropped for a cold measurement.
+    pub alone: bool,
     /// Where the CPU time of what serves it can be read.
     pub server_cpu: Option<ServerCpu>,
     /// Where the CPU time of who shows the directory can be read, a daemon of FUSE; else it is looked for.
@@ -93,30 +96,12 @@ impl MountSubject {
         self.own.clone().ok_or_else(|| Error::NotFound("the run's directory was removed".into()))
     }
 
-    /// Lets the system forget what it has read, as far as it lets us.
-    fn forget(&self) {
-        if self.options.warm {
-            return;
-        }
-        rustix::fs::sync();
-        // Only the superuser may; the report says how it was.
-        let _ = fs::write(DROP_CACHES, "3");
-    }
-
     /// How a file is opened whose loads are not to be the cache's: past it, or else so that a write waits until it is stored.
     const fn flags(&self) -> i32 {
         match (self.direct, self.options.warm) {
             (true, _) => DIRECT,
             (false, true) => 0,
             (false, false) => DSYNC,
-        }
-    }
-
-    /// Lets the system forget what it has read of a file, which needs no right.
-    fn forget_file(&self, file: &File) {
-        if !self.options.warm {
-            // A file system that can't is one whose cache is measured; the report says that it was asked.
-            let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
         }
     }
 
@@ -147,11 +132,11 @@ impl MountSubject {
     fn get(&mut self, copy: &Copy) -> Result<Sample, Error> {
         let found = self.copies.get(&(copy.files, copy.len, copy.content)).cloned();
         let directory = found.ok_or_else(|| Error::NotFound("nothing was put there".into()))?;
-        self.forget();
+        let paths: Vec<PathBuf> = (0..copy.files).map(|number| directory.join(format!("file{number:06}"))).collect();
+        self.make_ready(paths.iter().map(PathBuf::as_path))?;
         let pages = self.pages.clone();
         self.files(copy, |number| {
-            let mut file = File::open(directory.join(format!("file{number:06}")))?;
-            self.forget_file(&file);
+            let mut file = File::open(&paths[number as usize])?;
             let (mut at, mut block) = (0, vec![0; BLOCK_LEN.min(copy.len as usize)]);
             while at < copy.len {
                 let len = BLOCK_LEN.min((copy.len - at) as usize);
@@ -271,11 +256,12 @@ impl MountSubject {
     }
 
     fn meter(&self) -> Result<Meter<'_>, Error> {
-        let meter = Meter::begin(self.options.server_cpu.as_ref(), self.options.server_cpu.is_some())?;
+        let server = self.options.server_cpu.as_ref();
+        let meter = Meter::begin(server, server.is_some_and(ServerCpu::is_local))?;
         Ok(match &self.daemon {
             Daemon::None => meter,
             Daemon::Found(daemon) => meter.with(Some(daemon.clone()))?,
-            Daemon::Hidden => meter.blind(true),
+            Daemon::Hidden | Daemon::Kernel => meter.blind(true),
         })
     }
 
@@ -298,10 +284,16 @@ impl MountSubject {
             return Ok(());
         }
         fs::create_dir(&directory).map_err(Error::file(&directory))?;
-        (0..LOOKED_AT).try_for_each(|number| {
+        let made = (0..LOOKED_AT).try_for_each(|number| {
             let path = directory.join(format!("file{number:06}"));
             fs::write(&path, [b'f'; 100]).map_err(Error::file(&path))
-        })
+        });
+        if made.is_err() {
+            // A part of it would be taken for all by who comes next; what can't be removed either is removed at the end.
+            let aside = self.own()?.join(format!("repository-{}", self.rounds));
+            let _ = fs::remove_dir_all(&directory).or_else(|_| fs::rename(&directory, &aside));
+        }
+        made
     }
 }
 
@@ -314,26 +306,19 @@ fn directory_in<T>(at: &Path, try_it: impl FnOnce(&Path) -> Result<T, Error>) ->
 
 impl Subject for MountSubject {
     fn about(&self) -> About {
-        let MountOptions { label, directory, warm, .. } = &self.options;
-        let dropped = if Path::new(DROP_CACHES).metadata().is_ok() && rustix::process::geteuid().is_root() {
-            "caches dropped"
-        } else {
-            "caches asked to forget, file by file"
-        };
-        let cache = match (warm, self.direct) {
-            (true, _) => "warm, through the page cache".to_owned(),
-            (false, true) => format!("cold: past the page cache (O_DIRECT), {dropped} before copies are read"),
-            (false, false) => {
-                format!("no O_DIRECT here: through the page cache, {dropped} before copies and loads; writes of loads are O_DSYNC")
-            }
-        };
+        let MountOptions { label, directory, .. } = &self.options;
         let daemon = match self.daemon {
             Daemon::None => None,
             Daemon::Found(_) => Some("client CPU is with that of the mount's daemon".to_owned()),
             Daemon::Hidden => Some("client CPU is without the mount's daemon, which was not found: --client-cpu LABEL=pid:N".to_owned()),
+            Daemon::Kernel => Some(
+                "client CPU is without threads of the kernel (rpciod, kworkers), which do a part of a network file system's work and cryptography; what others used of the machine is not told".to_owned(),
+            ),
         };
         let stored = "files that are copied and objects of metadata are stored for good (fsync)".to_owned();
-        let details = machine::mount_of(directory).into_iter().chain([cache, stored]).chain(daemon).collect();
+        let clock = "data is made and compared with the clock running; latencies of copies are of whole files".to_owned();
+        let checked = "loads by fio: reads are compared by checksums; a mixed load compares nothing while it runs, and after each load that writes the whole file is read and compared".to_owned();
+        let details = machine::mount_of(directory).into_iter().chain([self.cache(), stored, clock, checked]).chain(daemon).collect();
         About { label: label.clone(), target: directory.display().to_string(), sec: None, details }
     }
 
@@ -375,11 +360,25 @@ impl Subject for MountSubject {
             Case::Put(copy) => self.put(copy),
             Case::Get(copy) => self.get(copy),
             Case::Load(load) => match load.rate {
-                Some(rate) => self.due(load, rate),
+                Some(rate) => {
+                    self.rounds += 1;
+                    self.due(load, rate, self.rounds)
+                }
                 None => {
+                    self.rounds += 1;
                     let file = self.own()?.join("large");
+                    if self.options.warm || !self.direct {
+                        self.make_ready([file.as_path()])?;
+                    }
+                    let how = fio::How {
+                        direct: self.direct,
+                        durable: self.flags() == DSYNC,
+                        warm: self.options.warm,
+                        // fio's own seed is the same in each run, and so were the blocks.
+                        seed: self.rounds,
+                    };
                     let meter = self.meter()?;
-                    let (mut sample, cpu) = fio::load(&file, load, self.direct, self.flags() == DSYNC, &self.stop)?;
+                    let (mut sample, cpu) = fio::load(&file, load, how, &self.stop)?;
                     meter.end_of(&mut sample, cpu)?;
                     if load.read_percent < 100 {
                         fio::verify(&file, load.file_len, &self.stop)?;
@@ -417,7 +416,6 @@ impl Drop for MountSubject {
 const OTHER_WORK: &str = "it is measured by other means";
 const BLOCK_LEN: usize = 1 << 20;
 const LOOKED_AT: u64 = 1000;
-const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits().cast_signed();
 const DSYNC: i32 = rustix::fs::OFlags::DSYNC.bits().cast_signed();
 

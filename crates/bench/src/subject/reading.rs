@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::{About, Meter, compile};
 use crate::case::{Content, Order, Read};
-use crate::content::{Pages, mix};
+use crate::content::{Pages, mix, shuffled};
 use crate::cpu::ServerCpu;
 use crate::{Case, Error, Sample, Stop, Subject};
 
@@ -24,6 +24,7 @@ pub struct ReadingSubject {
     server_cpu: Option<ServerCpu>,
     pages: Pages,
     stop: Stop,
+    rounds: u64,
 }
 
 /// Prepares the files of these reads in a directory.
@@ -54,7 +55,7 @@ fn name(read: &Read) -> String {
 impl ReadingSubject {
     /// A directory that [`prepare`] has filled, or what shows it.
     pub fn new(about: About, directory: PathBuf, forget: Forget, server_cpu: Option<ServerCpu>, stop: &Stop) -> Self {
-        Self { about, directory, forget, server_cpu, pages: Pages::new(), stop: stop.clone() }
+        Self { about, directory, forget, server_cpu, pages: Pages::new(), stop: stop.clone(), rounds: 0 }
     }
 
     fn read(&self, read: &Read, sample: &mut Sample) -> io::Result<bool> {
@@ -62,11 +63,12 @@ impl ReadingSubject {
         let mut block = vec![0; (read.block as usize).min(read.len as usize)];
         for number in 0..read.files {
             let path = directory.join(format!("file{number:06}"));
+            // Who reads a small file waits for its opening too.
+            let mut begun = Instant::now();
             let mut file = File::open(&path)?;
             let blocks = read.len.div_ceil(block.len() as u64);
             for at in 0..blocks {
-                let begun = Instant::now();
-                let at = if read.order == Order::Random { mix(at) % blocks } else { at };
+                let at = if read.order == Order::Random { shuffled(at, blocks, mix(self.rounds) ^ number) } else { at };
                 let offset = at * block.len() as u64;
                 let len = (block.len() as u64).min(read.len - offset) as usize;
                 match read.order {
@@ -79,6 +81,7 @@ impl ReadingSubject {
                 }
                 sample.bytes += len as u64;
                 sample.operations += 1;
+                begun = Instant::now();
             }
             if self.stop.asked() {
                 break;
@@ -108,6 +111,7 @@ impl Subject for ReadingSubject {
 
     fn measure(&mut self, case: &Case) -> Result<Sample, Error> {
         let helper = (self.forget)()?;
+        self.rounds += 1;
         let meter = Meter::begin(self.server_cpu.as_ref(), self.server_cpu.is_some())?.with(helper)?;
         let mut sample = Sample::default();
         let start = Instant::now();

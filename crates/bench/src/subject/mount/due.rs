@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::{BLOCK_LEN, Did, MountSubject};
 use crate::case::{Content, Load, Order};
-use crate::content::mix;
+use crate::content::{mix, shuffled};
 use crate::written::Written;
 use crate::{Error, Sample, cpu};
 
@@ -31,14 +31,14 @@ impl MountSubject {
         Ok(())
     }
 
-    /// The load.
-    pub(super) fn due(&self, load: &Load, rate: f64) -> Result<Sample, Error> {
+    /// The load. Each seed has another order of blocks.
+    pub(super) fn due(&self, load: &Load, rate: f64, seed: u64) -> Result<Sample, Error> {
         let path = self.own()?.join("due");
-        let file = File::options().read(true).write(true).custom_flags(self.flags()).open(&path).map_err(Error::file(&path))?;
         if !self.direct {
-            self.forget();
-            self.forget_file(&file);
+            self.make_ready([path.as_path()])?;
         }
+        let file = File::options().read(true).write(true).custom_flags(self.flags()).open(&path).map_err(Error::file(&path))?;
+        let seed = mix(seed);
         let (blocks, block_len) = (load.file_len / u64::from(load.block), u64::from(load.block));
         let (start, next, end) = (Instant::now(), AtomicU64::new(0), Duration::from_secs_f64(load.seconds));
         let (unsent, last) = (AtomicU64::new(0), Mutex::new(Vec::new()));
@@ -62,8 +62,8 @@ impl MountSubject {
                     continue;
                 }
                 did.waited_s += wait(start + due, spun(rate));
-                let place = if load.order == Order::Random { mix(at) % blocks } else { at % blocks };
-                let writes = mix(at ^ 0x55) % 100 >= u64::from(load.read_percent);
+                let place = if load.order == Order::Random { shuffled(at, blocks, seed) } else { at % blocks };
+                let writes = mix(at ^ seed.rotate_left(32)) % 100 >= u64::from(load.read_percent);
                 let number = self.one(&file, data, (place, block_len, blocks), writes)?;
                 latency.record((start.elapsed().saturating_sub(due)).as_nanos() as u64);
                 did.bytes += block_len;
@@ -157,8 +157,15 @@ mod tests {
     use crate::{Case, Stop, Subject};
 
     fn begin(at: &std::path::Path, warm: bool) -> MountSubject {
-        let options =
-            MountOptions { label: "a".into(), directory: at.to_owned(), warm, server_cpu: None, client_cpu: None, not_empty: true };
+        let options = MountOptions {
+            label: "a".into(),
+            directory: at.to_owned(),
+            warm,
+            alone: false,
+            server_cpu: None,
+            client_cpu: None,
+            not_empty: true,
+        };
         MountSubject::begin(options, &Stop::default()).expect("a directory")
     }
 
@@ -170,6 +177,7 @@ mod tests {
                 label: "a".into(),
                 directory: at.path().to_owned(),
                 warm,
+                alone: false,
                 server_cpu: None,
                 client_cpu: None,
                 not_empty: true,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use vouch_bench::agent::{Credential, Fleet, FleetSubject};
-use vouch_bench::cpu::ServerCpu;
+use vouch_bench::cpu::{ServerCpu, is_local};
 use vouch_bench::nfs::{NfsOptions, NfsSubject};
 use vouch_bench::subject::{MountOptions, MountSubject, ScpSubject};
 use vouch_bench::target::{NfsTarget, Sec, Target};
@@ -204,6 +204,14 @@ impl Subjects {
                 Target::Http { .. } => return Err(Failure::usage("--target", "http:// and https:// are for `vouch bench tree`")),
             }
         }
+        let alone = self.is_alone();
+        if !alone && !self.mount.is_empty() && self.cache != Cache::Warm {
+            run.notes.push(
+                "cold mounts share this machine with other subjects: only the pages of their own files were dropped (posix_fadvise); names, attributes and what \
+                 their servers keep were not"
+                    .into(),
+            );
+        }
         for mount in &self.mount {
             run.machine.with_version("fio", "--version");
             let (name, Directory(directory)) = (mount_name(mount), &mount.value);
@@ -219,11 +227,21 @@ impl Subjects {
                     source.seconds()?;
                 }
                 let (directory, not_empty) = (directory.clone(), self.not_empty);
-                let options = MountOptions { label, directory, warm, server_cpu, client_cpu, not_empty };
+                let options = MountOptions { label, directory, warm, alone, server_cpu, client_cpu, not_empty };
                 subjects.push(Box::new(MountSubject::begin(options, stop).map_err(with_cure)?));
             }
         }
         Ok(())
+    }
+
+    /// Whether one mount is all that works on this machine: then what the machine keeps for others may be dropped.
+    fn is_alone(&self) -> bool {
+        let here = |target: &Labelled<Target>| match &target.value {
+            Target::Nfs(target) => target.address().is_ok_and(|address| is_local(address.ip())),
+            Target::Scp(_) => true,
+            Target::Http { .. } => false,
+        };
+        self.mount.len() == 1 && self.cache != Cache::Both && !self.target.iter().any(here)
     }
 
     fn options(&self, name: Option<&str>, target: &NfsTarget, sec: Sec, depth: u32, run: &mut Run) -> Outcome<NfsOptions> {
@@ -309,5 +327,24 @@ mod tests {
         assert!(!check(&["pid:1"], &[]));
         assert!(!check(&["a=pid:1", "pid:2"], &[Some("a")]));
         assert!(!check(&["a=pid:1", "a=pid:2"], &[Some("a")]));
+    }
+
+    #[test]
+    fn a_mount_is_alone_where_nothing_else_is_mounted_or_served_here() {
+        let alone = |targets: &[&str], mounts: &[&str], cache| {
+            let mut subjects = <Subjects as clap::Args>::augment_args(clap::Command::new("x"));
+            let mut args = vec!["x".to_owned(), format!("--cache={cache}")];
+            args.extend(targets.iter().map(|target| format!("--target={target}")));
+            args.extend(mounts.iter().map(|mount| format!("--mount={mount}")));
+            let matches = subjects.try_get_matches_from_mut(args).expect("options");
+            <Subjects as clap::FromArgMatches>::from_arg_matches(&matches).expect("options").is_alone()
+        };
+        assert!(alone(&[], &["/a"], "cold"));
+        assert!(!alone(&[], &["/a"], "both"));
+        assert!(!alone(&[], &["/a", "/b"], "cold"));
+        assert!(!alone(&["scp://"], &["/a"], "cold"));
+        assert!(!alone(&["nfs://127.0.0.1/export"], &["/a"], "cold"));
+        // An address for documentation (RFC 5737), which no machine has.
+        assert!(alone(&["nfs://192.0.2.1/export"], &["/a"], "cold"));
     }
 }
