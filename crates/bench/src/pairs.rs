@@ -1,7 +1,8 @@
 //! Measures cases on all subjects in turn: A B A B …, after a warm-up, until the interval is tight or the rounds are over. What disturbs
 //! the machine disturbs both halves of a pair.
 
-use std::time::Instant;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use crate::case::Metric;
 use crate::record::{CaseResult, Run, SubjectResult};
@@ -118,7 +119,7 @@ impl Bench {
             self.case(planned, &mut |_| true)?;
         }
         self.tidy();
-        Ok(())
+        if self.stop.asked() { Err(Error::Interrupted) } else { Ok(()) }
     }
 
     /// Measures a case on the subjects that are `wanted`; what came of it is the last result.
@@ -158,6 +159,11 @@ impl Bench {
                         if !warm_up {
                             samples[at].1.push(sample);
                         }
+                    }
+                    // Who is asked to stop fails in many ways, and so do those who work for it.
+                    Err(_) if self.stop.asked() => {
+                        outcome = Err(Error::Interrupted);
+                        break 'rounds;
                     }
                     Err(error @ (Error::Interrupted | Error::Corrupt(_))) => {
                         outcome = Err(error);
@@ -219,8 +225,15 @@ impl Bench {
         }
     }
 
-    /// Ends the run: removes everything, and says what a reader should know.
+    /// Ends the run: says what a reader should know, and removes everything.
     pub fn finish(mut self, outcome: &Result<(), Error>) -> Run {
+        self.sum_up(outcome);
+        self.clean();
+        self.run
+    }
+
+    /// Says what a reader should know. From then on the run is told but for what could not be removed.
+    pub fn sum_up(&mut self, outcome: &Result<(), Error>) {
         self.run.interrupted = matches!(outcome, Err(Error::Interrupted));
         if let Err(error) = outcome
             && !self.run.interrupted
@@ -229,14 +242,40 @@ impl Bench {
         }
         self.run.seconds = self.started.elapsed().as_secs_f64();
         self.judge();
+    }
+
+    /// Removes everything; what is left behind is told in a note. Once somebody has asked to stop, it does not wait for ever.
+    pub fn clean(&mut self) {
         self.watcher.now(self.total_s, self.total_s, "removing what was made");
-        for subject in &mut self.subjects {
-            let label = subject.about().label;
-            if let Err(error) = subject.clean() {
-                self.run.notes.push(format!("{label}: what was made could not be removed: {error}"));
+        let mut asked = None;
+        for mut subject in std::mem::take(&mut self.subjects) {
+            let (label, place) = (subject.about().label, subject.place());
+            let (sender, done) = mpsc::channel();
+            // A server, a mount or an agent that hangs keeps this thread, not who waits for it.
+            std::thread::spawn(move || {
+                let outcome = subject.clean();
+                sender.send((subject, outcome))
+            });
+            let outcome = loop {
+                match done.recv_timeout(TICK) {
+                    Ok((subject, outcome)) => {
+                        // It lives on: others may need what it guards.
+                        self.subjects.push(subject);
+                        break outcome.map_err(|error| error.to_string());
+                    }
+                    Err(mpsc::RecvTimeoutError::Disconnected) => break Err("it failed".into()),
+                    Err(mpsc::RecvTimeoutError::Timeout) => {
+                        if self.stop.asked() && asked.get_or_insert_with(Instant::now).elapsed() > CLEANED_WITHIN {
+                            break Err(format!("not in {} s after the interruption", CLEANED_WITHIN.as_secs()));
+                        }
+                    }
+                }
+            };
+            if let Err(why) = outcome {
+                let left = place.map_or_else(String::new, |place| format!("; left behind: {place}"));
+                self.run.notes.push(format!("{label}: what was made could not be removed: {why}{left}"));
             }
         }
-        self.run
     }
 
     fn judge(&mut self) {
@@ -313,132 +352,15 @@ fn refused(subject: &SubjectResult) -> u64 {
     subject.errors - subject.unanswered().min(subject.errors)
 }
 
+/// How often is looked for who wants to stop.
+const TICK: Duration = Duration::from_millis(50);
+/// How long all of an interrupted run may be removed, together.
+const CLEANED_WITHIN: Duration = Duration::from_secs(15);
+
 /// A part of the machine that others may use before a run says so.
 const NOISY: f64 = 0.10;
 /// A figure is uncertain from here on.
 const WIDE: f64 = 0.10;
 
 #[cfg(test)]
-mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use super::*;
-    use crate::subject::About;
-
-    struct Silent;
-
-    impl Watcher for Silent {
-        fn now(&mut self, _: f64, _: f64, _: &str) {}
-    }
-
-    struct Fake {
-        label: &'static str,
-        rates: Vec<u64>,
-        log: Arc<Mutex<Vec<&'static str>>>,
-        cleaned: Arc<Mutex<usize>>,
-        stop_at: Option<(usize, Stop)>,
-        count: usize,
-    }
-
-    impl Subject for Fake {
-        fn about(&self) -> About {
-            About { label: self.label.into(), target: "fake".into(), sec: None, details: Vec::new() }
-        }
-
-        fn lacks(&self, _: &Case) -> Option<String> {
-            None
-        }
-
-        fn prepare(&mut self, _: &Case) -> Result<(), Error> {
-            Ok(())
-        }
-
-        fn measure(&mut self, _: &Case) -> Result<Sample, Error> {
-            self.log.lock().expect("no test fails with it").push(self.label);
-            let operations = self.rates[self.count % self.rates.len()];
-            self.count += 1;
-            if let Some((at, stop)) = &self.stop_at
-                && *at == self.count
-            {
-                stop.ask();
-                return Err(Error::Interrupted);
-            }
-            Ok(Sample { seconds: 1.0, operations, elsewhere: Some(0.5), ..Sample::default() })
-        }
-
-        fn tidy(&mut self) -> Result<(), Error> {
-            Ok(())
-        }
-
-        fn clean(&mut self) -> Result<(), Error> {
-            *self.cleaned.lock().expect("no test fails with it") += 1;
-            Ok(())
-        }
-    }
-
-    fn bench(rates: [Vec<u64>; 2], stop_at: Option<usize>, rounds: Rounds) -> (Run, Vec<&'static str>, usize) {
-        let (log, cleaned, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)), Stop::default());
-        let subjects = ["a", "b"].into_iter().zip(rates).map(|(label, rates)| {
-            let stop_at = stop_at.filter(|_| label == "b").map(|at| (at, stop.clone()));
-            Box::new(Fake { label, rates, log: log.clone(), cleaned: cleaned.clone(), stop_at, count: 0 }) as Box<dyn Subject>
-        });
-        let run = Run::begin("test".into(), false);
-        let mut bench = Bench::new(run, subjects.collect(), rounds, Box::new(Silent), stop.clone());
-        let outcome = bench.all(&[Planned::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
-        let run = bench.finish(&outcome);
-        let log = log.lock().expect("no test fails with it").clone();
-        let cleaned = *cleaned.lock().expect("no test fails with it");
-        (run, log, cleaned)
-    }
-
-    #[test]
-    fn subjects_take_turns_and_a_tight_interval_ends_it_early() {
-        let rounds = Rounds { least: 3, most: 10, tight: 0.02, warm_up: true };
-        let (run, log, cleaned) = bench([vec![1000], vec![500]], None, rounds);
-        assert_eq!(log, ["a", "b"].repeat(4));
-        assert_eq!(cleaned, 2);
-        let result = &run.results[0];
-        assert_eq!(result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median), Some(0.5));
-        assert_eq!(result.of("a").map(|subject| subject.samples.len()), Some(3));
-    }
-
-    #[test]
-    fn a_case_without_the_baseline_has_no_ratio() {
-        let rounds = Rounds { least: 3, most: 3, tight: 0.02, warm_up: false };
-        let fake = |label| {
-            let (log, cleaned) = (Arc::default(), Arc::default());
-            Box::new(Fake { label, rates: vec![10], log, cleaned, stop_at: None, count: 0 }) as Box<dyn Subject>
-        };
-        let subjects = ["a", "b", "c"].map(fake).into();
-        let mut bench = Bench::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), Stop::default());
-        let planned = Planned::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 });
-        bench.case(&planned, &mut |label| label != "a").expect("nothing fails");
-        let result = &bench.run.results[0];
-        assert_eq!(
-            result.subjects.iter().map(|subject| (&subject.label[..], subject.ratio)).collect::<Vec<_>>(),
-            [("b", None), ("c", None)]
-        );
-        let table = crate::report::table(&bench.run);
-        assert!(!table.contains("1.00"), "{table}");
-        let csv = crate::report::csv(&bench.run);
-        assert!(csv.lines().skip(1).all(|line| line.ends_with(',')), "{csv}");
-    }
-
-    #[test]
-    fn unsteady_figures_are_measured_to_the_last_round_and_named() {
-        let rounds = Rounds { least: 3, most: 6, tight: 0.02, warm_up: false };
-        let (run, log, _) = bench([vec![1000, 10, 400], vec![500]], None, rounds);
-        assert_eq!(log.len(), 12);
-        assert!(run.notes.iter().any(|note| note.contains("uncertain")), "{:?}", run.notes);
-        assert!(run.notes.iter().any(|note| note.starts_with("noisy machine")), "{:?}", run.notes);
-    }
-
-    #[test]
-    fn an_interrupted_run_keeps_what_it_has_and_cleans_up() {
-        let rounds = Rounds { least: 3, most: 6, tight: 0.0, warm_up: false };
-        let (run, _, cleaned) = bench([vec![1000, 1001], vec![500, 501]], Some(3), rounds);
-        assert!(run.interrupted);
-        assert_eq!(cleaned, 2);
-        assert_eq!(run.results[0].of("b").map(|subject| subject.samples.len()), Some(2));
-    }
-}
+mod tests;

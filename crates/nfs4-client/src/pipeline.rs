@@ -3,8 +3,8 @@
 //! buffers have grown. Reconnects nothing: a lost connection ends the run.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Read, Write};
-use std::net::{SocketAddr, TcpStream as StdStream};
+use std::io::{self, IoSlice, Write};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,12 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use vouch_oncrpc::RECORD_MARK_LEN;
 use vouch_xdr::Writer;
 
+use self::blocking::{PATIENCE, connect, exchange};
 use crate::core::Unprotected;
 use crate::handshake::bind;
 use crate::{BackChannel, CallKind, Core, Error, Handshake, Identity, LaidOut, NoCallbacks, OpenCall, Protection, RecordBuffer, ReplyBody};
+
+mod blocking;
 
 /// One connection.
 struct Connection {
@@ -144,7 +147,7 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Connects, introduces the client, and adds the other connections to its session. Blocks.
+    /// Connects, introduces the client, and adds the other connections to its session. Blocks, for half a minute at most wherever the server is silent.
     pub fn connect(
         address: SocketAddr,
         minor: u32,
@@ -158,7 +161,7 @@ impl Pipeline {
         let record_len_max = identity.message_len_max as usize + 4096;
         let mut back = BackChannel::new(identity.callback_program, minor, identity.back_slots as usize);
         back.set_security(identity.back_security.clone());
-        let mut streams = vec![connect(address)?];
+        let mut streams = vec![connect(address, PATIENCE)?];
         let mut handshake = Handshake::new(minor).protected(core.has_integrity());
         while let Some((kind, args)) = handshake.request(identity) {
             let mut w = Writer::new();
@@ -171,7 +174,7 @@ impl Pipeline {
             handshake.accept(identity, completion.outcome?, &mut core)?;
         }
         for _ in 1..connections.max(1) {
-            let mut stream = connect(address)?;
+            let mut stream = connect(address, PATIENCE)?;
             if let Some(session) = core.session() {
                 let mut w = Writer::new();
                 let mut call = core.begin(0, CallKind::Loose, &mut w)?.ok_or(Error::Lost)?;
@@ -434,30 +437,10 @@ const SLICES_MAX: usize = 32;
 /// The alarm's place among the connections.
 const ALARM: Token = Token(usize::MAX);
 
-fn connect(address: SocketAddr) -> Result<StdStream, Error> {
-    let stream = StdStream::connect(address)?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
-}
-
-/// Sends a record and takes one, on a connection that carries nothing else yet.
-fn exchange(stream: &mut StdStream, call: &[u8], record_len_max: usize) -> Result<Vec<u8>, Error> {
-    stream.write_all(call)?;
-    let mut reader = vouch_oncrpc::RecordReader::new(record_len_max);
-    let mut bytes = [0; 4096];
-    loop {
-        let n = stream.read(&mut bytes)?;
-        if n == 0 {
-            return Err(Error::Lost);
-        }
-        if let Some(record) = reader.next(&mut &bytes[..n])? {
-            return Ok(record.into_owned());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::TcpStream as StdStream;
+
     use super::*;
 
     #[test]

@@ -7,9 +7,9 @@ use super::wire::{Credential, Line};
 use super::{Answer, Ask};
 use crate::cpu::ServerCpu;
 use crate::machine::Machine;
-use crate::nfs::NfsOptions;
+use crate::nfs::{NfsOptions, part_of};
 use crate::subject::{About, Meter};
-use crate::{Case, Error, Sample, Subject};
+use crate::{Case, Error, Sample, Stop, Subject};
 
 /// The agents of a run; all subjects share their connections.
 #[derive(Clone)]
@@ -17,16 +17,17 @@ pub struct Fleet(Arc<Mutex<Vec<Member>>>);
 
 struct Member {
     name: String,
-    line: Line,
+    /// None when it has left a question unanswered: it ends what it does when it is hung up on, and removes what it made.
+    line: Option<Line>,
 }
 
 impl Fleet {
     /// Connects to all of them.
-    pub fn connect(agents: &[SocketAddr], credential: &dyn Fn(SocketAddr) -> Credential) -> Result<Self, Error> {
+    pub fn connect(agents: &[SocketAddr], credential: &dyn Fn(SocketAddr) -> Credential, stop: &Stop) -> Result<Self, Error> {
         let members = agents.iter().map(|&address| {
-            let mut line = Line::connect(address, &credential(address))?;
-            line.without_hurry();
-            Ok(Member { name: address.to_string(), line })
+            let mut line = Line::connect(address, &credential(address), stop)?;
+            line.without_hurry(Some(stop));
+            Ok(Member { name: address.to_string(), line: Some(line) })
         });
         Ok(Self(Arc::new(Mutex::new(members.collect::<Result<_, Error>>()?))))
     }
@@ -42,7 +43,8 @@ impl Fleet {
         let mut asked = Vec::new();
         for (at, member) in members.iter_mut().enumerate() {
             if let Some(ask) = ask(at) {
-                member.line.send(&ask, &member.name)?;
+                let gone = || Error::Unreachable(format!("agent {}: it did not answer, and removes by itself what it made", member.name));
+                member.line.as_mut().ok_or_else(gone)?.send(&ask, &member.name)?;
                 asked.push((at, member));
             }
         }
@@ -51,8 +53,11 @@ impl Fleet {
             .into_iter()
             .map(|(at, member)| {
                 let name = member.name.clone();
-                let answer = member.line.receive(&name)?.ok_or_else(|| Error::Unreachable(format!("agent {name}: it hung up")))?;
-                match answer {
+                let answer = member.line.as_mut().map_or(Ok(None), |line| line.receive(&name));
+                if !matches!(answer, Ok(Some(_))) {
+                    member.line = None;
+                }
+                match answer?.ok_or_else(|| Error::Unreachable(format!("agent {name}: it hung up, or does not answer")))? {
                     Answer::Failed { why, corrupt: true, .. } => Err(Error::Corrupt(format!("agent {name}: {why}"))),
                     Answer::Failed { why, unreachable: true, .. } => Err(Error::Unreachable(format!("agent {name}: {why}"))),
                     Answer::Failed { why, .. } => Err(Error::Refused(format!("agent {name}: {why}"))),
@@ -92,7 +97,7 @@ impl FleetSubject {
         let mut about = about.ok_or_else(|| Error::Refused("no agent has opened it".into()))?;
         let names: Vec<&str> = nodes.iter().map(|(name, _)| &name[..]).collect();
         about.details.push(format!(
-            "{} agents, which share the files of a copy and the rate of a load; a single file is one for each: {}",
+            "{} agents, which share the files of a copy, the calls in flight and the rate of a load; a single file is one for each: {}",
             nodes.len(),
             names.join(", ")
         ));
@@ -110,7 +115,20 @@ impl FleetSubject {
 fn share(case: &Case, at: usize, nodes: usize) -> Option<Case> {
     let mut case = *case;
     match &mut case {
-        Case::Load(load) => load.rate = load.rate.map(|rate| rate / nodes as f64),
+        Case::Load(load) => {
+            let depth = part_of(load.depth, at, nodes);
+            load.rate = load.rate.map(|rate| rate * f64::from(depth) / f64::from(load.depth));
+            load.depth = depth;
+            if depth == 0 {
+                return None;
+            }
+        }
+        Case::Metadata { depth, .. } | Case::Getattr { depth, .. } => {
+            *depth = part_of(*depth, at, nodes);
+            if *depth == 0 {
+                return None;
+            }
+        }
         Case::Put(copy) | Case::Get(copy) if copy.files > 1 => {
             let before = |at: usize| copy.files * at as u64 / nodes as u64;
             copy.files = before(at + 1) - before(at);
@@ -151,12 +169,17 @@ impl Subject for FleetSubject {
         let (number, nodes) = (self.number, self.nodes.len());
         let measured = self.fleet.each(&|at| share(case, at, nodes).map(|case| Ask::Measure { number, case }))?;
         let mut sample = Sample::default();
+        let (mut fewer, mut in_flight) = (false, 0);
         for (at, node, answer) in measured {
             let Answer::Measured { sample: part } = answer else {
                 return Err(Error::Refused(format!("agent {node}: it answers something else")));
             };
+            let wanted = share(case, at, nodes).map_or(0, |case| case.depth());
+            fewer |= part.depth.is_some();
+            in_flight += part.depth.unwrap_or(wanted);
             sample.join(self.nodes[at].0.clone(), *part);
         }
+        sample.depth = fewer.then_some(in_flight);
         // What this machine did is no load; the nodes tell what they suffered from.
         let (client_s, elsewhere, others) = (sample.client_cpu_s, sample.elsewhere, sample.others.clone());
         meter.end(&mut sample)?;
@@ -166,6 +189,10 @@ impl Subject for FleetSubject {
 
     fn tidy(&mut self) -> Result<(), Error> {
         self.fleet.all(&Ask::Tidy { number: self.number }).map(drop)
+    }
+
+    fn place(&self) -> Option<String> {
+        (!self.clean).then(|| format!("what the agents made in {}", self.about.target))
     }
 
     fn clean(&mut self) -> Result<(), Error> {
@@ -197,11 +224,24 @@ mod tests {
             order: crate::case::Order::Random,
             block: 4096,
             read_percent: 100,
-            depth: 1,
+            depth: 3,
             rate: Some(900.0),
             seconds: 1.0,
             file_len: 1 << 20,
         };
-        assert!(matches!(share(&Case::Load(load), 2, 3), Some(Case::Load(load)) if load.rate == Some(300.0)));
+        assert!(matches!(share(&Case::Load(load), 2, 3), Some(Case::Load(load)) if load.rate == Some(300.0) && load.depth == 1));
+        // One call at a time is one, of one node; what can't be parted evenly is parted all the same.
+        for (depth, parts) in [(1, &[1][..]), (4, &[2, 1, 1]), (64, &[22, 21, 21])] {
+            for case in [
+                Case::Load(crate::case::Load { depth, ..load }),
+                Case::Metadata { depth, seconds: 1.0 },
+                Case::Getattr { depth, seconds: 1.0 },
+            ] {
+                let shared: Vec<Case> = (0..3).filter_map(|at| share(&case, at, 3)).collect();
+                assert_eq!(shared.iter().map(Case::depth).collect::<Vec<_>>(), parts);
+                let rates: f64 = shared.iter().filter_map(|case| if let Case::Load(load) = case { load.rate } else { None }).sum();
+                assert!(matches!(case, Case::Load(_)) == ((rates - 900.0).abs() < 1e-6));
+            }
+        }
     }
 }

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
 
 use super::wire::{Acceptor, Line};
 use super::{Answer, Ask};
@@ -21,65 +23,94 @@ pub struct Limits {
     pub subjects: usize,
     /// Sessions of each.
     pub sessions: usize,
+    /// How long a coordinator may ask nothing.
+    pub silence: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { bytes: 1 << 40, seconds: 3600.0, subjects: 64, sessions: 1024 }
+        Self { bytes: 1 << 40, seconds: 3600.0, subjects: 64, sessions: 1024, silence: Duration::from_secs(3600) }
     }
 }
 
-/// Serves coordinators until somebody asks to stop; tells `log` what happens. One at a time: two would spoil each other's figures.
+/// Serves coordinators until somebody asks to stop; tells `log` what happens. One at a time: two would spoil each other's figures, and the second is told so. While
+/// the first has not proven that it may be one, or ends, others wait.
 ///
 /// # Errors
 /// Those of the listener.
-pub fn serve(listener: &TcpListener, acceptor: &Acceptor, limits: Limits, stop: &Stop, log: &dyn Fn(String)) -> Result<(), Error> {
+pub fn serve(listener: &TcpListener, acceptor: &Acceptor, limits: Limits, stop: &Stop, log: &(dyn Fn(String) + Sync)) -> Result<(), Error> {
     listener.set_nonblocking(true).map_err(Error::io("the listener"))?;
-    while !stop.asked() {
-        match listener.accept() {
-            Ok((stream, peer)) => {
-                log(format!("{peer}: connected"));
-                match stream
-                    .set_nonblocking(false)
-                    .map_err(Error::io("a connection"))
-                    .and_then(|()| coordinator(stream, acceptor, limits, stop))
-                {
-                    Ok(cases) => log(format!("{peer}: done, {cases} measurements")),
-                    Err(error) => log(format!("{peer}: {error}")),
-                }
+    std::thread::scope(|scope| {
+        let mut served = None;
+        while !stop.asked() {
+            let (begun, at_work) =
+                served.as_ref().map_or((false, false), |(thread, at_work): &(ScopedJoinHandle<'_, ()>, Arc<AtomicBool>)| {
+                    (!thread.is_finished(), at_work.load(Ordering::Relaxed))
+                });
+            if begun && !at_work {
+                std::thread::sleep(TICK);
+                continue;
             }
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(50)),
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted || error.kind() == std::io::ErrorKind::ConnectionAborted => {}
-            Err(error) => return Err(Error::io("the listener")(error)),
+            match listener.accept() {
+                Ok((stream, peer)) if begun => {
+                    log(format!("{peer}: turned away: another is worked for"));
+                    Line::turn_away(stream);
+                }
+                Ok((stream, peer)) => {
+                    log(format!("{peer}: connected"));
+                    let at_work = Arc::new(AtomicBool::new(false));
+                    let tells = at_work.clone();
+                    let serve_it = move || match stream
+                        .set_nonblocking(false)
+                        .map_err(Error::io("a connection"))
+                        .and_then(|()| coordinator(stream, acceptor, limits, stop, &tells))
+                    {
+                        Ok(cases) => log(format!("{peer}: done, {cases} measurements")),
+                        Err(error) => log(format!("{peer}: {error}")),
+                    };
+                    served = Some((scope.spawn(serve_it), at_work));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => std::thread::sleep(TICK),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted || error.kind() == std::io::ErrorKind::ConnectionAborted => {}
+                Err(error) => return Err(Error::io("the listener")(error)),
+            }
         }
-    }
-    Ok(())
+        Ok(())
+    })
 }
 
-/// One coordinator, to its end; how much was measured.
-fn coordinator(stream: TcpStream, acceptor: &Acceptor, limits: Limits, ended: &Stop) -> Result<u64, Error> {
+/// One coordinator, to its end; how much was measured. `at_work` is true from its proof on until it hangs up.
+fn coordinator(stream: TcpStream, acceptor: &Acceptor, limits: Limits, ended: &Stop, at_work: &Arc<AtomicBool>) -> Result<u64, Error> {
     let mut line = Line::accept(stream, acceptor, PROOF_WITHIN, ended)?;
-    line.without_hurry();
+    line.without_hurry(None);
     let (mut line, mut receiver) = line.part()?;
+    at_work.store(true, Ordering::Relaxed);
     // A coordinator that hangs up in the middle of a measurement ends it.
     let stop = Stop::default();
-    let (gone, (sender, asks)) = (stop.clone(), mpsc::channel());
+    let (gone, works, (sender, asks)) = (stop.clone(), at_work.clone(), mpsc::channel());
     std::thread::spawn(move || {
         while let Ok(Some(ask)) = receiver.receive::<Ask>("the coordinator") {
             if sender.send(ask).is_err() {
-                return;
+                break;
             }
         }
+        works.store(false, Ordering::Relaxed);
         gone.ask();
     });
     let mut subjects: HashMap<u32, NfsSubject> = HashMap::new();
     let (mut measured, mut outcome) = (0, Ok(()));
+    let mut asked = Instant::now();
     loop {
         if ended.asked() {
             stop.ask();
         }
         let ask = match asks.recv_timeout(Duration::from_millis(200)) {
             Ok(ask) => ask,
+            // It may be frozen; others want to measure, too.
+            Err(mpsc::RecvTimeoutError::Timeout) if !stop.asked() && asked.elapsed() > limits.silence => {
+                outcome = Err(Error::Refused("it asks nothing any more".into()));
+                break;
+            }
             Err(mpsc::RecvTimeoutError::Timeout) if !stop.asked() => continue,
             Err(_) => break,
         };
@@ -90,10 +121,13 @@ fn coordinator(stream: TcpStream, acceptor: &Acceptor, limits: Limits, ended: &S
             why: error.with_cure(),
         });
         outcome = line.send(&answer, "the coordinator");
+        asked = Instant::now();
         if outcome.is_err() {
             break;
         }
     }
+    at_work.store(false, Ordering::Relaxed);
+    line.hang_up();
     for mut subject in subjects.into_values() {
         outcome = outcome.and(subject.clean());
     }
@@ -163,3 +197,65 @@ fn within(case: &Case, limits: Limits) -> Result<(), Error> {
 
 /// How long a coordinator may take to prove that it may be one: meanwhile no other is heard.
 const PROOF_WITHIN: Duration = Duration::from_secs(10);
+/// How often is looked for who connects, and who wants to stop.
+const TICK: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Mutex;
+
+    use super::super::Credential;
+    use super::*;
+
+    const TOKEN: &[u8] = b"a secret of some length";
+
+    fn coordinate(at: SocketAddr) -> Result<Line, Error> {
+        Line::connect(at, &Credential::Token(TOKEN.to_vec()), &Stop::default())
+    }
+
+    /// An agent, while something is done with it; what it has told.
+    fn with_an_agent(silence: Duration, work: impl FnOnce(SocketAddr)) -> Vec<String> {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let (at, stop, told) = (listener.local_addr().expect("a port"), Stop::default(), Mutex::new(Vec::new()));
+        std::thread::scope(|scope| {
+            let log = |line| told.lock().expect("no test fails with it").push(line);
+            let limits = Limits { silence, ..Limits::default() };
+            let agent = scope.spawn({
+                let (stop, listener) = (stop.clone(), &listener);
+                move || serve(listener, &Acceptor::Token(TOKEN.to_vec()), limits, &stop, &log)
+            });
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(at)));
+            stop.ask();
+            agent.join().expect("it ends").expect("the listener is whole");
+            done.unwrap_or_else(|fault| std::panic::resume_unwind(fault));
+        });
+        told.into_inner().expect("no test fails with it")
+    }
+
+    #[test]
+    fn a_second_coordinator_is_told_at_once_that_the_agent_is_at_work_and_a_later_one_is_served() {
+        with_an_agent(Duration::from_secs(3600), |at| {
+            let first = coordinate(at).expect("it knows the token");
+            let second = coordinate(at).err().map(|error| error.to_string());
+            assert!(second.as_ref().is_some_and(|why| why.contains("another coordinator")), "{second:?}");
+            drop(first);
+            // Also where the first is being ended.
+            coordinate(at).expect("nobody else is there");
+        });
+    }
+
+    #[test]
+    fn a_coordinator_that_freezes_does_not_hold_an_agent_for_ever() {
+        let told = with_an_agent(Duration::from_millis(100), |at| {
+            let _frozen = coordinate(at).expect("it knows the token");
+            let begun = Instant::now();
+            let mut next = coordinate(at);
+            while next.is_err() && begun.elapsed() < Duration::from_secs(60) {
+                next = coordinate(at);
+            }
+            assert!(next.is_ok(), "{:?}", next.err());
+        });
+        assert!(told.iter().any(|line| line.contains("asks nothing")), "{told:?}");
+    }
+}

@@ -8,6 +8,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use vouch_gss_mit::{ClientSource, MitAcceptor, MitInitiator};
@@ -49,6 +50,8 @@ pub(super) struct Line {
     received: u64,
     /// Until the other side has proven who it is.
     hurry: Option<Hurry>,
+    /// From then on: who wants to stop does not wait long for an answer.
+    stop: Option<Stop>,
 }
 
 /// What a peer is held to that nobody knows yet: all of the proof together by then, in lines of that length.
@@ -64,16 +67,33 @@ pub(super) struct Receiver(Line);
 
 impl Line {
     /// The coordinator's side.
-    pub(super) fn connect(address: SocketAddr, credential: &Credential) -> Result<Self, Error> {
+    pub(super) fn connect(address: SocketAddr, credential: &Credential, stop: &Stop) -> Result<Self, Error> {
+        let begun = Instant::now();
+        loop {
+            match Self::connect_once(address, credential, stop) {
+                // It may still be ending a run that is over.
+                Err(Error::Refused(why)) if why.ends_with(BUSY_WITH) && begun.elapsed() < BUSY_FOR && !stop.asked() => {
+                    std::thread::sleep(TICK);
+                }
+                connected => return connected,
+            }
+        }
+    }
+
+    fn connect_once(address: SocketAddr, credential: &Credential, stop: &Stop) -> Result<Self, Error> {
         let name = address.to_string();
         let stream =
             TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| Error::Unreachable(format!("agent {name}: {error}")))?;
-        let hurry = Hurry { until: Instant::now() + PATIENCE, stop: Stop::default(), line_len_max: PROOF_LEN_MAX };
+        let hurry = Hurry { until: Instant::now() + PATIENCE, stop: stop.clone(), line_len_max: PROOF_LEN_MAX };
         let mut line = Self::begin(stream, COORDINATOR, AGENT, hurry, &name)?;
         let ours = nonce()?;
         let kind = if matches!(credential, Credential::Token(_)) { "token" } else { "kerberos" };
         line.plain(&format!("{GREETING} {kind} {}", hex(&ours)), &name)?;
-        let theirs = unhex(&line.hear(&name)?, &name)?;
+        let greeting = line.hear(&name)?;
+        if greeting == BUSY {
+            return Err(Error::Refused(format!("agent {name}: {BUSY_WITH}")));
+        }
+        let theirs = unhex(&greeting, &name)?;
         // Whoever is not accepted is hung up on, in whatever step that shows.
         line.prove(credential, [&ours, &theirs], &name).map_err(|error| match error {
             Error::Unreachable(_) => Error::Refused(format!(
@@ -183,14 +203,37 @@ impl Line {
         stream.set_read_timeout(Some(TICK)).map_err(failed())?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(failed())?;
         let input = BufReader::new(stream.try_clone().map_err(failed())?);
-        Ok(Self { input, output: stream, key: [0; 32], ours, theirs, sent: 0, received: 0, hurry: Some(hurry) })
+        Ok(Self { input, output: stream, key: [0; 32], ours, theirs, sent: 0, received: 0, hurry: Some(hurry), stop: None })
     }
 
-    /// Lets the other side take its time from now on.
-    pub(super) fn without_hurry(&mut self) {
+    /// Lets the other side take its time from now on; until somebody asks to stop, where there is somebody.
+    pub(super) fn without_hurry(&mut self, stop: Option<&Stop>) {
         self.hurry = None;
+        self.stop = stop.cloned();
         // A socket that takes no such option reports it with the next read.
-        let _ = self.output.set_read_timeout(None);
+        if stop.is_none() {
+            let _ = self.output.set_read_timeout(None);
+        }
+        // A node that is gone says nothing, not even that: the system asks.
+        let _ = sockopt::set_socket_keepalive(&self.output, true);
+        let _ = sockopt::set_tcp_keepidle(&self.output, GONE_AFTER / 2);
+        let _ = sockopt::set_tcp_keepintvl(&self.output, GONE_AFTER / 12);
+        let _ = sockopt::set_tcp_keepcnt(&self.output, 6);
+        let _ = sockopt::set_tcp_user_timeout(&self.output, GONE_AFTER.as_millis() as u32);
+    }
+
+    /// Tells who has just connected that another is worked for.
+    pub(super) fn turn_away(mut stream: TcpStream) {
+        let failed = stream.set_nonblocking(false).and_then(|()| stream.set_write_timeout(Some(TICK)));
+        let said = failed.and_then(|()| stream.write_all(format!("{BUSY}\n").as_bytes()));
+        // What it has said is taken first, or the system would answer with a reset, and ours might be lost.
+        let _ = said.and_then(|()| stream.shutdown(std::net::Shutdown::Write)).and_then(|()| stream.set_read_timeout(Some(TICK)));
+        let _ = std::io::Read::read(&mut stream, &mut [0; 1024]);
+    }
+
+    /// Ends the connection, for both halves.
+    pub(super) fn hang_up(&self) {
+        let _ = self.output.shutdown(std::net::Shutdown::Both);
     }
 
     /// A message.
@@ -223,9 +266,9 @@ impl Line {
         let output = self.output.try_clone().map_err(failed())?;
         let idle = BufReader::new(self.output.try_clone().map_err(failed())?);
         let (key, ours, theirs, sent, received) = (self.key, self.ours, self.theirs, self.sent, self.received);
-        let hurry = self.hurry;
-        let sender = Self { input: idle, output: self.output, key, ours, theirs, sent, received, hurry: hurry.clone() };
-        Ok((sender, Receiver(Self { input: self.input, output, key, ours, theirs, sent, received, hurry })))
+        let (hurry, stop) = (self.hurry, self.stop);
+        let sender = Self { input: idle, output: self.output, key, ours, theirs, sent, received, hurry: hurry.clone(), stop: stop.clone() };
+        Ok((sender, Receiver(Self { input: self.input, output, key, ours, theirs, sent, received, hurry, stop })))
     }
 
     fn plain(&mut self, line: &str, name: &str) -> Result<(), Error> {
@@ -234,7 +277,7 @@ impl Line {
     }
 
     fn hear(&mut self, name: &str) -> Result<String, Error> {
-        let mut line = Vec::new();
+        let (mut line, mut asked) = (Vec::new(), None);
         let line_len_max = self.hurry.as_ref().map_or(LINE_LEN_MAX, |hurry| hurry.line_len_max);
         loop {
             match &self.hurry {
@@ -244,10 +287,15 @@ impl Line {
                 }
                 _ => {}
             }
+            let stopped = self.stop.as_ref().is_some_and(Stop::hurries);
+            if stopped && asked.get_or_insert_with(Instant::now).elapsed() > ANSWERED_WITHIN {
+                return Err(Error::Unreachable(format!("{name}: it does not answer")));
+            }
+            let waits = self.hurry.is_some() || self.stop.is_some();
             let bytes = match self.input.fill_buf() {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if self.hurry.is_some() && matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
+                Err(error) if waits && matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
                 Err(error) => return Err(Error::Unreachable(format!("{name}: {error}"))),
             };
             if bytes.is_empty() {
@@ -301,6 +349,15 @@ fn unhex(text: &str, name: &str) -> Result<Vec<u8>, Error> {
     data_encoding::HEXLOWER.decode(text.as_bytes()).map_err(|_| Error::Refused(format!("{name}: not a message of this protocol")))
 }
 
+/// What an agent says who works for another coordinator, and what is told of it.
+const BUSY: &str = "busy";
+const BUSY_WITH: &str = "it works for another coordinator";
+/// How long a coordinator asks again: as long as an agent may take to end a run that is over.
+const BUSY_FOR: Duration = Duration::from_secs(3);
+/// How long an agent may take for an answer once somebody has asked to stop.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
+/// How long a node may be out of reach.
+const GONE_AFTER: Duration = Duration::from_secs(60);
 const GREETING: &str = "vouch-bench-2";
 const COORDINATOR: u8 = b'C';
 const AGENT: u8 = b'A';
@@ -327,7 +384,7 @@ mod tests {
         let agent = std::thread::spawn(move || {
             Line::accept(listener.accept().expect("the caller").0, &Acceptor::Token(token), PATIENCE, &Stop::default())
         });
-        let coordinator = Line::connect(address, &Credential::Token(ours.to_vec()));
+        let coordinator = Line::connect(address, &Credential::Token(ours.to_vec()), &Stop::default());
         (agent.join().expect("it ends"), coordinator)
     }
 
@@ -391,5 +448,16 @@ mod tests {
         coordinator.send(&1u32, "a").expect("a line");
         assert_eq!(agent.receive::<u32>("c").expect("a message"), Some(1));
         assert!(matches!(agent.receive::<u32>("c"), Err(Error::Refused(_))));
+    }
+
+    #[test]
+    fn who_wants_to_stop_does_not_wait_for_an_agent_that_hangs() {
+        let (agent, coordinator) = pair(b"secret", b"secret");
+        let (_agent, mut coordinator) = (agent.expect("the token"), coordinator.expect("the token"));
+        let stop = Stop::default();
+        coordinator.without_hurry(Some(&stop));
+        stop.ask();
+        // It ends at all, which it did not; and not as an end of the connection.
+        assert_eq!(coordinator.receive::<u32>("a").expect("no answer is none"), None);
     }
 }

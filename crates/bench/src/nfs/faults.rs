@@ -36,6 +36,12 @@ struct World {
     forgets: bool,
     /// GETATTRs that are answered before it falls silent.
     answers: Option<u32>,
+    /// OPENs until one has no answer.
+    drop_open: Option<u32>,
+    /// Connections on which there were GETATTRs.
+    asked_on: BTreeSet<SocketAddr>,
+    /// Whether it takes connections and says nothing more on any.
+    silent: bool,
 }
 
 type Shared = Arc<Mutex<World>>;
@@ -55,7 +61,7 @@ fn start() -> (SocketAddr, Shared) {
 }
 
 fn serve(mut stream: TcpStream, world: &Shared) -> std::io::Result<()> {
-    let (mut reader, mut bytes) = (RecordReader::new(4 << 20), vec![0; 256 * 1024]);
+    let (mut reader, mut bytes, peer) = (RecordReader::new(4 << 20), vec![0; 256 * 1024], stream.peer_addr()?);
     loop {
         let n = stream.read(&mut bytes)?;
         if n == 0 {
@@ -64,8 +70,8 @@ fn serve(mut stream: TcpStream, world: &Shared) -> std::io::Result<()> {
         let (mut input, mut out) = (&bytes[..n], Writer::new());
         while let Ok(Some(record)) = reader.next(&mut input) {
             let call = Call::decode(&record).expect("a call");
-            let mut body = Writer::new();
-            if compound(call.args, &mut world.lock().unwrap_or_else(PoisonError::into_inner), &mut body) {
+            let (mut body, mut world) = (Writer::new(), world.lock().unwrap_or_else(PoisonError::into_inner));
+            if compound(call.args, &mut world, peer, &mut body) && !world.silent {
                 let start = begin_record(&mut out);
                 Reply::accepted(call.xid, Accepted::Success(body.as_bytes())).encode(&mut out);
                 end_record(out.bytes_mut(), start, 0);
@@ -76,7 +82,7 @@ fn serve(mut stream: TcpStream, world: &Shared) -> std::io::Result<()> {
 }
 
 /// Whether it is answered.
-fn compound(args: &[u8], world: &mut World, out: &mut Writer) -> bool {
+fn compound(args: &[u8], world: &mut World, peer: SocketAddr, out: &mut Writer) -> bool {
     let mut r = Reader::new(args);
     let head = CompoundHead::decode(&mut r).expect("a compound");
     let reply = ReplyWriter::begin(out, head.tag);
@@ -89,6 +95,16 @@ fn compound(args: &[u8], world: &mut World, out: &mut Writer) -> bool {
                 Some(left) => *answers = left,
                 None => return false,
             }
+        }
+        if let (Args::Open(_), Some(left)) = (&args, &mut world.drop_open) {
+            *left -= 1;
+            if *left == 0 {
+                world.drop_open = None;
+                return false;
+            }
+        }
+        if let Args::Getattr(_) = &args {
+            world.asked_on.insert(peer);
         }
         let results = operation(&args, world, &mut current);
         status = results.status();
@@ -218,18 +234,22 @@ fn target(address: SocketAddr) -> NfsTarget {
 }
 
 fn subject(address: SocketAddr) -> NfsSubject {
+    subject_of(address, 1, &Stop::default())
+}
+
+fn subject_of(address: SocketAddr, sessions: usize, stop: &Stop) -> NfsSubject {
     let options = NfsOptions {
         label: "in memory".into(),
         target: target(address),
         sec: Sec::Sys,
         service: None,
-        sessions: 1,
+        sessions,
         connections: 1,
         slots: 8,
         server_cpu: None,
         not_empty: false,
     };
-    NfsSubject::connect(options, &Stop::default()).expect("a session")
+    NfsSubject::connect(options, stop).expect("a session")
 }
 
 fn refuse(world: &Shared, with: impl IntoIterator<Item = Status>) {
@@ -281,7 +301,7 @@ fn a_server_that_falls_silent_is_not_fast_by_that() {
     let (address, world) = start();
     world.lock().unwrap_or_else(PoisonError::into_inner).answers = Some(10);
     let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
-    let mut session = Session::connect(options).expect("a session");
+    let mut session = Session::connect(options, &Stop::default()).expect("a session");
     session.patience = Duration::from_secs(1);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("a short one") };
     // It is not waited for that long: nobody answers.
@@ -296,7 +316,7 @@ fn a_server_that_falls_silent_is_not_fast_by_that() {
 
 fn getattrs_of(address: SocketAddr, pace: Pace, seconds: f64) -> super::Tally {
     let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 64 };
-    let mut session = Session::connect(options).expect("a session");
+    let mut session = Session::connect(options, &Stop::default()).expect("a session");
     let mut work = Getattr { handle: Filehandle::new(b"").expect("a short one") };
     session.run(&mut work, 64, pace, Some(Duration::from_secs_f64(seconds)), &Stop::default()).expect("a server that answers")
 }
@@ -317,7 +337,7 @@ fn a_load_goes_on_when_the_server_has_answered_all_that_was_due() {
 fn a_silence_in_which_nothing_is_due_is_not_the_servers() {
     let (address, _world) = start();
     let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
-    let mut session = Session::connect(options).expect("a session");
+    let mut session = Session::connect(options, &Stop::default()).expect("a session");
     session.patience = Duration::from_millis(300);
     let mut work = Getattr { handle: Filehandle::new(b"").expect("a short one") };
     let tally = session.run(&mut work, 4, Pace::Open(1.0), Some(Duration::from_secs(3)), &Stop::default()).expect("a server that answers");
@@ -358,4 +378,51 @@ fn a_file_of_fewer_blocks_than_calls_is_loaded_too() {
     subject.prepare(&Case::Load(load)).expect("a file");
     assert!(subject.measure(&Case::Load(load)).expect("one block for all").operations > 0);
     subject.clean().expect("it is removed");
+}
+
+#[test]
+fn files_to_look_at_are_made_anew_when_a_call_is_lost() {
+    let (address, world) = start();
+    let mut subject = subject(address);
+    subject.sessions[0].patience = Duration::from_millis(300);
+    world.lock().unwrap_or_else(PoisonError::into_inner).drop_open = Some(997);
+    let case = Case::Metadata { depth: 1, seconds: 0.05 };
+    subject.prepare(&case).expect("one call that is lost does not cost the case");
+    let (files, directories) = {
+        let world = world.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(world.drop_open.is_none(), "it was dropped");
+        (world.files.len(), world.directories.len())
+    };
+    // Those to look at and the probe; the run's directory and theirs.
+    assert_eq!((files, directories), (1001, 2));
+    subject.clean().expect("it is removed");
+}
+
+#[test]
+fn one_call_at_a_time_is_one_however_many_sessions_there_are() {
+    let (address, world) = start();
+    let mut subject = subject_of(address, 4, &Stop::default());
+    for (depth, sessions) in [(1, 1), (3, 3), (64, 4)] {
+        world.lock().unwrap_or_else(PoisonError::into_inner).asked_on.clear();
+        let sample = subject.measure(&Case::Getattr { depth, seconds: 0.2 }).expect("a server that answers");
+        assert!(sample.operations > 0);
+        assert_eq!(world.lock().unwrap_or_else(PoisonError::into_inner).asked_on.len(), sessions, "{depth} calls in flight");
+    }
+    subject.clean().expect("it is removed");
+}
+
+#[test]
+fn who_wants_to_stop_does_not_wait_for_a_server_that_hangs() {
+    let (address, world) = start();
+    let stop = Stop::default();
+    let mut subject = subject_of(address, 1, &stop);
+    world.lock().unwrap_or_else(PoisonError::into_inner).silent = true;
+    stop.ask();
+    // Each of these waited for a minute and more; the machine may be slow, but not so slow.
+    let begun = std::time::Instant::now();
+    assert!(subject.place().is_some_and(|place| place.contains("vouch-bench-")));
+    assert!(matches!(subject.clean(), Err(Error::Unreachable(_))), "nobody answers");
+    let options = SessionOptions { target: target(address), sec: Sec::Sys, service: None, connections: 1, slots: 8 };
+    assert!(matches!(Session::connect(options, &stop), Err(Error::Unreachable(_))), "nor who is introduced to");
+    assert!(begun.elapsed() < Duration::from_secs(45), "{:?}", begun.elapsed());
 }

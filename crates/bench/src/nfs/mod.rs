@@ -12,7 +12,7 @@ mod tree;
 
 pub use session::{Gain, Pace, Session, Tally, Work};
 pub use subject::{NfsOptions, NfsSubject};
-pub(crate) use subject::{PREFIX, stored};
+pub(crate) use subject::{PREFIX, part_of, stored};
 
 use vouch_nfs4::op::{Args, OpenArgs, OpenClaim, OpenHow, PutfhArgs, Results, ShareAccess, ShareDeny};
 use vouch_nfs4::{Bytes, ClientId, Filehandle, OwnerSeq, StateOwner, Stateid};

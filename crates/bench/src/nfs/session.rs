@@ -2,6 +2,7 @@
 //! answer costs errors, not the run.
 
 use std::collections::VecDeque;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use vouch_gss_mit::{ClientSource, MitInitiator};
@@ -76,6 +77,8 @@ pub struct Tally {
     pub latency: Latency,
     /// Calls in flight, if the server allowed fewer than were wanted.
     pub depth: Option<u32>,
+    /// Calls in flight that were wanted.
+    pub lanes: u32,
 }
 
 impl Tally {
@@ -91,6 +94,7 @@ impl Tally {
         self.thread_s += other.thread_s;
         self.latency.merge(&other.latency);
         self.depth = other.depth.or(self.depth);
+        self.lanes = self.lanes.max(other.lanes);
     }
 }
 
@@ -123,8 +127,8 @@ pub struct Session {
 
 impl Session {
     /// Introduces itself under a name of its own.
-    pub fn connect(options: SessionOptions) -> Result<Self, Error> {
-        let pipeline = pipeline(&options)?;
+    pub fn connect(options: SessionOptions, stop: &Stop) -> Result<Self, Error> {
+        let pipeline = pipeline_unless(&options, stop)?;
         Ok(Self { pipeline, options, stalled: false, renewals: 0, patience: PATIENCE })
     }
 
@@ -147,7 +151,7 @@ impl Session {
         mut write: impl FnMut(&mut OpenCall, &mut Writer),
         mut read: impl FnMut(ReplyBody<'_>) -> Result<T, CallError>,
     ) -> Result<T, Error> {
-        self.renew()?;
+        self.renew(stop)?;
         let start = Instant::now();
         loop {
             let sent = Instant::now();
@@ -158,7 +162,7 @@ impl Session {
             let mut outcome = None;
             while outcome.is_none() {
                 self.pipeline.turn(Some(TICK), |_, _, body| outcome = Some(body.and_then(&mut read))).map_err(Error::nfs(what))?;
-                if stop.asked() && sent.elapsed() > SILENCE || sent.elapsed() > 4 * PATIENCE {
+                if stop.hurries() && sent.elapsed() > SILENCE || sent.elapsed() > 4 * PATIENCE {
                     self.stalled = true;
                     return Err(Error::Unreachable(format!("{what}: the server does not answer")));
                 }
@@ -178,8 +182,8 @@ impl Session {
 
     /// Runs a load until it has no more to ask, or the time is over, or somebody asks to stop.
     pub fn run(&mut self, work: &mut dyn Work, depth: usize, pace: Pace, limit: Option<Duration>, stop: &Stop) -> Result<Tally, Error> {
-        self.renew()?;
-        let mut tally = Tally::default();
+        self.renew(stop)?;
+        let mut tally = Tally { lanes: depth as u32, ..Tally::default() };
         let start = Instant::now();
         let thread = cpu::thread_s();
         let end = limit.map(|limit| start + limit);
@@ -267,7 +271,7 @@ impl Session {
             });
             // Calls that many later ones have overtaken are lost: their answers are not worth the wait that a slow server is.
             let lost = || (0..depth).filter(|lane| !idle.contains(lane)).all(|lane| last - sent[lane] > OVERTAKEN.max(3 * longest));
-            let patience = if stop.asked() || !asking && lost() { SILENCE } else { self.patience };
+            let patience = if stop.hurries() || !asking && lost() { SILENCE } else { self.patience };
             match turn {
                 Ok(0) if waited.elapsed() > patience && self.pipeline.submitter().in_flight() > 0 => {
                     // A server that drops requests (RFC 2203 allows it outside its window) must not end the run. Nor is it fast by that: those
@@ -322,8 +326,8 @@ impl Session {
 
     /// How often it has connected anew, after doing so if the last load ended with calls that nobody answered. What was open before that has
     /// to be opened again.
-    pub(super) fn renewals(&mut self) -> Result<u64, Error> {
-        self.renew()?;
+    pub(super) fn renewals(&mut self, stop: &Stop) -> Result<u64, Error> {
+        self.renew(stop)?;
         Ok(self.renewals)
     }
 
@@ -332,9 +336,9 @@ impl Session {
         self.renewals
     }
 
-    fn renew(&mut self) -> Result<(), Error> {
+    fn renew(&mut self, stop: &Stop) -> Result<(), Error> {
         if self.stalled {
-            self.pipeline = pipeline(&self.options)?;
+            self.pipeline = pipeline_unless(&self.options, stop)?;
             self.stalled = false;
             self.renewals += 1;
         }
@@ -383,6 +387,24 @@ impl Clock {
         match self.pace {
             Pace::Closed => self.start,
             Pace::Open(rate) => self.start + Duration::from_secs_f64(self.made as f64 / rate),
+        }
+    }
+}
+
+/// A server that is silent is waited for by another thread, so that who wants to stop does not wait for it too.
+fn pipeline_unless(options: &SessionOptions, stop: &Stop) -> Result<Pipeline, Error> {
+    let ((sender, made), theirs) = (mpsc::channel(), options.clone());
+    std::thread::spawn(move || sender.send(pipeline(&theirs)));
+    let mut asked = None;
+    loop {
+        match made.recv_timeout(TICK) {
+            Ok(pipeline) => return pipeline,
+            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Error::Program("a thread failed".into())),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                if stop.hurries() && asked.get_or_insert_with(Instant::now).elapsed() > SILENCE {
+                    return Err(Error::Unreachable(format!("{}: the server does not answer", options.target)));
+                }
+            }
         }
     }
 }

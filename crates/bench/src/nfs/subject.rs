@@ -22,6 +22,8 @@ use crate::target::{NfsTarget, Sec};
 use crate::written::Written;
 use crate::{Case, Error, Sample, Stop, Subject};
 
+mod looked_at;
+
 /// How a server is measured.
 #[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
 pub struct NfsOptions {
@@ -50,7 +52,7 @@ pub struct NfsSubject {
     options: NfsOptions,
     stop: Stop,
     pages: Pages,
-    sessions: Vec<Session>,
+    pub(super) sessions: Vec<Session>,
     root: Filehandle,
     /// The directory that is its own.
     name: String,
@@ -80,7 +82,7 @@ impl NfsSubject {
             connections: options.connections.max(1),
             slots: options.slots,
         };
-        let mut sessions = (0..options.sessions.max(1)).map(|_| Session::connect(session.clone())).collect::<Result<Vec<_>, _>>()?;
+        let mut sessions = (0..options.sessions.max(1)).map(|_| Session::connect(session.clone(), stop)).collect::<Result<Vec<_>, _>>()?;
         let root = sessions[0].walk(&options.target.path, stop)?;
         let foreign = sessions[0].list(&root, stop)?.into_iter().find(|(name, _)| !name.starts_with(PREFIX.as_bytes()));
         if foreign.is_some() && !options.not_empty {
@@ -93,7 +95,7 @@ impl NfsSubject {
         // A server in its grace period opens nothing yet; that is waited for here, and is no error of a measurement.
         let probe = sessions[0].open(&directory, b"probe", true, stop).and_then(|probe| sessions[0].close(probe, stop));
         if let Err(error) = probe {
-            sessions[0].remove_all(&root, name.as_bytes())?;
+            sessions[0].remove_all(&root, name.as_bytes(), stop)?;
             return Err(error);
         }
         let directory = Some(directory);
@@ -130,7 +132,7 @@ impl NfsSubject {
         let key = (copy.files, copy.len, copy.content);
         if let Some((old, _)) = self.copies.remove(&key) {
             match copy.files * copy.len > KEPT_LEN {
-                true => self.sessions[0].remove_all(&own, old.as_bytes())?,
+                true => self.sessions[0].remove_all(&own, old.as_bytes(), &self.stop)?,
                 // A file system may be slow where much was just removed: later.
                 false => self.old.push(old),
             }
@@ -140,7 +142,7 @@ impl NfsSubject {
         match &measured {
             Ok(_) => drop(self.copies.insert(key, (name, directory))),
             // What is there in part is not read, for the server would be blamed for it; and nothing else may fit beside it.
-            Err(Error::Nfs { .. } | Error::Refused(_)) if self.sessions[0].remove_all(&own, name.as_bytes()).is_ok() => {}
+            Err(Error::Nfs { .. } | Error::Refused(_)) if self.sessions[0].remove_all(&own, name.as_bytes(), &self.stop).is_ok() => {}
             Err(_) => self.old.push(name),
         }
         measured
@@ -221,12 +223,17 @@ impl NfsSubject {
         let opens = self.opens()?;
         let (pages, stop, load) = (self.pages.clone(), self.stop.clone(), *load);
         self.rounds += 1;
-        let (seed, sessions) = (self.rounds, self.sessions.len());
-        let pace = load.rate.map_or(Pace::Closed, |rate| Pace::Open(rate / sessions as f64));
+        let (seed, sessions, whole) = (self.rounds, self.sessions.len(), load.depth);
         let (written, last) = (self.written.clone(), Mutex::new(Vec::new()));
         let sample = self.all(sessions as u64, |at, _, session| {
+            let depth = part_of(load.depth, at, sessions);
+            if depth == 0 {
+                return Ok(Tally::default());
+            }
+            let load = Load { depth, ..load };
+            let pace = load.rate.map_or(Pace::Closed, |rate| Pace::Open(rate * f64::from(depth) / f64::from(whole)));
             let mut work = Mixed::new(&pages, opens[at], LARGE_NUMBER, load, mix(seed * 1000 + at as u64), &written);
-            let tally = session.run(&mut work, load.depth as usize, pace, Some(Duration::from_secs_f64(load.seconds)), &stop)?;
+            let tally = session.run(&mut work, depth as usize, pace, Some(Duration::from_secs_f64(load.seconds)), &stop)?;
             last.lock().unwrap_or_else(PoisonError::into_inner).extend(work.last());
             Ok(tally)
         })?;
@@ -255,9 +262,9 @@ impl NfsSubject {
         let (own, stop) = (self.directory()?, self.stop.clone());
         let Some((_, opens)) = &mut self.large else { return Err(Error::NotFound("there is no file to read".into())) };
         for (session, (open, renewals)) in self.sessions.iter_mut().zip(opens.iter_mut()) {
-            if session.renewals()? != *renewals {
+            if session.renewals(&stop)? != *renewals {
                 *open = session.open(&own, LARGE, true, &stop)?;
-                *renewals = session.renewals()?;
+                *renewals = session.renewals(&stop)?;
             }
         }
         Ok(opens.iter().map(|(open, _)| *open).collect())
@@ -268,15 +275,23 @@ impl NfsSubject {
         self.rounds += 1;
         let (stop, sessions, seed) = (self.stop.clone(), self.sessions.len(), self.rounds);
         self.all(sessions as u64, move |at, _, session| {
-            let mut work = Git::new(directory, LOOKED_AT, at, depth as usize, mix(seed * 1000 + at as u64));
-            session.run(&mut work, depth as usize, Pace::Closed, Some(Duration::from_secs_f64(seconds)), &stop)
+            let depth = part_of(depth, at, sessions) as usize;
+            if depth == 0 {
+                return Ok(Tally::default());
+            }
+            let mut work = Git::new(directory, LOOKED_AT, at, depth, mix(seed * 1000 + at as u64));
+            session.run(&mut work, depth, Pace::Closed, Some(Duration::from_secs_f64(seconds)), &stop)
         })
     }
 
     fn getattr(&mut self, depth: u32, seconds: f64) -> Result<Sample, Error> {
         let (handle, stop, sessions) = (self.directory()?, self.stop.clone(), self.sessions.len());
-        self.all(sessions as u64, move |_, _, session| {
-            session.run(&mut Getattr { handle }, depth as usize, Pace::Closed, Some(Duration::from_secs_f64(seconds)), &stop)
+        self.all(sessions as u64, move |at, _, session| {
+            let depth = part_of(depth, at, sessions) as usize;
+            if depth == 0 {
+                return Ok(Tally::default());
+            }
+            session.run(&mut Getattr { handle }, depth, Pace::Closed, Some(Duration::from_secs_f64(seconds)), &stop)
         })
     }
 
@@ -301,6 +316,7 @@ impl NfsSubject {
         };
         let mut sample = Sample::default();
         let mut busiest: f64 = 0.0;
+        let (mut fewer, mut in_flight) = (false, 0);
         for tally in tallies {
             let tally = tally?;
             sample.seconds = sample.seconds.max(tally.seconds);
@@ -309,10 +325,12 @@ impl NfsSubject {
             sample.errors += tally.errors;
             sample.unanswered += tally.unanswered;
             sample.unsent += tally.unsent;
-            sample.depth = sample.depth.max(tally.depth);
+            fewer |= tally.depth.is_some();
+            in_flight += tally.depth.unwrap_or(tally.lanes);
             sample.latency.merge(&tally.latency);
-            busiest = busiest.max(tally.thread_s / tally.seconds);
+            busiest = busiest.max(tally.thread_s / tally.seconds.max(1e-9));
         }
+        sample.depth = fewer.then_some(in_flight);
         sample.others.push((BUSIEST.into(), busiest));
         meter.end(&mut sample)?;
         if self.stop.asked() { Err(Error::Interrupted) } else { Ok(sample) }
@@ -346,31 +364,16 @@ impl NfsSubject {
         self.written = Arc::new(Written::new(len));
         Ok(())
     }
-
-    /// Empty files to look at.
-    fn make_looked_at(&mut self) -> Result<(), Error> {
-        if self.looked_at.is_none() {
-            let (own, stop) = (self.directory()?, self.stop.clone());
-            let directory = self.sessions[0].mkdir(&own, "repository", &stop)?;
-            let copy = Copy { files: LOOKED_AT, len: 100, content: Content::Random, streams: MAKE_DEPTH as u32, depth: 1 };
-            let mut work = Small::new(&self.pages, directory, 0..LOOKED_AT, &copy, Way::Make);
-            let session = &mut self.sessions[0];
-            let tally = session.complete(&mut work, MAKE_DEPTH, &stop)?;
-            let done = tally.operations;
-            all_of(tally, done, LOOKED_AT, "files", session, &stop)?;
-            self.looked_at = Some(directory);
-        }
-        Ok(())
-    }
 }
 
 impl Subject for NfsSubject {
     fn about(&self) -> About {
         let NfsOptions { label, target, sec, sessions, connections, .. } = &self.options;
         let stored = "files that are copied and objects of metadata are stored for good (FILE_SYNC, or COMMIT before CLOSE), writes of loads UNSTABLE without COMMIT";
-        let how = format!("NFSv4.1 from user space, {sessions} session(s) of {connections} connection(s)");
+        let clock = "data is made and compared with the clock running; latencies are of calls, of which a small file takes three";
+        let how = format!("NFSv4.1 from user space, {sessions} session(s) of {connections} connection(s), which share the calls in flight");
         let found = self.sessions.first().map(Session::found).unwrap_or_default();
-        let details = std::iter::once(how).chain(found).chain([stored.to_owned()]).collect();
+        let details = std::iter::once(how).chain(found).chain([stored.to_owned(), clock.to_owned()]).collect();
         About { label: label.clone(), target: target.to_string(), sec: Some(sec.to_string()), details }
     }
 
@@ -412,7 +415,11 @@ impl Subject for NfsSubject {
     fn tidy(&mut self) -> Result<(), Error> {
         let own = self.directory()?;
         let old: Vec<String> = self.old.drain(..).chain(self.copies.drain().map(|(_, (name, _))| name)).collect();
-        old.iter().try_for_each(|name| self.sessions[0].remove_all(&own, name.as_bytes()))
+        old.iter().try_for_each(|name| self.sessions[0].remove_all(&own, name.as_bytes(), &self.stop))
+    }
+
+    fn place(&self) -> Option<String> {
+        self.directory.map(|_| format!("{} in {}", self.name, self.options.target))
     }
 
     fn clean(&mut self) -> Result<(), Error> {
@@ -421,12 +428,21 @@ impl Subject for NfsSubject {
         }
         if let Some((_, opens)) = self.large.take() {
             // It may be that calls are lost, and with them the session; then the lease closes it.
+            let stop = self.stop.of_cleaning();
             for (session, (open, _)) in self.sessions.iter_mut().zip(opens) {
-                let _ = session.close(open, &Stop::default());
+                // Who does not answer one does not answer the others.
+                if session.close(open, &stop).is_err() && stop.hurries() {
+                    break;
+                }
             }
         }
-        self.sessions[0].remove_all(&self.root, self.name.as_bytes())
+        self.sessions[0].remove_all(&self.root, self.name.as_bytes(), &self.stop)
     }
+}
+
+/// What the one at this place of so many has of the calls in flight; nothing if there are fewer calls than of them.
+pub(crate) const fn part_of(depth: u32, at: usize, of: usize) -> u32 {
+    depth / of as u32 + (at < depth as usize % of) as u32
 }
 
 /// How far what a case writes has come when a write counts as done.

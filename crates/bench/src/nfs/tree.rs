@@ -105,8 +105,8 @@ impl Session {
     }
 
     /// Removes a directory with all that is in it. Works also when somebody has asked to stop: that is when it is needed.
-    pub(super) fn remove_all(&mut self, parent: &Filehandle, name: &[u8]) -> Result<(), Error> {
-        let stop = &Stop::default();
+    pub(super) fn remove_all(&mut self, parent: &Filehandle, name: &[u8], stop: &Stop) -> Result<(), Error> {
+        let stop = &stop.of_cleaning();
         let look = |call: &mut OpenCall, w: &mut Writer| {
             putfh(parent, call, w);
             call.op(w, &Args::Lookup(LookupArgs { name: Name(name) }));
@@ -121,7 +121,7 @@ impl Session {
             found => found?,
         };
         let (directories, files): (Vec<_>, Vec<_>) = self.list(&directory, stop)?.into_iter().partition(|(_, is_directory)| *is_directory);
-        directories.iter().try_for_each(|(name, _)| self.remove_all(&directory, name))?;
+        directories.iter().try_for_each(|(name, _)| self.remove_all(&directory, name, stop))?;
         self.remove_files(directory, files.into_iter().map(|(name, _)| name), REMOVES, stop)?;
         let write = |call: &mut OpenCall, w: &mut Writer| {
             putfh(parent, call, w);

@@ -3,10 +3,10 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use super::About;
 use super::kernel_audit::{AuditGuard, COST, Cost, Watch, switches};
+use super::{About, Helper};
 use crate::cpu::ServerCpu;
 use crate::nfs::{NfsOptions, NfsSubject};
 use crate::target::{NfsTarget, Sec};
@@ -59,14 +59,14 @@ impl ExportSubject {
 
 /// A server that ends with this value.
 struct Server {
-    child: Child,
+    child: Helper,
     port: u16,
 }
 
 impl Server {
     fn start(mut command: Command) -> Result<Self, Error> {
         let failed = |error: std::io::Error| Error::Program(format!("vouch export: {error}"));
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(failed)?;
+        let child = Helper::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null())).map_err(failed)?;
         let mut server = Self { child, port: 0 };
         let mut line = String::new();
         let said = server.child.stdout.take().map(|said| BufReader::new(said).read_line(&mut line));

@@ -5,11 +5,11 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{About, Meter, wait};
+use super::{About, Helper, Meter, wait};
 use crate::case::AuditWork;
 use crate::cpu::{self, ServerCpu};
 use crate::plan::Mpi;
@@ -96,7 +96,7 @@ pub struct AuditSubject {
 
 /// The kernel's audit while it is ours: off again, and without rules, when dropped.
 pub struct AuditGuard {
-    daemon: Child,
+    daemon: Helper,
     _configuration: tempfile::TempDir,
 }
 
@@ -131,7 +131,7 @@ impl AuditGuard {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let daemon = daemon.spawn().map_err(|error| format!("auditd: {error}"))?;
+        let daemon = Helper::start(&mut daemon).map_err(|error| format!("auditd: {error}"))?;
         let mut guard = Self { daemon, _configuration: configuration };
         let start = Instant::now();
         while start.elapsed() < PATIENCE && guard.daemon.try_wait().is_ok_and(|status| status.is_none()) {

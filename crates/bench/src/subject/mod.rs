@@ -5,6 +5,7 @@ mod connect;
 mod daemon;
 mod exported;
 mod fio;
+mod helper;
 mod kernel_audit;
 mod meter;
 mod mount;
@@ -17,6 +18,7 @@ mod web;
 
 pub use connect::{Asked, ConnectSubject};
 pub use exported::{Audited, ExportSubject};
+pub use helper::{Helper, end_all};
 pub use kernel_audit::{AuditGuard, AuditSubject, Rules};
 pub use meter::Meter;
 pub use mount::{MountOptions, MountSubject};
@@ -53,6 +55,11 @@ pub trait Subject: Send {
 
     /// Removes what was made for cases so far that later ones don't need.
     fn tidy(&mut self) -> Result<(), Error>;
+
+    /// Where that is what is made, if it is left behind.
+    fn place(&self) -> Option<String> {
+        None
+    }
 
     /// Removes everything that was made; also after an interruption.
     fn clean(&mut self) -> Result<(), Error>;

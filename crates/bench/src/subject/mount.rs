@@ -401,6 +401,10 @@ impl Subject for MountSubject {
         self.copies.drain().try_for_each(|(_, directory)| fs::remove_dir_all(&directory).map_err(Error::file(&directory)))
     }
 
+    fn place(&self) -> Option<String> {
+        self.own.as_ref().map(|own| own.display().to_string())
+    }
+
     fn clean(&mut self) -> Result<(), Error> {
         self.own.take().map_or(Ok(()), |own| fs::remove_dir_all(&own).map_err(Error::file(&own)))
     }

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::{About, Meter, Sshd};
+use super::{About, Helper, Meter, Sshd};
 use crate::case::{Content, Copy};
 use crate::content::Pages;
 use crate::{Case, Error, Sample, Stop, Subject, cpu};
@@ -56,8 +56,10 @@ impl ScpSubject {
     }
 
     fn ssh(&self, command: &str) -> Result<String, Error> {
-        let output = Command::new("ssh").args(&self.options).arg(&self.host).arg(command).stdin(Stdio::null()).output();
-        let output = output.map_err(|error| Error::Program(format!("ssh: {error}")))?;
+        let mut program = Command::new("ssh");
+        program.args(&self.options).arg(&self.host).arg(command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = Helper::output(&mut program, &self.stop, LAST).map_err(|error| Error::Program(format!("ssh: {error}")))?;
+        let output = output.ok_or_else(|| Error::Unreachable(format!("scp://{}: it does not answer", self.host)))?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
             false => Err(Error::Unreachable(format!("scp://{}: {}", self.host, String::from_utf8_lossy(&output.stderr).trim()))),
@@ -71,7 +73,7 @@ impl ScpSubject {
         let (start, before) = (Instant::now(), cpu::children_s());
         let mut command = Command::new("scp");
         command.args(&self.options).args(["-q", "-r", from, to]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| Error::Program(format!("scp: {error}")))?;
+        let mut child = Helper::start(&mut command).map_err(|error| Error::Program(format!("scp: {error}")))?;
         let status = super::wait(&mut child, &self.stop).map_err(|error| Error::Program(format!("scp: {error}")))?;
         let programs = cpu::children_s() - before;
         if let Some(there) = stores.filter(|_| status.success() && !self.stop.asked()) {
@@ -154,7 +156,8 @@ impl Subject for ScpSubject {
             None => "what is copied there is in the host's page cache, and may not be stored",
         };
         let back = "what is copied back is written to this machine".to_owned();
-        let details = vec![format!("{ours}, scp -r with its own choice of cipher"), stored.to_owned(), back];
+        let clock = "data is made before and compared after, with the clock stopped".to_owned();
+        let details = vec![format!("{ours}, scp -r with its own choice of cipher"), stored.to_owned(), back, clock];
         About { label: self.label.clone(), target: format!("scp://{}", self.host), sec: None, details }
     }
 
@@ -194,6 +197,10 @@ impl Subject for ScpSubject {
         Ok(())
     }
 
+    fn place(&self) -> Option<String> {
+        self.remote.as_ref().map(|remote| format!("{}:{remote}", self.host))
+    }
+
     fn clean(&mut self) -> Result<(), Error> {
         self.remote.take().map_or(Ok(()), |remote| self.ssh(&format!("rm -rf -- '{remote}'")).map(drop))
     }
@@ -205,3 +212,6 @@ impl Drop for ScpSubject {
         let _ = self.clean();
     }
 }
+
+/// How long ssh may take once somebody has asked to stop.
+const LAST: Duration = Duration::from_secs(10);

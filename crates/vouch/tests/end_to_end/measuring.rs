@@ -278,7 +278,9 @@ fn agents_measure_together_for_who_knows_the_token() {
         let sample = &result["subjects"][0]["samples"][0];
         let nodes = sample["nodes"].as_array().expect("figures of each node");
         let sum: u64 = nodes.iter().filter_map(|node| node[1]["operations"].as_u64()).sum();
-        assert_eq!((nodes.len(), Some(sum)), (2, sample["operations"].as_u64()), "{result}");
+        // One call at a time is one, of one node.
+        let at_work = if result["panel"] == "Low concurrency" { 1 } else { 2 };
+        assert_eq!((nodes.len(), Some(sum)), (at_work, sample["operations"].as_u64()), "{result}");
     }
     for (child, _) in &mut agents {
         let _ = child.kill();

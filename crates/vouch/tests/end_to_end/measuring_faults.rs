@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -170,4 +171,46 @@ fn a_tree_that_is_being_prepared_is_removed_when_it_is_interrupted() {
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it lives");
     assert_eq!(child.wait().expect("it ends").code(), Some(130));
     assert_eq!(count(), 0);
+}
+
+#[test]
+fn ctrl_c_on_a_terminal_leaves_nothing_behind_where_files_were_copied_to() {
+    if !std::path::Path::new("/usr/sbin/sshd").exists() {
+        println!("skipped: needs the package openssh-server");
+        return;
+    }
+    let world = World::new();
+    let endless = ["bench", "transfer", "--target", "scp://", "--sizes", "64K", "--rounds", "1000", "--tight", "0", "--json", "run.json"];
+    let mut command = world.command(endless);
+    // As a terminal has it: what runs there is a group, and all of it is told.
+    let mut child = command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
+    let mut place = None;
+    let begun = eventually(Duration::from_secs(60), || {
+        place = place.take().or_else(|| copied_to(child.id()));
+        place.is_some()
+    });
+    let pid = rustix::process::Pid::from_raw(child.id() as i32).expect("a process");
+    rustix::process::kill_process_group(pid, rustix::process::Signal::INT).expect("it lives");
+    let ended = child.wait().expect("it ends").code();
+    assert!(begun, "nothing is copied");
+    assert_eq!(ended, Some(130));
+    let place = place.expect("it was found");
+    assert!(!std::path::Path::new(&place).exists(), "{place} was left behind");
+    let record = std::fs::read_to_string(world.path("run.json")).expect("the record");
+    assert!(record.contains("\"interrupted\""), "{record}");
+}
+
+/// The directory of a run that scp copies to, by the words of an scp that it has started.
+fn copied_to(run: u32) -> Option<String> {
+    let processes = std::fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    processes
+        .filter_map(|pid| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            let parent = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok()?;
+            let words = (parent == run).then(|| std::fs::read(format!("/proc/{pid}/cmdline")).ok())??;
+            let words = String::from_utf8_lossy(&words).into_owned();
+            let place = words.split('\0').find_map(|word| word.strip_prefix("127.0.0.1:"))?;
+            Some(place.rsplit_once('/')?.0.to_owned())
+        })
+        .next()
 }

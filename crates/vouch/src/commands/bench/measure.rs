@@ -66,7 +66,12 @@ impl Wish {
     pub(super) fn new() -> Self {
         let stop = Stop::default();
         let asked = stop.clone();
-        Self { stop, _taken: interrupt::take(move || asked.ask()) }
+        let notify = move || {
+            asked.ask();
+            // A second signal ends the process at once, and a terminal tells it to nobody else: not to those who work for the run.
+            std::mem::forget(interrupt::on_interrupt(vouch_bench::subject::end_all));
+        };
+        Self { stop, _taken: interrupt::take(notify) }
     }
 
     /// Who is asked.
@@ -93,6 +98,10 @@ impl Measure {
             let mut run = Run::begin(command.clone(), self.quick);
             let subjects = match (part.subjects)(&mut run, stop) {
                 Ok(subjects) => subjects,
+                Err(_) if stop.asked() => {
+                    outcome = Err(Error::Interrupted);
+                    break;
+                }
                 Err(failure) if whole.is_none() && !part.optional => return Err(failure),
                 Err(failure) => {
                     left_out.push(failure.to_string());
@@ -102,18 +111,32 @@ impl Measure {
             let bar = progress::fraction(global, "measuring");
             let mut bench = Bench::new(run, subjects, self.rounds(), Box::new(Bar(bar.clone())), stop.clone());
             let measured = (part.work)(&mut bench);
-            let run = bench.finish(&measured);
-            bar.finish_and_clear();
-            match &mut whole {
-                None => whole = Some(run),
-                Some(whole) => whole.absorb(run),
+            bench.sum_up(&measured);
+            if matches!(measured, Err(Error::Interrupted)) {
+                // First of all what there is: what hangs may hang while it is cleaned, too, and a second Ctrl-C ends the process.
+                bar.finish_and_clear();
+                let mut run = joined(whole.take(), bench.run.clone());
+                run.left_out.append(&mut left_out);
+                let written = self.outputs.write(&run);
+                let told = bench.run.notes.len();
+                bench.clean();
+                bench.run.notes[told..].iter().for_each(|note| tracing::warn!("{note}"));
+                written?;
+                return Err(Error::Interrupted.into());
             }
+            bench.clean();
+            bar.finish_and_clear();
+            // Subjects end where the others begin.
+            let run = bench.run;
+            drop(bench.subjects);
+            whole = Some(joined(whole, run));
             outcome = measured;
             if outcome.is_err() {
                 break;
             }
         }
         let Some(mut run) = whole else {
+            outcome?;
             return Err(Failure::not_found("", left_out.first().map_or("nothing to measure", String::as_str)));
         };
         run.left_out.extend(left_out);
@@ -129,6 +152,17 @@ impl Measure {
         let rounds = if self.quick { Rounds::QUICK } else { Rounds::FULL };
         let most = self.rounds.map_or(rounds.most, usize::from);
         Rounds { most, least: rounds.least.min(most), tight: self.tight.map_or(rounds.tight, |percent| percent / 100.0), ..rounds }
+    }
+}
+
+/// A run, and the next part of it.
+fn joined(whole: Option<Run>, part: Run) -> Run {
+    match whole {
+        None => part,
+        Some(mut whole) => {
+            whole.absorb(part);
+            whole
+        }
     }
 }
 

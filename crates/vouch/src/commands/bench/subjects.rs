@@ -38,7 +38,7 @@ pub(super) struct Subjects {
     /// Where the CPU time of what shows a mounted directory is read, the daemon of FUSE, if it isn't found: pid:N or cgroup:DIRECTORY; of one of several as LABEL=…; may be repeated.
     #[arg(long, value_name = "SOURCE")]
     client_cpu: Vec<Labelled<ServerCpu>>,
-    /// Sessions with each NFS server, each driven by a thread of its own.
+    /// Sessions with each NFS server, each driven by a thread of its own; they share the calls in flight of --depth.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     sessions: u16,
     /// Connections of each session.
@@ -178,7 +178,7 @@ impl Subjects {
     }
 
     fn fill(&self, depth: u32, run: &mut Run, stop: &Stop, subjects: &mut Vec<Box<dyn Subject>>) -> Outcome {
-        let fleet = self.fleet()?;
+        let fleet = self.fleet(stop)?;
         let mut servers = self.servers();
         for Labelled { label, value } in &self.target {
             match value {
@@ -265,7 +265,7 @@ impl Subjects {
         })
     }
 
-    fn fleet(&self) -> Outcome<Option<Fleet>> {
+    fn fleet(&self, stop: &Stop) -> Outcome<Option<Fleet>> {
         if self.agent.is_empty() {
             return Ok(None);
         }
@@ -284,7 +284,7 @@ impl Subjects {
             }
         };
         let all: Vec<SocketAddr> = addresses.iter().map(|(address, _)| *address).collect();
-        Ok(Some(Fleet::connect(&all, &credential)?))
+        Ok(Some(Fleet::connect(&all, &credential, stop)?))
     }
 }
 

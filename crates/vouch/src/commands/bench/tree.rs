@@ -2,13 +2,13 @@
 //! replay the reads of a compile; the replica is asked for connections beside web servers.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use vouch_bench::cpu::ServerCpu;
 use vouch_bench::plan;
 use vouch_bench::subject::{
-    About, Asked, ConnectSubject, Forget, ReadingSubject, Recorder, ReplaySubject, Sshd, WebServer, compile, prepare,
+    About, Asked, ConnectSubject, Forget, Helper, ReadingSubject, Recorder, ReplaySubject, Sshd, WebServer, compile, prepare,
 };
 use vouch_bench::target::{Target, resolve};
 use vouch_bench::{Run, Stop, Subject};
@@ -84,7 +84,7 @@ pub(super) struct World {
 }
 
 struct Replica {
-    child: Child,
+    child: Helper,
     address: String,
 }
 
@@ -134,7 +134,7 @@ impl World {
         let mut command = Command::new(&program);
         let log = std::fs::File::create(path("replica.log")).at(at.display())?;
         command.args(["serve", "--db", &db, "--listen", "127.0.0.1:0"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
-        let mut replica = Replica { child: command.spawn().at("the replica")?, address: String::new() };
+        let mut replica = Replica { child: Helper::start(&mut command).at("the replica")?, address: String::new() };
         let mut line = String::new();
         if let Some(out) = replica.child.stdout.take() {
             std::io::BufRead::read_line(&mut std::io::BufReader::new(out), &mut line).at("the replica")?;

@@ -24,10 +24,10 @@ pub(super) struct Transfer {
     /// Bytes of each large file.
     #[arg(long, value_name = "SIZE", value_parser = some_bytes)]
     large_size: Option<u64>,
-    /// Small files at a time; cp and scp take one.
+    /// Small files at a time, of each session and agent; cp and scp take one.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     streams: u32,
-    /// Blocks of a file in flight.
+    /// Blocks in flight of each file.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1024))]
     depth: u32,
     #[command(flatten)]
@@ -69,7 +69,7 @@ pub(super) struct Iops {
 /// Options of load on one file.
 #[derive(Debug, clap::Args)]
 struct Load {
-    /// Calls in flight at most.
+    /// Calls in flight at most, of all sessions and agents together.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1024))]
     depth: u32,
     /// Seconds of each measurement.

@@ -3,12 +3,12 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use vouch_bench::Error;
 use vouch_bench::cpu::ServerCpu;
-use vouch_bench::subject::Sshd;
+use vouch_bench::subject::{Helper, Sshd};
 
 /// A mount that can be had anew.
 pub(super) struct Mounted {
@@ -20,7 +20,7 @@ pub(super) struct Mounted {
     log: PathBuf,
     /// Whether anything may be known from before.
     warm: bool,
-    child: Option<Child>,
+    child: Option<Helper>,
     /// What it needs while it is mounted.
     _server: Option<Sshd>,
 }
@@ -82,7 +82,7 @@ impl Mounted {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let program = |error: std::io::Error| Error::Program(format!("{}: {error}", self.command[0]));
-        let child = self.child.insert(command.spawn().map_err(program)?);
+        let child = self.child.insert(Helper::start(&mut command).map_err(program)?);
         let start = Instant::now();
         // Whoever looks while it is being mounted may be told of an error that passes.
         while device(&self.at).is_ok_and(|now| now == before) || std::fs::read_dir(&self.at).is_err() {
@@ -102,7 +102,7 @@ impl Mounted {
     fn unmount(&mut self) -> Result<(), Error> {
         let Some(child) = &mut self.child else { return Ok(()) };
         let start = Instant::now();
-        // It may have ended by itself: Ctrl-C is for all that runs here.
+        // It may have ended by itself.
         while child.try_wait().map_err(Error::file(&self.at))?.is_none() {
             let told = Command::new(&self.unmount[0]).args(&self.unmount[1..]).stdin(Stdio::null()).output();
             let told = told.map_err(|error| Error::Program(format!("{}: {error}", self.unmount[0])))?;

@@ -1,0 +1,155 @@
+//! How subjects take turns, when it is enough, and what becomes of a run that is stopped, by subjects that do as they are told.
+
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use crate::subject::About;
+
+struct Silent;
+
+impl Watcher for Silent {
+    fn now(&mut self, _: f64, _: f64, _: &str) {}
+}
+
+struct Fake {
+    label: &'static str,
+    rates: Vec<u64>,
+    log: Arc<Mutex<Vec<&'static str>>>,
+    cleaned: Arc<Mutex<usize>>,
+    stop_at: Option<(usize, Stop)>,
+    count: usize,
+    /// What it fails with when it is stopped, and whether it hangs when it is to clean.
+    fails: Option<&'static str>,
+    hangs: bool,
+}
+
+impl Subject for Fake {
+    fn about(&self) -> About {
+        About { label: self.label.into(), target: "fake".into(), sec: None, details: Vec::new() }
+    }
+
+    fn lacks(&self, _: &Case) -> Option<String> {
+        None
+    }
+
+    fn prepare(&mut self, _: &Case) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn measure(&mut self, _: &Case) -> Result<Sample, Error> {
+        self.log.lock().expect("no test fails with it").push(self.label);
+        let operations = self.rates[self.count % self.rates.len()];
+        self.count += 1;
+        if let Some((at, stop)) = &self.stop_at
+            && *at == self.count
+        {
+            stop.ask();
+            return Err(self.fails.map_or(Error::Interrupted, |why| Error::Unreachable(why.into())));
+        }
+        Ok(Sample { seconds: 1.0, operations, elsewhere: Some(0.5), ..Sample::default() })
+    }
+
+    fn tidy(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn place(&self) -> Option<String> {
+        Some(format!("the place of {}", self.label))
+    }
+
+    fn clean(&mut self) -> Result<(), Error> {
+        while self.hangs {
+            std::thread::park();
+        }
+        *self.cleaned.lock().expect("no test fails with it") += 1;
+        Ok(())
+    }
+}
+
+fn bench(rates: [Vec<u64>; 2], stop_at: Option<usize>, rounds: Rounds) -> (Run, Vec<&'static str>, usize) {
+    let (log, cleaned, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Mutex::new(0)), Stop::default());
+    let subjects = ["a", "b"].into_iter().zip(rates).map(|(label, rates)| {
+        let stop_at = stop_at.filter(|_| label == "b").map(|at| (at, stop.clone()));
+        Box::new(Fake { label, rates, log: log.clone(), cleaned: cleaned.clone(), stop_at, count: 0, fails: None, hangs: false })
+            as Box<dyn Subject>
+    });
+    let run = Run::begin("test".into(), false);
+    let mut bench = Bench::new(run, subjects.collect(), rounds, Box::new(Silent), stop.clone());
+    let outcome = bench.all(&[Planned::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
+    let run = bench.finish(&outcome);
+    let log = log.lock().expect("no test fails with it").clone();
+    let cleaned = *cleaned.lock().expect("no test fails with it");
+    (run, log, cleaned)
+}
+
+#[test]
+fn subjects_take_turns_and_a_tight_interval_ends_it_early() {
+    let rounds = Rounds { least: 3, most: 10, tight: 0.02, warm_up: true };
+    let (run, log, cleaned) = bench([vec![1000], vec![500]], None, rounds);
+    assert_eq!(log, ["a", "b"].repeat(4));
+    assert_eq!(cleaned, 2);
+    let result = &run.results[0];
+    assert_eq!(result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median), Some(0.5));
+    assert_eq!(result.of("a").map(|subject| subject.samples.len()), Some(3));
+}
+
+#[test]
+fn a_case_without_the_baseline_has_no_ratio() {
+    let rounds = Rounds { least: 3, most: 3, tight: 0.02, warm_up: false };
+    let fake = |label| {
+        let (log, cleaned) = (Arc::default(), Arc::default());
+        Box::new(Fake { label, rates: vec![10], log, cleaned, stop_at: None, count: 0, fails: None, hangs: false }) as Box<dyn Subject>
+    };
+    let subjects = ["a", "b", "c"].map(fake).into();
+    let mut bench = Bench::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), Stop::default());
+    let planned = Planned::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 });
+    bench.case(&planned, &mut |label| label != "a").expect("nothing fails");
+    let result = &bench.run.results[0];
+    assert_eq!(result.subjects.iter().map(|subject| (&subject.label[..], subject.ratio)).collect::<Vec<_>>(), [("b", None), ("c", None)]);
+    let table = crate::report::table(&bench.run);
+    assert!(!table.contains("1.00"), "{table}");
+    let csv = crate::report::csv(&bench.run);
+    assert!(csv.lines().skip(1).all(|line| line.ends_with(',')), "{csv}");
+}
+
+#[test]
+fn unsteady_figures_are_measured_to_the_last_round_and_named() {
+    let rounds = Rounds { least: 3, most: 6, tight: 0.02, warm_up: false };
+    let (run, log, _) = bench([vec![1000, 10, 400], vec![500]], None, rounds);
+    assert_eq!(log.len(), 12);
+    assert!(run.notes.iter().any(|note| note.contains("uncertain")), "{:?}", run.notes);
+    assert!(run.notes.iter().any(|note| note.starts_with("noisy machine")), "{:?}", run.notes);
+}
+
+#[test]
+fn an_interrupted_run_keeps_what_it_has_and_cleans_up() {
+    let rounds = Rounds { least: 3, most: 6, tight: 0.0, warm_up: false };
+    let (run, _, cleaned) = bench([vec![1000, 1001], vec![500, 501]], Some(3), rounds);
+    assert!(run.interrupted);
+    assert_eq!(cleaned, 2);
+    assert_eq!(run.results[0].of("b").map(|subject| subject.samples.len()), Some(2));
+}
+
+#[test]
+fn a_stopped_run_is_interrupted_whatever_fails_of_it_and_says_what_a_hanging_subject_left_behind() {
+    let (stop, cleaned) = (Stop::default(), Arc::new(Mutex::new(0)));
+    let fake = |label, hangs: bool| Fake {
+        label,
+        rates: vec![10],
+        log: Arc::default(),
+        cleaned: cleaned.clone(),
+        stop_at: hangs.then(|| (1, stop.clone())),
+        count: 0,
+        fails: hangs.then_some("ssh ended by a signal"),
+        hangs,
+    };
+    let subjects: Vec<Box<dyn Subject>> = vec![Box::new(fake("a", true)), Box::new(fake("b", false))];
+    let rounds = Rounds { least: 1, most: 1, tight: 0.0, warm_up: false };
+    let mut bench = Bench::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), stop.clone());
+    let outcome = bench.all(&[Planned::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
+    assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+    let run = bench.finish(&outcome);
+    assert!(run.interrupted && run.left_out.is_empty(), "{:?}", run.left_out);
+    assert!(run.notes.iter().any(|note| note.contains("left behind: the place of a")), "{:?}", run.notes);
+    assert_eq!(*cleaned.lock().expect("no test fails with it"), 1, "the other is cleaned all the same");
+}

@@ -1,0 +1,125 @@
+//! Programs that work for a run: servers, copies, daemons of mounts. What was made is removed with their help, so that Ctrl-C of a terminal is not for them: each
+//! is in a process group of its own. Whoever ends at once ends them all.
+
+use std::io::{self, Read};
+use std::ops::{Deref, DerefMut};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::Stop;
+
+/// A program that outlives Ctrl-C. Whoever has it ends it.
+pub struct Helper(Child);
+
+impl Helper {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn start(command: &mut Command) -> io::Result<Self> {
+        let child = command.process_group(0).spawn()?;
+        running().push(child.id());
+        Ok(Self(child))
+    }
+
+    /// Runs it to its end, and gives what it printed where that was piped; none when somebody asked to stop, and it went on for longer than this
+    /// all the same.
+    pub(crate) fn output(command: &mut Command, stop: &Stop, last: Duration) -> io::Result<Option<Output>> {
+        let mut helper = Self::start(command)?;
+        let (out, err) = (gather(helper.stdout.take()), gather(helper.stderr.take()));
+        let mut asked = None;
+        let status = loop {
+            if let Some(status) = helper.try_wait()? {
+                break status;
+            }
+            if stop.hurries() && asked.get_or_insert_with(Instant::now).elapsed() > last {
+                helper.kill()?;
+                helper.wait()?;
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let [stdout, stderr] = [out, err].map(|text| text.join().unwrap_or_default());
+        Ok(Some(Output { status, stdout, stderr }))
+    }
+}
+
+/// Reads to the end beside the program, which would wait with a pipe that is full.
+fn gather(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut text = Vec::new();
+        // What was said before a failure is all there is.
+        let _ = from.map(|mut from| from.read_to_end(&mut text));
+        text
+    })
+}
+
+impl Deref for Helper {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Helper {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let id = self.0.id();
+        running().retain(|other| *other != id);
+    }
+}
+
+/// Asks all that run to end, for who ends without waiting for anything.
+pub fn end_all() {
+    for pid in running().drain(..).filter_map(|id| Pid::from_raw(id.cast_signed())) {
+        let _ = kill_process_group(pid, Signal::TERM);
+    }
+}
+
+fn running() -> MutexGuard<'static, Vec<u32>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_helps_is_in_a_group_of_its_own() {
+        let mut helper = Helper::start(Command::new("sleep").arg("60")).expect("sleep");
+        let pid = Pid::from_raw(helper.id().cast_signed());
+        assert_eq!(rustix::process::getpgid(pid).ok(), pid);
+        assert!(running().contains(&helper.id()));
+        let id = helper.id();
+        helper.kill().expect("it lives");
+        helper.wait().expect("it ends");
+        drop(helper);
+        assert!(!running().contains(&id));
+    }
+
+    #[test]
+    fn what_a_program_says_is_heard_and_who_goes_on_for_ever_is_ended_once_somebody_stops() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo out; echo err >&2; exit 3"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = Helper::output(&mut command, &Stop::default(), Duration::ZERO).expect("sh").expect("it ends");
+        assert_eq!((output.status.code(), &output.stdout[..], &output.stderr[..]), (Some(3), &b"out\n"[..], &b"err\n"[..]));
+        let stop = Stop::default();
+        stop.ask();
+        let ended = Helper::output(Command::new("sleep").arg("3600"), &stop, Duration::from_millis(50)).expect("sleep");
+        assert!(ended.is_none());
+    }
+}

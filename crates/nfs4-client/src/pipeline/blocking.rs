@@ -1,0 +1,52 @@
+//! What is said before calls flow: connections that block, and not for ever.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::Error;
+
+/// How long a server may be silent while the client introduces itself.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) fn connect(address: SocketAddr, patience: Duration) -> Result<TcpStream, Error> {
+    let stream = TcpStream::connect_timeout(&address, patience)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    Ok(stream)
+}
+
+/// Sends a record and takes one, on a connection that carries nothing else yet.
+pub(super) fn exchange(stream: &mut TcpStream, call: &[u8], record_len_max: usize) -> Result<Vec<u8>, Error> {
+    // What the system calls a socket that would block is a server that is silent.
+    let late = |error: io::Error| if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error };
+    stream.write_all(call).map_err(late)?;
+    let mut reader = vouch_oncrpc::RecordReader::new(record_len_max);
+    let mut bytes = [0; 4096];
+    loop {
+        let n = match stream.read(&mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            read => read.map_err(late)?,
+        };
+        if n == 0 {
+            return Err(Error::Lost);
+        }
+        if let Some(record) = reader.next(&mut &bytes[..n])? {
+            return Ok(record.into_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_takes_a_connection_and_says_nothing_is_not_waited_for_for_ever() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut stream = connect(listener.local_addr().expect("a port"), Duration::from_millis(50)).expect("the system takes it");
+        let silent = exchange(&mut stream, b"a call", 4096);
+        assert!(matches!(&silent, Err(Error::Io(error)) if error.kind() == io::ErrorKind::TimedOut), "{silent:?}");
+    }
+}
