@@ -268,7 +268,11 @@ fuzz_target!(|input: &[u8]| {
             }
             11 => {
                 for id in std::mem::take(&mut world.callbacks) {
-                    let answer = if argument % 2 == 0 { Ok(bytes) } else { Err(Unreachable) };
+                    let answer = match argument % 4 {
+                        1 => Err(Unreachable::Peer),
+                        3 => Err(Unreachable::Context),
+                        _ => Ok(bytes),
+                    };
                     let effects = world.server.callback_reply(id, answer, world.now());
                     world.carry(effects);
                 }
@@ -291,7 +295,7 @@ fuzz_target!(|input: &[u8]| {
         let tick = world.server.tick(world.now());
         world.carry(tick.effects);
         for id in std::mem::take(&mut world.callbacks) {
-            let effects = world.server.callback_reply(id, Err(Unreachable), world.now());
+            let effects = world.server.callback_reply(id, Err(Unreachable::Peer), world.now());
             world.carry(effects);
         }
     }

@@ -37,11 +37,25 @@ pub struct CallbackContext {
 pub trait CallbackContexts: Send + Sync {
     /// Whether we have a context of this name that was made by this principal.
     fn is_usable(&self, from_server: &[u8], principal: &Principal) -> bool;
+
+    /// How long the context of this name lasts, of which it is known that it is usable; if it has ended since, an end that has come.
+    fn life(&self, from_server: &[u8]) -> Arc<dyn ContextLife>;
 }
 
-/// The callback's peer can't be reached, or did not answer in time.
+/// How long a context lasts. Asked with each call of a session that has its callbacks protected, under the lock of all state: it must not wait.
+pub trait ContextLife: Send + Sync + std::fmt::Debug {
+    /// Milliseconds that are left; 0 once it has ended, was destroyed or had to make room for others.
+    fn left_ms(&self) -> u64;
+}
+
+/// Why a callback has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unreachable;
+pub enum Unreachable {
+    /// Its peer can't be reached, or did not answer in time.
+    Peer,
+    /// It was not sent: the context that was to protect it is no more.
+    Context,
+}
 
 /// Something to be done outside.
 pub enum Effect {

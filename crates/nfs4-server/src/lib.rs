@@ -49,7 +49,7 @@ mod walk;
 pub use compound::{Compound, Progress};
 pub use config::Config;
 pub use connection::Connection;
-pub use effect::{CallbackContext, CallbackContexts, CallbackId, CallbackTo, ConnectionId, Effect, Recovered, Unreachable};
+pub use effect::{CallbackContext, CallbackContexts, CallbackId, CallbackTo, ConnectionId, ContextLife, Effect, Recovered, Unreachable};
 pub use export::{ClientAccess, ClientMatcher, Export, ExportId, Exports, ExportsError, FlavourAccess, Squash, SquashWho};
 pub use identity::{Identity, WouldWait};
 pub use job::{Job, JobProgress};

@@ -109,6 +109,7 @@ impl Server {
 
     /// Lets clients have their callbacks protected by these contexts. Once.
     pub fn set_callback_contexts(&self, contexts: Arc<dyn CallbackContexts>) {
+        self.state.lock().set_callback_contexts(contexts.clone());
         let set = self.callback_contexts.set(contexts);
         debug_assert!(set.is_ok(), "a server's driver is one");
     }
@@ -178,7 +179,8 @@ impl Server {
     pub fn callback_reply(&self, id: CallbackId, answer: Result<&[u8], Unreachable>, now: Now) -> Vec<Effect> {
         let answer = match answer {
             Ok(record) => callback::answer(record),
-            Err(Unreachable) => crate::state::CallbackAnswer::Unreachable,
+            Err(Unreachable::Peer) => crate::state::CallbackAnswer::Unreachable,
+            Err(Unreachable::Context) => crate::state::CallbackAnswer::NoContext,
         };
         let mut effects = Vec::new();
         self.with_state(&mut effects, now.mono_ms, |state| state.callback_done(id, answer, now.mono_ms));

@@ -88,7 +88,7 @@ pub use setclientid::SetClientError;
 pub use share::Share;
 pub use stateids::{Io, IoGrant};
 
-use crate::{ConnectionId, Limits};
+use crate::{CallbackContexts, ConnectionId, Limits};
 
 /// When delegations are given that no client asked for. One that is asked for is given whenever nothing speaks against it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +143,8 @@ pub struct State<F> {
     /// When holders of many delegations may be asked for some again.
     recall_any_after_ms: u64,
     callbacks: slab::Slab<id::CallbackKey, backchannel::Callback>,
+    /// Says how long contexts last that protect callbacks.
+    contexts: Option<Arc<dyn CallbackContexts>>,
     /// Clients that may go to make room for others.
     places: places::Places,
     clients_displaced: u64,
@@ -184,6 +186,7 @@ impl<F: Clone> State<F> {
             delegation_count: 0,
             recall_any_after_ms: 0,
             callbacks: slab::Slab::new(),
+            contexts: None,
             places: places::Places::new(hasher),
             clients_displaced: 0,
             clients_refused: 0,

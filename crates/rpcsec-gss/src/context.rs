@@ -94,6 +94,11 @@ impl ServerContext {
         now_ms >= self.ends_ms || self.gone.load(Ordering::Acquire)
     }
 
+    /// Milliseconds until it ends; 0 if it has.
+    pub fn left_ms(&self, now_ms: u64) -> u64 {
+        if self.gone.load(Ordering::Acquire) { 0 } else { self.ends_ms.saturating_sub(now_ms) }
+    }
+
     /// For one call in the other direction, to the client that made the context (RFC 8881, section 2.10.8.3): by the same keys, which tell by whom a token was sent, under the
     /// client's name of it. Its number is this context's next of that direction, whatever names are used.
     pub fn back_channel(&self, handle: &[u8], service: Service) -> ClientContext {

@@ -1,16 +1,18 @@
 //! Callbacks: which wait, which are under way on which slot of which session, what their answers mean (RFC 8881, sections 2.10.6 and 20; RFC 7530, section 16.33).
 
+use std::sync::Arc;
+
 use vouch_nfs4::op::SequenceFlags;
 use vouch_nfs4::{SlotId, SlotSeq, Status};
 
 use super::State;
-use super::client::{Dialect, Path40};
+use super::client::{BackContext, Dialect, Path40};
 use super::effect::{CallbackAnswer, CallbackCredential, CallbackOp, CallbackSequence, OutgoingCallback, StateEffect};
 use super::expiry::Timer;
 use super::id::{CallbackKey, ClientKey, SessionKey, StateKey};
 use super::limits::{CALLBACK_RETRY_MS, CALLBACK_TIMEOUT_MS, CALLBACK_TRIES_MAX, CALLBACKS_PER_CLIENT_MAX};
 use super::slab::{Ended, SlabKey};
-use crate::{CallbackId, CallbackTo, ConnectionId, Principal};
+use crate::{CallbackContexts, CallbackId, CallbackTo, ConnectionId, ContextLife, Principal};
 
 /// A slot of a back channel, which this side sends on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -57,6 +59,19 @@ fn key_of(id: CallbackId) -> CallbackKey {
 }
 
 impl<F: Clone> State<F> {
+    /// From now on these say how long contexts last that protect callbacks; until then each lasts.
+    pub fn set_callback_contexts(&mut self, contexts: Arc<dyn CallbackContexts>) {
+        self.contexts = Some(contexts);
+    }
+
+    /// How long callbacks can be protected so; none if that has no end.
+    pub(super) fn life_of(&self, credential: Option<&CallbackCredential>) -> Option<Arc<dyn ContextLife>> {
+        match credential? {
+            CallbackCredential::Gss(by) => Some(self.contexts.as_ref()?.life(&by.from_server)),
+            CallbackCredential::None | CallbackCredential::Sys { .. } => None,
+        }
+    }
+
     /// Queues a callback and sends what can be sent. With too many, it is left out: a recall ends by its time, a waiter asks again.
     pub(super) fn queue_callback(&mut self, client: ClientKey, op: CallbackOp, subject: Subject) {
         if self.clients[client].callbacks >= CALLBACKS_PER_CLIENT_MAX {
@@ -126,7 +141,9 @@ impl<F: Clone> State<F> {
             Dialect::V41(v41) => {
                 for &key in v41.sessions.iter().rev() {
                     let session = &mut self.sessions[key];
-                    let Some(credential) = session.back.credential.clone().filter(|_| !session.fault) else { continue };
+                    let Some(credential) = session.back.credential.clone().filter(|_| !session.fault && session.has_context()) else {
+                        continue;
+                    };
                     // The connection that was bound last is the likeliest to be alive.
                     let Some(bound) = session.connections.iter().rev().find(|bound| bound.back).copied() else { continue };
                     let Some((slot, seq, highest_slot)) = session.take_back_slot() else { continue };
@@ -201,7 +218,7 @@ impl<F: Clone> State<F> {
         let Some((session, slot)) = sent.session else {
             if let Some(v40) = self.clients.get_mut(client).and_then(|client| client.v40()) {
                 v40.path = match answer {
-                    CallbackAnswer::Unreachable => Path40::Down,
+                    CallbackAnswer::Unreachable | CallbackAnswer::NoContext => Path40::Down,
                     CallbackAnswer::Answered { .. } => Path40::Up,
                 };
             }
@@ -219,6 +236,11 @@ impl<F: Clone> State<F> {
                 {
                     bound.back = false;
                 }
+                true
+            }
+            CallbackAnswer::NoContext => {
+                // The client can't have seen it: its number is still to be used. The connection is as good as it was, and waits for another context (BACKCHANNEL_CTL).
+                place.seq = SlotSeq(place.seq.0.wrapping_sub(1));
                 true
             }
             CallbackAnswer::Answered { sequence: Status::OK, highest_slot, .. } => {
@@ -288,6 +310,7 @@ impl<F: Clone> State<F> {
 
     /// Sets the flags of SEQUENCE that tell of callbacks (RFC 8881, section 18.46.3).
     pub(super) fn refresh_paths(&mut self, client: ClientKey) {
+        let lease_ms = self.config.lease_ms;
         let Some(record) = self.clients.get_mut(client) else { return };
         let Dialect::V41(v41) = &record.dialect else { return };
         let mut any = false;
@@ -295,11 +318,18 @@ impl<F: Clone> State<F> {
             let session = &mut self.sessions[key];
             let connected = session.connections.iter().any(|bound| bound.back);
             any |= session.has_back_path();
-            session.flags = match (session.fault, connected) {
+            session.context = session.back.context(lease_ms);
+            let context = match session.context {
+                BackContext::Lasts => SequenceFlags(0),
+                BackContext::Ends => SequenceFlags::CB_GSS_CONTEXTS_EXPIRING,
+                BackContext::Ended => SequenceFlags::CB_GSS_CONTEXTS_EXPIRED,
+            };
+            let path = match (session.fault, connected) {
                 (true, _) => SequenceFlags::BACKCHANNEL_FAULT,
                 (false, true) => SequenceFlags(0),
                 (false, false) => SequenceFlags::CB_PATH_DOWN_SESSION,
             };
+            session.flags = path | context;
         }
         let down = SequenceFlags::CB_PATH_DOWN;
         record.flags = if any { SequenceFlags(record.flags.0 & !down.0) } else { record.flags | down };
@@ -308,7 +338,12 @@ impl<F: Clone> State<F> {
 
 impl super::session::Session {
     fn has_back_path(&self) -> bool {
-        !self.fault && self.back_slots_max > 0 && self.connections.iter().any(|bound| bound.back)
+        !self.fault && self.back_slots_max > 0 && self.has_context() && self.connections.iter().any(|bound| bound.back)
+    }
+
+    /// Whether callbacks can be protected as the client wants it.
+    fn has_context(&self) -> bool {
+        self.back.life.as_ref().is_none_or(|life| life.left_ms() > 0)
     }
 
     /// Takes the lowest free slot for a new callback: slot, number, highest slot in use.

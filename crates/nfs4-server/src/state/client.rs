@@ -14,7 +14,7 @@ use super::id::{CallbackKey, ClientKey, OwnerKey, SessionKey, StateKey};
 use super::maker::Maker;
 use super::places::{Listed, Origin};
 use super::{OwnerKind, State};
-use crate::{ConnectionId, Flavour, Principal};
+use crate::{ConnectionId, ContextLife, Flavour, Principal};
 
 /// Who sends a call.
 #[derive(Clone, Copy, Debug)]
@@ -181,6 +181,30 @@ pub(super) struct BackParms {
     pub(super) program: u32,
     /// None if nothing that the client offered can be spoken: then the session has no back channel.
     pub(super) credential: Option<CallbackCredential>,
+    /// How long its context lasts; none if it has none.
+    pub(super) life: Option<Arc<dyn ContextLife>>,
+}
+
+/// What is to be told of the context that protects a session's callbacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BackContext {
+    /// There is none that could end, or it lasts.
+    Lasts,
+    /// It ends within a lease.
+    Ends,
+    /// It has ended: nothing can be sent.
+    Ended,
+}
+
+impl BackParms {
+    /// As of now.
+    pub(super) fn context(&self, lease_ms: u64) -> BackContext {
+        match self.life.as_ref().map(|life| life.left_ms()) {
+            Some(0) => BackContext::Ended,
+            Some(left_ms) if left_ms <= lease_ms => BackContext::Ends,
+            Some(_) | None => BackContext::Lasts,
+        }
+    }
 }
 
 impl Client {

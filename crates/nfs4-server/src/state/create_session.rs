@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vouch_nfs4::op::{ChannelAttrs, CreateSessionArgs, CreateSessionFlags, CreateSessionOk, SequenceFlags};
 use vouch_nfs4::{CallbackSec, GssService, SessionId, Status};
 
-use super::client::{BackParms, Credential, Lease, Named};
+use super::client::{BackContext, BackParms, Credential, Lease, Named};
 use super::effect::CallbackCredential;
 use super::id::ClientKey;
 use super::limits::{
@@ -93,7 +93,8 @@ impl<F: Clone> State<F> {
             self.confirm_record(key);
             self.clients[key].lease = Lease::Active;
         }
-        let parms = BackParms { minor: 1, attrs: back, program: args.callback_program, credential };
+        let life = self.life_of(credential.as_ref());
+        let parms = BackParms { minor: 1, attrs: back, program: args.callback_program, credential, life };
         let random = &mut self.random;
         let session = self.sessions.insert_with(|session| Session {
             id: random.session_id(session),
@@ -106,6 +107,7 @@ impl<F: Clone> State<F> {
             back_slots: Vec::new(),
             back_slots_max: back.requests_max,
             flags: SequenceFlags(0),
+            context: BackContext::Lasts,
             fault: false,
         });
         self.bind(session, Bound { connection, fore: true, back: wants_back });

@@ -157,6 +157,8 @@ pub enum CallbackOp {
 pub enum CallbackAnswer {
     /// No answer, or one that was no CB_COMPOUND reply.
     Unreachable,
+    /// It was not sent: the context that was to protect it is no more.
+    NoContext,
     /// An answer.
     Answered {
         /// Status of CB_SEQUENCE; OK in 4.0, where there is none.

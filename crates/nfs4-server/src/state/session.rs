@@ -5,7 +5,7 @@ use vouch_nfs4::op::{SequenceFlags, SequenceOk};
 use vouch_nfs4::{SessionId, SlotId, SlotSeq, Status};
 
 use super::backchannel::BackSlot;
-use super::client::{BackParms, Credential, Protection};
+use super::client::{BackContext, BackParms, Credential, Protection};
 use super::id::{ClientKey, SessionKey, session_index};
 use super::limits::{CONNECTIONS_PER_SESSION_MAX, REPLY_CACHE_LEN_MAX, SESSIONS_PER_CONNECTION_MAX, SLOTS_UNDER_PRESSURE};
 use super::slots::{Begun, SlotTable};
@@ -29,6 +29,8 @@ pub(super) struct Session {
     pub(super) back_slots_max: u32,
     /// Flags for SEQUENCE that are this session's.
     pub(super) flags: SequenceFlags,
+    /// What those flags tell of the context of callbacks.
+    pub(super) context: BackContext,
     /// Callbacks went wrong in a way that only a new session heals.
     pub(super) fault: bool,
 }
@@ -93,12 +95,18 @@ impl<F: Clone> State<F> {
     /// SEQUENCE, first of a compound (RFC 8881, section 18.46). Renews the lease. O(1), without allocation once a slot has been used.
     pub fn sequence(&mut self, call: &SequenceCall<'_>, now: u64) -> Result<Sequenced, Status> {
         let args = call.args;
+        let lease_ms = self.config.lease_ms;
         let (key, session) = self
             .sessions
             .at_mut(session_index(&args.session))
             .filter(|(_, session)| session.id == args.session)
             .ok_or(Status::BADSESSION)?;
         let client_key = session.client;
+        // A context ends without anybody's telling us, and the next SEQUENCE has to say so (section 18.46.3).
+        if session.back.life.is_some() && session.back.context(lease_ms) != session.context {
+            self.refresh_paths(client_key);
+        }
+        let session = &mut self.sessions[key];
         let client = self.clients.get_mut(client_key).expect("sessions go before their client");
         if session.last != call.connection {
             // Section 2.10.3.1: without state protection, the first SEQUENCE over a connection binds it to the fore channel.
@@ -263,11 +271,16 @@ impl<F: Clone> State<F> {
     /// BACKCHANNEL_CTL for the session of the compound (RFC 8881, section 18.33).
     pub fn backchannel_ctl(&mut self, turn: &Turn, args: &BackchannelCtlArgs<'_>, credential: Credential<'_>) -> Result<(), Status> {
         self.manage(turn.client, Op::BACKCHANNEL_CTL, credential)?;
-        let session = self.sessions.get_mut(turn.session).ok_or(Status::DEADSESSION)?;
+        self.sessions.get(turn.session).ok_or(Status::DEADSESSION)?;
         // Section 18.33.3: NOENT for a context of RPCSEC_GSS that can't be used. What was agreed before stays.
         let credential = super::create_session::callback_credential(&args.sec_parms).ok_or(Status::NOENT)?;
-        session.back.program = args.program;
-        session.back.credential = Some(credential);
+        let life = self.life_of(Some(&credential));
+        let back = &mut self.sessions[turn.session].back;
+        back.program = args.program;
+        (back.credential, back.life) = (Some(credential), life);
+        // What waited for a context that lasts goes on.
+        self.refresh_paths(turn.client);
+        self.pump(turn.client);
         Ok(())
     }
 

@@ -230,8 +230,10 @@ impl Driver {
                     match record {
                         Some(record) => self.call_back(to, QueuedCallback { id, xid, record: Outgoing::bytes(record), due_ms }),
                         None => {
-                            tracing::info!("a callback's Kerberos context is no more; its client is told that it can't be called back");
-                            self.unanswered([id]);
+                            tracing::debug!(
+                                "a callback's Kerberos context is no more; its client is told, and called back when it names another"
+                            );
+                            self.give_up([id], Unreachable::Context);
                         }
                     }
                 }
@@ -265,12 +267,16 @@ impl Driver {
 
     /// Tells the engine of callbacks that nobody will answer. From a thread of its own: the engine may be in the middle of what sent them.
     pub(super) fn unanswered(self: &Arc<Self>, ids: impl IntoIterator<Item = CallbackId>) {
+        self.give_up(ids, Unreachable::Peer);
+    }
+
+    fn give_up(self: &Arc<Self>, ids: impl IntoIterator<Item = CallbackId>, why: Unreachable) {
         for id in ids {
             self.traffic.callbacks_failed.add(1);
             self.gss.iter().for_each(|gss| gss.forget_callback(id));
             let driver = self.clone();
             self.pool.submit(Origin::Server, move || {
-                let effects = driver.engine.callback_reply(id, Err(Unreachable), clock::now());
+                let effects = driver.engine.callback_reply(id, Err(why), clock::now());
                 driver.carry_alone(effects);
             });
         }

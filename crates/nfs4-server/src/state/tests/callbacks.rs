@@ -175,3 +175,78 @@ fn a_context_that_the_client_offers_is_taken_before_what_proves_nothing() {
     assert_eq!(chosen(&[gss(b""), CallbackSec::None]), Some(CallbackCredential::None));
     assert_eq!(chosen(&[gss(b"")]), None);
 }
+
+/// Contexts of which the test says how long they last: the first byte of a name is its number.
+#[derive(Debug)]
+struct Lives([Arc<Left>; 2]);
+
+#[derive(Debug)]
+struct Left(std::sync::atomic::AtomicU64);
+
+impl crate::CallbackContexts for Lives {
+    fn is_usable(&self, _: &[u8], _: &crate::Principal) -> bool {
+        true
+    }
+
+    fn life(&self, from_server: &[u8]) -> Arc<dyn crate::ContextLife> {
+        self.0[usize::from(from_server[0])].clone()
+    }
+}
+
+impl crate::ContextLife for Left {
+    fn left_ms(&self) -> u64 {
+        self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn the_end_of_what_protects_callbacks_is_told_and_another_context_mends_it() {
+    // RFC 8881, sections 18.46.3 (flags) and 18.33 (BACKCHANNEL_CTL).
+    use vouch_nfs4::op::BackchannelCtlArgs;
+    use vouch_nfs4::{CallbackSec, GssCallbackHandles, GssService};
+    let gss = |name: &'static [u8]| {
+        CallbackSec::Gss(GssCallbackHandles { service: GssService::Integrity, from_server: Bytes(name), from_client: Bytes(b"c") })
+    };
+    let lives = [u64::MAX, u64::MAX].map(|left| Arc::new(Left(left.into())));
+    let lasts = |number: usize, left| lives[number].0.store(left, std::sync::atomic::Ordering::Relaxed);
+    let mut world = World::new();
+    world.state.set_callback_contexts(Arc::new(Lives(lives.clone())));
+    let introduced = world.introduce("a", 1, 0).unwrap();
+    let connection = world.connection();
+    let args = CreateSessionArgs { sec_parms: List(vec![gss(&[0])]), ..session_args(introduced.client, introduced.seq) };
+    let ok = world.state.create_session(&args, connection, sys(&user(0)), 0).unwrap();
+    let client = world.state.client_by_id(introduced.client).unwrap();
+    let mut a = Peer { client, id: introduced.client, session: ok.session, connection, seq: SlotSeq(0) };
+    world.state.reclaim_complete(client, false).unwrap();
+    let b = world.peer("b");
+    let by = |callback: &OutgoingCallback| match &callback.credential {
+        CallbackCredential::Gss(context) => context.from_server[0],
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(world.beat(&mut a), Ok(SequenceFlags(0)));
+    for number in 1..=2 {
+        let opened = world.open_as(&a, "o", number, share(1, 0), Claim::New, Want::Read).unwrap();
+        assert!(matches!(opened.delegation, Granted::Read(_)));
+    }
+    lasts(0, world.state.config.lease_ms);
+    assert_eq!(world.beat(&mut a), Ok(SequenceFlags::CB_GSS_CONTEXTS_EXPIRING));
+    // It ends between the recall and its being sent.
+    assert_eq!(world.open(&b, 1, 2, 0), Err(Status::DELAY));
+    let first = world.callbacks().remove(0);
+    lasts(0, 0);
+    world.state.callback_done(first.id, CallbackAnswer::NoContext, 0);
+    assert_eq!(world.open(&b, 2, 2, 0), Err(Status::DELAY));
+    assert!(world.callbacks().is_empty());
+    assert_eq!(world.beat(&mut a), Ok(SequenceFlags::CB_GSS_CONTEXTS_EXPIRED | SequenceFlags::CB_PATH_DOWN));
+    let opened = world.open_as(&a, "o", 3, share(1, 0), Claim::New, Want::Read).unwrap();
+    assert!(!matches!(opened.delegation, Granted::Read(_) | Granted::Write(_)), "it could not be recalled");
+    // Another context, over the same connection: both recalls leave, the first by the number that was not used.
+    let Ok(Sequenced::New(turn)) = world.sequence_on(&a, 1, SlotSeq(1), false) else { panic!("a new call") };
+    let args = BackchannelCtlArgs { program: 5, sec_parms: List(vec![gss(&[1])]) };
+    assert_eq!(world.state.backchannel_ctl(&turn, &args, sys(&user(0))), Ok(()));
+    let sent = world.callbacks();
+    assert_eq!((sent.len(), &sent[0].op, sent[0].to), (2, &first.op, CallbackTo::Connection(connection)));
+    assert_eq!(sent[0].sequence, first.sequence);
+    assert!(sent.iter().all(|callback| by(callback) == 1));
+    assert_eq!(world.beat(&mut a), Ok(SequenceFlags(0)));
+}

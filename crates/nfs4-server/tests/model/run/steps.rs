@@ -224,7 +224,7 @@ impl World {
                 CallbackTo::Address(address) => agent.minor == 0 && agent.callback_port() == address.port(),
             });
             let Some(agent) = target.filter(|_| reachable) else {
-                self.net.answer(called.id, Err(Unreachable));
+                self.net.answer(called.id, Err(Unreachable::Peer));
                 continue;
             };
             let (xid, sequence, op) = wire::callback(&called.record);

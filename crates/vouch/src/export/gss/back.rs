@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use vouch_nfs4_server::{CallbackContext, CallbackContexts, CallbackId, Flavour, Principal};
+use vouch_nfs4_server::{CallbackContext, CallbackContexts, CallbackId, ContextLife, Flavour, Principal};
 use vouch_oncrpc::{Accepted, Call, Reply, ReplyBody, begin_record, end_record};
-use vouch_rpcsec_gss::{ClientContext, GssSeq, Service};
+use vouch_rpcsec_gss::{ClientContext, GssSeq, ServerContext, Service};
 use vouch_xdr::Writer;
 
 use super::{Gss, random};
@@ -97,6 +97,26 @@ impl CallbackContexts for Gss {
     fn is_usable(&self, from_server: &[u8], principal: &Principal) -> bool {
         let Principal::Gss { name } = principal else { return false };
         self.contexts.lock().find(from_server, clock::boot_ms()).is_some_and(|context| context.principal() == name)
+    }
+
+    fn life(&self, from_server: &[u8]) -> Arc<dyn ContextLife> {
+        let found = self.contexts.lock().find(from_server, clock::boot_ms());
+        Arc::new(Life(found.map_or_else(Weak::new, |context| Arc::downgrade(&context))))
+    }
+}
+
+/// How long a context lasts. Does not hold it: the keys of one that has ended are wiped.
+struct Life(Weak<ServerContext>);
+
+impl ContextLife for Life {
+    fn left_ms(&self) -> u64 {
+        self.0.upgrade().map_or(0, |context| context.left_ms(clock::boot_ms()))
+    }
+}
+
+impl std::fmt::Debug for Life {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ms left", self.left_ms())
     }
 }
 

@@ -249,6 +249,8 @@ fn callbacks_and_their_answers_are_believed_only_from_those_who_made_the_context
         let (gss, client) = context(service);
         let who = |name: &str| Principal::Gss { name: name.into() };
         assert!(gss.is_usable(client.handle(), &who("alice@TEST")));
+        let life = gss.life(client.handle());
+        assert!((1..=3_600_000).contains(&life.left_ms()) && gss.life(b"none").left_ms() == 0);
         assert!(!gss.is_usable(client.handle(), &who("mallory@TEST")) && !gss.is_usable(b"none", &who("alice@TEST")));
         let (handle, protection) = (client.handle().to_vec(), GssProtection::new(client));
         let security = protection.back_security(service).unwrap();
@@ -298,5 +300,6 @@ fn callbacks_and_their_answers_are_believed_only_from_those_who_made_the_context
         assert!(matches!(gss.open_callback_answer(CallbackId(5), &answer), Answered::Plain));
         gss.destroy(&gss.find(&mut Recent::default(), &handle, clock::boot_ms()).unwrap());
         assert!(gss.protect_callback(CallbackId(6), &callback(78), &by).is_none());
+        assert_eq!((life.left_ms(), gss.life(&handle).left_ms()), (0, 0));
     }
 }
