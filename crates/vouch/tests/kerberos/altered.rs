@@ -1,4 +1,5 @@
-//! One bit of a call, or of a reply, is another one on its way, at each position in turn: nobody believes it, and nothing is done.
+//! One bit of a call, or of a reply, is another one on its way, at each position in turn: nobody believes it, and nothing is done. Where bodies are not proven, at each of the
+//! header: of a call what its verifier is over, and that; of a reply what is up to its verifier's end (RFC 2203, sections 5.3.1 and 5.3.3.2).
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,11 +10,31 @@ use vouch_nfs4::{Name, Status, Verifier};
 use vouch_nfs4_client::{CallKind, Core, Handshake, Identity, OpenCall, Protection};
 use vouch_xdr::Writer;
 
+/// What is proven of each message.
+#[derive(Clone, Copy)]
+pub(crate) enum Proven {
+    All,
+    Header,
+}
+
+impl Proven {
+    /// Bits of a message that are: its words up to the first opaque item that are neither flavour nor length, and `items` of those.
+    fn bits(self, message: &[u8], words: usize, items: usize) -> usize {
+        8 * match self {
+            Self::All => message.len(),
+            Self::Header => (0..items).fold(4 * words, |at, _| {
+                let len = u32::from_be_bytes(message[at + 4..at + 8].try_into().expect("four bytes"));
+                at + 8 + (len as usize).next_multiple_of(4)
+            }),
+        }
+    }
+}
+
 /// A record's mark, which is the transport's: where a record ends is nobody's secret, and another end is another record.
 const MARK_LEN: usize = 4;
 
 /// Removes this file of the export with a call that arrives altered many times before it arrives as it was sent.
-pub(crate) fn remove_at_last(address: SocketAddr, protection: Box<dyn Protection>, name: &str) {
+pub(crate) fn remove_at_last(address: SocketAddr, protection: Box<dyn Protection>, proven: Proven, name: &str) {
     let identity = Identity::new(format!("altered {name}").into_bytes(), Verifier([9; 8]));
     let (mut core, mut handshake) = (Core::new(1, protection, 5), Handshake::new(1));
     while let Some((kind, args)) = handshake.request(&identity) {
@@ -45,7 +66,8 @@ pub(crate) fn remove_at_last(address: SocketAddr, protection: Box<dyn Protection
         write(call, core, &mut w);
         w
     };
-    let bits = 8 * (w.as_bytes().len() - MARK_LEN);
+    // Transaction, direction, versions, program and procedure; credential and verifier.
+    let bits = proven.bits(&w.as_bytes()[MARK_LEN..], 6, 2);
     for bit in 0..bits {
         // Each with its own number: an altered one is not a replay of the one before.
         let w = again(&mut core);
@@ -63,12 +85,14 @@ pub(crate) fn remove_at_last(address: SocketAddr, protection: Box<dyn Protection
     }
     let w = again(&mut core);
     let answer = exchange(address, w.as_bytes()).expect("an answer");
-    for bit in 0..8 * answer.len() {
+    // Transaction, direction and whether it is accepted; the verifier.
+    let bits = proven.bits(&answer, 3, 1);
+    for bit in 0..bits {
         let mut altered = answer.clone();
         altered[bit / 8] ^= 1 << (bit % 8);
         let mut scratch = Vec::new();
         let believed = core.reply(&altered, &mut scratch);
-        assert!(!matches!(&believed, Ok(Some(_))), "bit {bit} of {} of a reply: {believed:?}", 8 * answer.len());
+        assert!(!matches!(&believed, Ok(Some(_))), "bit {bit} of {bits} of a reply: {believed:?}");
     }
     let mut scratch = Vec::new();
     let completion = core.reply(&answer, &mut scratch).expect("its proof holds").expect("a reply to the call");

@@ -15,6 +15,7 @@ use vouch_nfs4::{Attributes, Verifier};
 use vouch_nfs4_client::{Client, Config, GssProtection, Identity, Protection, establish};
 use vouch_rpcsec_gss::Service;
 
+use crate::altered::Proven;
 use crate::export::{Export, Manner};
 use crate::kdc::{self, ENCTYPES, Kdc};
 use crate::relay::{Relay, last_record};
@@ -117,12 +118,16 @@ fn a_call_that_is_sent_again_is_done_once_and_its_cached_reply_is_protected_anew
 fn a_bit_that_is_altered_on_its_way_is_found_at_each_position() {
     let Some(kdc) = Kdc::start().map(realm) else { return };
     let export = Export::start_with(&kdc, Manner { lease: "90", ..Manner::default() });
-    for service in [Service::Integrity, Service::Privacy] {
-        std::fs::write(export.data(&format!("altered {service:?}")), "").expect("a file");
-    }
-    succeeds(child(&kdc, "krb5", "", "altered", export.address.port()).spawn().expect("this program starts"), &export);
-    for service in [Service::Integrity, Service::Privacy] {
-        assert!(!export.data(&format!("altered {service:?}")).exists());
+    // RFC 3962 and RFC 8009: the one proves and seals in two ways, the other proves what is sealed.
+    for enctype in ["aes256-cts-hmac-sha1-96", "aes128-cts-hmac-sha256-128"] {
+        kdc.client(&kdc::Client { name: enctype, enctypes: enctype, ..kdc::Client::default() });
+        for service in SERVICES {
+            std::fs::write(export.data(&format!("altered {service:?}")), "").expect("a file");
+        }
+        succeeds(child(&kdc, enctype, enctype, "altered", export.address.port()).spawn().expect("this program starts"), &export);
+        for service in SERVICES {
+            assert!(!export.data(&format!("altered {service:?}")).exists(), "{enctype}");
+        }
     }
     export.recorded(Refusal::Altered, &[]);
 }
@@ -209,8 +214,11 @@ fn inside() {
             }
         }
         "altered" => {
-            for service in [Service::Integrity, Service::Privacy] {
-                crate::altered::remove_at_last(address, Box::new(context(address, service)), &format!("altered {service:?}"));
+            for service in SERVICES {
+                let proven = if service == Service::None { Proven::Header } else { Proven::All };
+                let context = context(address, service);
+                assert_eq!(context.context().enctype().name(), std::env::var(ENCTYPE).expect("the parent sets it"));
+                crate::altered::remove_at_last(address, Box::new(context), proven, &format!("altered {service:?}"));
             }
         }
         "contexts" => many_contexts(&runtime, address),
