@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use vouch_krb5_seal::{ContextKeys, Enctype, Role};
+use vouch_krb5_seal::{ContextKeys, Enctype, Role, wipe_stack};
 use vouch_rpcsec_gss::{Accept, Acceptor, EstablishedContext};
 
 use crate::Fault;
-use crate::fault::Side;
+use crate::fault::{Side, name_text};
 use crate::ffi::{Context, Cred, Exchange, Gss, Lucid, Name, Status, Usage};
 use crate::ticket::{Ticket, old_name};
 
@@ -46,8 +46,10 @@ impl MitAcceptor {
 
     fn established(&self, context: Context, initiator: Option<Name>, token: &[u8]) -> Result<EstablishedContext, Fault> {
         let failed = |doing: &str, status: Status| Fault::of(self.gss, doing, status, Side::Server);
-        let initiator = initiator.map_or(Ok(String::new()), |name| name.display()).map_err(|status| failed("a caller's name", status))?;
+        let initiator = initiator.map_or(Ok(Vec::new()), |name| name.display()).map_err(|status| failed("a caller's name", status))?;
+        let initiator = name_text(initiator)?;
         let acceptor = context.acceptor().map_err(|status| failed(&format!("{initiator} with {}", told(token)), status))?;
+        let acceptor = name_text(acceptor)?;
         if !acceptor.starts_with(&self.service) {
             let what = format!("{initiator} called {acceptor}, which is not {}HOST", self.service);
             return Err(Fault::refused(what, "mount by a name whose nfs/HOST the keytab has"));
@@ -69,10 +71,21 @@ impl Acceptor for MitAcceptor {
     type Partial = Partial;
 
     fn accept(&self, partial: Option<Partial>, token: &[u8]) -> Accept<Partial> {
+        let outcome = self.take(partial, token);
+        // The library's functions had the keys too, and this thread may do nothing more for long.
+        wipe_stack();
+        outcome
+    }
+}
+
+impl MitAcceptor {
+    /// In a frame of its own, below which nothing is left of keys.
+    #[inline(never)]
+    fn take(&self, partial: Option<Partial>, token: &[u8]) -> Accept<Partial> {
         let is_first = partial.is_none();
         let mut context = partial.map(|partial| partial.0);
         let (outcome, answer, initiator) = self.gss.accept(&mut context, &self.cred, token);
-        let principal = initiator.as_ref().and_then(|name| name.display().ok()).unwrap_or_default();
+        let principal = initiator.as_ref().and_then(|name| name.display().ok()).and_then(|name| name_text(name).ok()).unwrap_or_default();
         let fault = match (outcome, context) {
             (Ok(Exchange::Complete), Some(context)) => match self.established(context, initiator, token) {
                 Ok(context) => return Accept::Established { context, token: answer },

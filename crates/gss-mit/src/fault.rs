@@ -45,6 +45,14 @@ impl Fault {
     }
 }
 
+/// A principal's name as text. What is not UTF-8 is refused: two names that differ in what can't be written would be one.
+pub(crate) fn name_text(name: Vec<u8>) -> Result<String, Fault> {
+    String::from_utf8(name).map_err(|error| {
+        let what = format!("the principal \"{}\" is not written in UTF-8", error.as_bytes().escape_ascii());
+        Fault::refused(what, "rename it at the KDC (kadmin: renprinc), in UTF-8")
+    })
+}
+
 /// What helps where keys are of the time before AES.
 const OLD_ENCTYPE: &str = "old enctypes are not taken: give the principal AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), or allow AES in permitted_enctypes of krb5.conf";
 
@@ -99,4 +107,19 @@ fn cure(status: Status, side: Side) -> Option<&'static str> {
         }
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_not_utf_8_are_refused_and_told_apart() {
+        assert_eq!(name_text("jürgen@EXAMPLE.ORG".into()).as_deref(), Ok("jürgen@EXAMPLE.ORG"));
+        // Of Latin-1: both would read as one name with a replacement character.
+        let told = [b"j\xfcrgen@EXAMPLE.ORG", b"j\xf6rgen@EXAMPLE.ORG"]
+            .map(|name| name_text(name.to_vec()).expect_err("it is not UTF-8").to_string());
+        assert!(told[0].starts_with(r#"the principal "j\xfcrgen@EXAMPLE.ORG" is not written in UTF-8; cure: "#), "{}", told[0]);
+        assert_ne!(told[0], told[1]);
+    }
 }

@@ -293,13 +293,13 @@ impl Gss {
 }
 
 impl Name {
-    /// As text.
-    pub(crate) fn display(&self) -> Result<String, Status> {
+    /// As the library writes it: in UTF-8, if the KDC's administrator did. [`crate::fault::name_text`] takes no other.
+    pub(crate) fn display(&self) -> Result<Vec<u8>, Status> {
         let (mut minor, mut text) = (0, empty());
         // SAFETY: the name is the library's; pointers to values that outlive the call.
         let major = unsafe { (self.gss.functions.display_name)(&mut minor, self.handle, &mut text, null_mut()) };
         let bytes = self.gss.take(text);
-        check(major, minor).map(|_| String::from_utf8_lossy(&bytes).into_owned())
+        check(major, minor).map(|_| bytes)
     }
 
     /// The user's name on this machine, by the rules of krb5.conf (`auth_to_local`).
@@ -308,7 +308,8 @@ impl Name {
         // SAFETY: the name is the library's; pointers to values that outlive the call.
         let major = unsafe { (self.gss.functions.localname)(&mut minor, self.handle, &krb5(), &mut text) };
         let bytes = self.gss.take(text);
-        check(major, minor).map(|_| String::from_utf8_lossy(&bytes).into_owned())
+        // An account's name that is no text is no account's.
+        check(major, minor).map(|_| String::from_utf8(bytes).unwrap_or_default())
     }
 }
 
@@ -320,7 +321,7 @@ impl Context {
     }
 
     /// The service that was called. `GSS_S_CONTEXT_EXPIRED` if the ticket has ended, although the library takes it for as long as clocks may differ.
-    pub(crate) fn acceptor(&self) -> Result<String, Status> {
+    pub(crate) fn acceptor(&self) -> Result<Vec<u8>, Status> {
         let (mut minor, mut acceptor) = (0, null_mut());
         // SAFETY: the context is the library's; pointers to values that outlive the call; null where RFC 2744 section 5.21 allows it.
         let major = unsafe {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use vouch_krb5_seal::Role;
+use vouch_krb5_seal::{Role, wipe_stack};
 use vouch_rpcsec_gss::{EstablishedClient, InitStep, Initiator};
 
 use crate::Fault;
@@ -71,6 +71,17 @@ impl Initiator for MitInitiator {
     type Error = Fault;
 
     fn step(&mut self, token: Option<&[u8]>) -> Result<InitStep, Fault> {
+        let step = self.take(token);
+        // As the acceptor does.
+        wipe_stack();
+        step
+    }
+}
+
+impl MitInitiator {
+    /// In a frame of its own, below which nothing is left of keys.
+    #[inline(never)]
+    fn take(&mut self, token: Option<&[u8]>) -> Result<InitStep, Fault> {
         // RFC 2743, section 1.2.9: mutual authentication, confidentiality and integrity. RFC 2203, section 5.2.2: the window is RPC's, so neither
         // replay nor sequence detection is asked for.
         const FLAGS: u32 = 2 | 16 | 32;

@@ -7,6 +7,7 @@ use crate::hashing::step_blocks;
 use crate::kernels::{CbcItem, Kernels, LANES_MAX, Segment};
 use crate::keys::AesKey;
 use crate::stack::Stack;
+use crate::wipe::wipe_frame;
 
 /// A message that is encrypted as far as somebody says it is ready. At least one block long.
 pub(crate) struct Encryption {
@@ -125,6 +126,13 @@ impl Decryption {
 
     /// Decrypts up to `step_len` more bytes (a multiple of 16) of `message`, which is the whole of it at every call.
     pub(crate) fn step(&mut self, kernels: &Kernels, key: &AesKey, message: &mut [u8], step_len: usize) {
+        self.decrypt(kernels, key, message, step_len);
+        if self.decrypted == message.len() {
+            wipe_frame();
+        }
+    }
+
+    fn decrypt(&mut self, kernels: &Kernels, key: &AesKey, message: &mut [u8], step_len: usize) {
         let len = message.len();
         // The last two blocks, of which the second may be unfinished, are for the end; a lone block is as in CBC.
         let main_len = if len == 16 { 16 } else { (len.div_ceil(16) - 2) * 16 };

@@ -34,7 +34,8 @@ pub(crate) fn derive(enctype: Enctype, key: &[u8], usage: u32, purpose: Purpose)
 
 /// RFC 3961 section 5.1: K1 = E(Key, n-fold(Constant)), K2 = E(Key, K1), and so on, cut to the length wanted.
 fn dk(key: &[u8], constant: &[u8], len: usize) -> Zeroizing<Vec<u8>> {
-    let cipher = AesKey::new(key);
+    let mut cipher = Box::new(AesKey::empty());
+    cipher.set(key);
     let mut block = [0; 16];
     n_fold(constant, &mut block);
     let mut derived = Zeroizing::new(Vec::with_capacity(len.next_multiple_of(16)));
@@ -53,7 +54,9 @@ fn kdf_hmac_sha2<D: Digest>(key: &[u8], label: &[u8], len: usize) -> Zeroizing<V
     message.extend_from_slice(label);
     message.push(0);
     message.extend_from_slice(&(8 * len as u32).to_be_bytes());
-    let mut mac = HmacPads::<D>::new(key).mac(&message);
+    let mut pads = HmacPads::<D>::empty();
+    pads.set(key);
+    let mut mac = pads.mac(&message);
     let derived = Zeroizing::new(mac[..len].to_vec());
     mac.zeroize();
     derived

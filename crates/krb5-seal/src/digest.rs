@@ -3,6 +3,7 @@
 
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
+use crate::enctype::Enctype;
 use crate::kernels::{HashFew, HashItem, Kernels, StitchOne};
 
 /// Bytes of the longest block, SHA-384's.
@@ -178,19 +179,29 @@ pub(crate) struct HmacPads<D: Digest> {
 }
 
 impl<D: Digest> HmacPads<D> {
-    /// The key is no longer than a block: the longest derived key has 32 bytes.
+    /// Room, and no key yet.
+    pub(crate) fn empty() -> HmacPads<D> {
+        HmacPads { inner: D::INITIAL, outer: D::INITIAL }
+    }
+
+    #[cfg(test)]
     pub(crate) fn new(key: &[u8]) -> HmacPads<D> {
-        let pad = |with: u8| {
+        let mut pads = HmacPads::empty();
+        pads.set(key);
+        pads
+    }
+
+    /// The key is no longer than a block: the longest derived key has 32 bytes.
+    pub(crate) fn set(&mut self, key: &[u8]) {
+        for (state, with) in [(&mut self.inner, 0x36), (&mut self.outer, 0x5c)] {
             let mut block = [with; BLOCK_LEN_MAX];
             for (byte, key) in block.iter_mut().zip(key) {
                 *byte ^= key;
             }
-            let mut state = D::INITIAL;
-            D::compress(&mut state, &block[..D::BLOCK_LEN]);
+            *state = D::INITIAL;
+            D::compress(state, &block[..D::BLOCK_LEN]);
             block.zeroize();
-            state
-        };
-        HmacPads { inner: pad(0x36), outer: pad(0x5c) }
+        }
     }
 
     /// The whole HMAC of one message with the plain kernel, for what is done once a context.
@@ -225,4 +236,23 @@ pub(crate) enum HmacKey {
     Sha1(HmacPads<Sha1>),
     Sha256(HmacPads<Sha256>),
     Sha384(HmacPads<Sha384>),
+}
+
+impl HmacKey {
+    /// Room for a key of this enctype's hash.
+    pub(crate) fn empty(enctype: Enctype) -> HmacKey {
+        match enctype {
+            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => HmacKey::Sha1(HmacPads::empty()),
+            Enctype::Aes128CtsHmacSha256_128 => HmacKey::Sha256(HmacPads::empty()),
+            Enctype::Aes256CtsHmacSha384_192 => HmacKey::Sha384(HmacPads::empty()),
+        }
+    }
+
+    pub(crate) fn set(&mut self, key: &[u8]) {
+        match self {
+            HmacKey::Sha1(pads) => pads.set(key),
+            HmacKey::Sha256(pads) => pads.set(key),
+            HmacKey::Sha384(pads) => pads.set(key),
+        }
+    }
 }

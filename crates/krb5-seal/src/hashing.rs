@@ -6,6 +6,7 @@ use zeroize::{Zeroize, optimization_barrier};
 use crate::digest::{BLOCK_LEN_MAX, DIGEST_LEN_MAX, Digest, HmacPads};
 use crate::kernels::{HashItem, Kernels, LANES_MAX, Segment};
 use crate::stack::Stack;
+use crate::wipe::wipe_frames;
 
 /// Bytes of each message that are worked on before the next step: what all lanes hold should stay in the nearest caches.
 pub(crate) const STEP_LEN: usize = 4096;
@@ -34,8 +35,15 @@ enum Stage {
 }
 
 impl<D: Digest> Hashing<D> {
-    pub(crate) fn new(pads: &HmacPads<D>) -> Hashing<D> {
-        Hashing { state: pads.inner, outer: pads.outer, scratch: [0; 2 * BLOCK_LEN_MAX], stage: Stage::Message }
+    fn new() -> Hashing<D> {
+        Hashing { state: D::INITIAL, outer: D::INITIAL, scratch: [0; 2 * BLOCK_LEN_MAX], stage: Stage::Message }
+    }
+
+    /// Takes the key; when the lane is where it stays, since a move leaves what it moved where it was.
+    pub(crate) fn begin(&mut self, pads: &HmacPads<D>) {
+        // One by one: a pair would be made on the stack first.
+        self.state = pads.inner;
+        self.outer = pads.outer;
     }
 
     pub(crate) fn is_done(&self) -> bool {
@@ -82,6 +90,7 @@ pub(crate) struct Blocks {
 /// # Safety
 /// What each lane's `next` points at is valid for reads until this returns.
 pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &mut [L]) {
+    // States are written to where the items lie, and in statements of their own: what is moved there leaves a copy where it was made.
     let mut items = Stack::<HashItem<D::State>, LANES_MAX>::new();
     for lane in lanes.iter_mut() {
         if lane.hashing().is_done() {
@@ -93,7 +102,8 @@ pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &
             hashing.stage = Stage::End;
         }
         let scratch = Segment { start: hashing.scratch.as_mut_ptr(), blocks: blocks.scratch };
-        items.push(HashItem { state: hashing.state, segments: [blocks.direct, scratch] });
+        let item = items.push(HashItem { state: D::INITIAL, segments: [blocks.direct, scratch] });
+        item.state = hashing.state;
     }
     // SAFETY: direct segments by the caller's promise; scratch segments lie in the lanes, which are borrowed until the end and not moved.
     unsafe { D::run(kernels, &mut items) };
@@ -109,7 +119,8 @@ pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &
         if hashing.stage == Stage::End {
             HmacPads::<D>::outer_block(&hashing.state, &mut hashing.scratch);
             let scratch = Segment { start: hashing.scratch.as_mut_ptr(), blocks: 1 };
-            ends.push(HashItem { state: hashing.outer, segments: [scratch, Segment::NONE] });
+            let item = ends.push(HashItem { state: D::INITIAL, segments: [scratch, Segment::NONE] });
+            item.state = hashing.outer;
         }
     }
     if !ends.is_empty() {
@@ -123,6 +134,8 @@ pub(crate) unsafe fn step<D: Digest, L: HashLane<D>>(kernels: &Kernels, lanes: &
                 hashing.stage = Stage::Done;
             }
         }
+        // The kernels keep the states that they begin with, which are as good as the key.
+        wipe_frames();
     }
     for item in items.iter_mut().chain(ends.iter_mut()) {
         item.state.zeroize();
@@ -142,8 +155,8 @@ pub(crate) struct Region<D: Digest> {
 impl<D: Digest> Region<D> {
     /// # Safety
     /// `start` is valid for reads of `len` bytes for as long as the region is used.
-    pub(crate) unsafe fn new(pads: &HmacPads<D>, start: *mut u8, len: usize) -> Region<D> {
-        Region { hashing: Hashing::new(pads), start, len, hashed: 0, ready: 0 }
+    pub(crate) unsafe fn new(start: *mut u8, len: usize) -> Region<D> {
+        Region { hashing: Hashing::new(), start, len, hashed: 0, ready: 0 }
     }
 
     /// Leaves the next blocks, which are ready, to the caller, who moves the state on.
@@ -184,9 +197,9 @@ pub(crate) struct Parts<'a, D: Digest> {
 }
 
 impl<'a, D: Digest> Parts<'a, D> {
-    pub(crate) fn new(pads: &HmacPads<D>, parts: &'a [&'a [u8]], header: [u8; 16]) -> Parts<'a, D> {
+    pub(crate) fn new(parts: &'a [&'a [u8]], header: [u8; 16]) -> Parts<'a, D> {
         let len = D::BLOCK_LEN as u64 + 16 + parts.iter().map(|part| part.len() as u64).sum::<u64>();
-        Parts { hashing: Hashing::new(pads), parts, rest: &[], header, header_taken: 0, len }
+        Parts { hashing: Hashing::new(), parts, rest: &[], header, header_taken: 0, len }
     }
 
     pub(crate) fn next(&mut self) -> Blocks {

@@ -5,9 +5,10 @@ use aes::hazmat;
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::derive::{Purpose, derive};
-use crate::digest::{HmacKey, HmacPads};
+use crate::digest::HmacKey;
 use crate::enctype::Enctype;
 use crate::token::{CONFOUNDER_LEN, TOKEN_HEADER_LEN};
+use crate::wipe::wipe_stack;
 
 /// Which side of the context we are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +45,14 @@ pub struct ContextKeys {
     enctype: Enctype,
     role: Role,
     acceptor_subkey: bool,
-    pub(crate) send: Direction,
-    pub(crate) receive: Direction,
+    // Boxed, and written where they stay: a struct that is moved leaves its bytes where it was.
+    pub(crate) send: Box<Direction>,
+    pub(crate) receive: Box<Direction>,
 }
 
 impl ContextKeys {
     /// Derives the keys of RFC 4121 section 2 from the context's key: the acceptor's subkey if it asserted one (`acceptor_subkey`), else the
-    /// initiator's, else the session key. Costs some 20 µs.
+    /// initiator's, else the session key. Costs some 20 µs. What it leaves on the stack it wipes; `key` is the caller's to wipe.
     ///
     /// # Errors
     /// The key's length is not the enctype's.
@@ -58,9 +60,23 @@ impl ContextKeys {
         if key.len() != enctype.key_len() {
             return Err(KeyLengthError { enctype, got: key.len() });
         }
-        let send = Direction::new(enctype, key, role);
-        let receive = Direction::new(enctype, key, role.peer());
-        Ok(ContextKeys { enctype, role, acceptor_subkey, send, receive })
+        let mut keys = ContextKeys {
+            enctype,
+            role,
+            acceptor_subkey,
+            send: Box::new(Direction::empty(enctype)),
+            receive: Box::new(Direction::empty(enctype)),
+        };
+        keys.derive(key);
+        wipe_stack();
+        Ok(keys)
+    }
+
+    /// In a frame of its own, which lies where [`wipe_stack`] wipes.
+    #[inline(never)]
+    fn derive(&mut self, key: &[u8]) {
+        self.send.derive(self.enctype, key, self.role);
+        self.receive.derive(self.enctype, key, self.role.peer());
     }
 
     /// The enctype that messages are protected with.
@@ -108,26 +124,22 @@ pub(crate) struct Direction {
 }
 
 impl Direction {
-    fn new(enctype: Enctype, key: &[u8], sender: Role) -> Direction {
+    /// Room, and no key yet.
+    fn empty(enctype: Enctype) -> Direction {
+        let hmac = || HmacKey::empty(enctype);
+        Direction { cipher: AesKey::empty(), seal: hmac(), wrap: hmac(), mic: hmac() }
+    }
+
+    fn derive(&mut self, enctype: Enctype, key: &[u8], sender: Role) {
         // RFC 4121 section 2: KG-USAGE-ACCEPTOR-SEAL 22, -SIGN 23, KG-USAGE-INITIATOR-SEAL 24, -SIGN 25.
         let (seal, sign) = match sender {
             Role::Acceptor => (22, 23),
             Role::Initiator => (24, 25),
         };
-        let hmac = |usage, purpose| {
-            let key = derive(enctype, key, usage, purpose);
-            match enctype {
-                Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => HmacKey::Sha1(HmacPads::new(&key)),
-                Enctype::Aes128CtsHmacSha256_128 => HmacKey::Sha256(HmacPads::new(&key)),
-                Enctype::Aes256CtsHmacSha384_192 => HmacKey::Sha384(HmacPads::new(&key)),
-            }
-        };
-        Direction {
-            cipher: AesKey::new(&derive(enctype, key, seal, Purpose::Encryption)),
-            seal: hmac(seal, Purpose::Integrity),
-            wrap: hmac(seal, Purpose::Checksum),
-            mic: hmac(sign, Purpose::Checksum),
-        }
+        self.cipher.set(&derive(enctype, key, seal, Purpose::Encryption));
+        self.seal.set(&derive(enctype, key, seal, Purpose::Integrity));
+        self.wrap.set(&derive(enctype, key, seal, Purpose::Checksum));
+        self.mic.set(&derive(enctype, key, sign, Purpose::Checksum));
     }
 }
 
@@ -157,13 +169,26 @@ enum PlainAes {
 }
 
 impl AesKey {
-    /// Expands a key of 16 or 32 bytes; other lengths are a fault of this crate.
+    /// Room: the schedule of no key.
+    pub(crate) fn empty() -> AesKey {
+        let plain = PlainAes::Aes128(aes::Aes128::new(&[0; 16].into()));
+        AesKey { round_keys: RoundKeys { encrypt: [[0; 16]; 15], decrypt: [[0; 16]; 15], rounds: 0 }, plain }
+    }
+
+    #[cfg(test)]
     pub(crate) fn new(key: &[u8]) -> AesKey {
-        let plain = match key.len() {
+        let mut expanded = AesKey::empty();
+        expanded.set(key);
+        expanded
+    }
+
+    /// Expands a key of 16 or 32 bytes; other lengths are a fault of this crate. Leaves schedules on the stack, as the plain cipher's can only be made there.
+    pub(crate) fn set(&mut self, key: &[u8]) {
+        self.plain = match key.len() {
             16 => PlainAes::Aes128(aes::Aes128::new_from_slice(key).expect("16 bytes make an AES-128 key")),
             _ => PlainAes::Aes256(aes::Aes256::new_from_slice(key).expect("derived keys have 16 or 32 bytes")),
         };
-        AesKey { round_keys: RoundKeys::expand(key), plain }
+        self.round_keys.expand(key);
     }
 
     /// One block with the plain cipher.
@@ -187,7 +212,7 @@ impl AesKey {
 
 impl RoundKeys {
     /// FIPS 197 section 5.2.
-    fn expand(key: &[u8]) -> RoundKeys {
+    fn expand(&mut self, key: &[u8]) {
         let key_words = key.len() / 4;
         let rounds = key_words + 6;
         let mut words = [[0u8; 4]; 60];
@@ -208,20 +233,19 @@ impl RoundKeys {
                 std::array::from_fn(|byte| word[byte] ^ words[at - key_words][byte])
             };
         }
-        let mut keys = RoundKeys { encrypt: [[0; 16]; 15], decrypt: [[0; 16]; 15], rounds };
-        for (round, key) in keys.encrypt.iter_mut().take(rounds + 1).enumerate() {
+        self.rounds = rounds;
+        for (round, key) in self.encrypt.iter_mut().take(rounds + 1).enumerate() {
             key.copy_from_slice(words[4 * round..4 * round + 4].as_flattened());
         }
         for round in 0..=rounds {
-            let mut block = aes::Block::from(keys.encrypt[rounds - round]);
+            let mut block = aes::Block::from(self.encrypt[rounds - round]);
             if round != 0 && round != rounds {
                 hazmat::inv_mix_columns(&mut block);
             }
-            keys.decrypt[round] = block.into();
+            self.decrypt[round] = block.into();
             block.as_mut_slice().zeroize();
         }
         words.as_flattened_mut().zeroize();
-        keys
     }
 }
 

@@ -8,7 +8,7 @@
 //! and no randomness: confounders are handed in. Nothing here allocates but [`ContextKeys::new`].
 //!
 //! Times depend on lengths and on the enctype, never on keys or data: no table is indexed by either, checksums are compared in constant
-//! time. Keys, hash states and schedules are wiped when dropped.
+//! time. Keys, hash states and schedules are wiped when dropped, and the stack after keys were made.
 
 mod cts;
 mod derive;
@@ -23,6 +23,7 @@ mod seal;
 mod short;
 mod stack;
 mod token;
+mod wipe;
 
 #[cfg(test)]
 mod tests;
@@ -34,3 +35,4 @@ pub use mic::{MicJob, VerifyJob, mic_many, mic_many_with, verify_many, verify_ma
 pub use open::{OpenJob, Opened, open_many, open_many_with};
 pub use seal::{SealJob, seal_many, seal_many_with};
 pub use token::{CONFOUNDER_LEN, MIC_LEN_MAX, MicToken, TOKEN_HEADER_LEN, TokenError};
+pub use wipe::wipe_stack;

@@ -271,8 +271,8 @@ fn run_long<'j, 'a, D: Digest, J: Job<'a> + 'j>(kernels: &Kernels, jobs: impl It
         while lanes.len() < kernels.lanes
             && let Some((job, pads)) = jobs.next()
         {
-            let parts = Parts::new(pads, job.parts(), job.header());
-            lanes.push(Lane { job, parts });
+            let parts = Parts::new(job.parts(), job.header());
+            lanes.push(Lane { job, parts }).parts.hashing.begin(pads);
         }
         if lanes.is_empty() {
             return;

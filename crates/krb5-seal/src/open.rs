@@ -6,7 +6,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
 use crate::cts::Decryption;
-use crate::digest::{Digest, HmacPads, Sha1, Sha256, Sha384};
+use crate::digest::{Digest, Sha1, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::hashing::{self, Blocks, HashLane, Hashing, Region, STEP_LEN};
 use crate::kernels::{HashFew, Kernels, LANES_MAX};
@@ -160,14 +160,17 @@ impl<D: Digest> HashLane<D> for Lane<'_, '_, D> {
 
 impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     fn new(job: &'a mut OpenJob<'b>, prefix_len: usize) -> Lane<'a, 'b, D> {
-        let direction = &job.keys.receive;
-        let pads: &HmacPads<D> = D::pads(&direction.seal).expect("the enctype's own hash");
         let header = *job.token.first_chunk().expect("prepared: longer than its header");
         let len = job.token.len() - TOKEN_HEADER_LEN - job.keys.enctype().checksum_len();
         // SAFETY: what is hashed begins inside the token's header or behind it and ends before the checksum; the job is borrowed for the
         // lane's life, and between two steps the token is touched through the job only.
-        let region = unsafe { Region::new(pads, job.token.as_mut_ptr().add(TOKEN_HEADER_LEN - prefix_len), len + prefix_len) };
+        let region = unsafe { Region::new(job.token.as_mut_ptr().add(TOKEN_HEADER_LEN - prefix_len), len + prefix_len) };
         Lane { job, header, region, decryption: Decryption::new() }
+    }
+
+    /// Takes the key.
+    fn begin(&mut self) {
+        self.region.hashing.begin(D::pads(&self.job.keys.receive.seal).expect("the enctype's own hash"));
     }
 
     /// What was encrypted.
@@ -247,7 +250,7 @@ fn decrypt_and_verify<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Ite
         while lanes.len() < kernels.lanes
             && let Some(job) = jobs.next()
         {
-            lanes.push(Lane::new(job, 0));
+            lanes.push(Lane::new(job, 0)).begin();
         }
         if lanes.is_empty() {
             return;
@@ -283,7 +286,7 @@ fn verify_then_decrypt<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl 
             let mut lane = Lane::new(job, TOKEN_HEADER_LEN);
             lane.job.token[..TOKEN_HEADER_LEN].fill(0);
             lane.region.ready = lane.job.token.len() - lane.job.keys.enctype().checksum_len();
-            lanes.push(lane);
+            lanes.push(lane).begin();
         }
         if lanes.is_empty() {
             return;

@@ -3,7 +3,7 @@
 use zeroize::Zeroize as _;
 
 use crate::cts::{self, Encryption};
-use crate::digest::{Digest, HmacPads, Sha1, Sha256, Sha384};
+use crate::digest::{Digest, Sha1, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::hashing::{self, Blocks, HashLane, Hashing, Region};
 use crate::kernels::{HashFew, Kernels, LANES_MAX, STITCHED_MAX, Stitched, StitchedOne};
@@ -11,6 +11,7 @@ use crate::keys::{AesKey, ContextKeys};
 use crate::short::{SHORT_LEN_MAX, Two};
 use crate::stack::Stack;
 use crate::token::{CONFOUNDER_LEN, TOKEN_HEADER_LEN, TokenError, wrap_header};
+use crate::wipe::wipe_frame;
 
 /// A message to seal.
 pub struct SealJob<'a> {
@@ -170,15 +171,19 @@ impl<'a, 'b, D: Digest> Lane<'a, 'b, D> {
     /// Lays out what is encrypted; `prefix_len` bytes before it are hashed with it.
     fn new(job: &'a mut SealJob<'b>, prefix_len: usize) -> Lane<'a, 'b, D> {
         let direction = &job.keys.send;
-        let pads: &HmacPads<D> = D::pads(&direction.seal).expect("the enctype's own hash");
         let len = lay_out(job) - TOKEN_HEADER_LEN;
         // SAFETY: what is encrypted lies between the token's header and its checksum, and what is hashed begins inside the header or
         // behind it; the job is borrowed for the lane's life, and nothing else uses the token meanwhile.
         let (region, encryption) = unsafe {
             let start = job.token.as_mut_ptr().add(TOKEN_HEADER_LEN);
-            (Region::new(pads, start.sub(prefix_len), len + prefix_len), Encryption::new(&direction.cipher, start, len))
+            (Region::new(start.sub(prefix_len), len + prefix_len), Encryption::new(&direction.cipher, start, len))
         };
         Lane { job, region, encryption }
+    }
+
+    /// Takes the key.
+    fn begin(&mut self) {
+        self.region.hashing.begin(D::pads(&self.job.keys.send.seal).expect("the enctype's own hash"));
     }
 
     /// Writes header and checksum.
@@ -212,6 +217,7 @@ fn stitch(kernels: &Kernels, lanes: &mut [Lane<'_, '_, Sha1>]) {
     }
     // SAFETY: the blocks lie in the lanes' tokens, each its own, and no step is under way; the jobs are of one enctype.
     unsafe { stitched(&mut items, blocks) };
+    wipe_frame();
     for (lane, item) in lanes.iter_mut().zip(items.iter_mut()) {
         *lane.region.skip(0).1 = item.state;
         *lane.encryption.skip(0) = item.chain;
@@ -228,7 +234,7 @@ fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item 
         {
             let mut lane = Lane::new(job, 0);
             lane.region.ready = lane.job.token.len() - TOKEN_HEADER_LEN - lane.job.keys.enctype().checksum_len();
-            lanes.push(lane);
+            lanes.push(lane).begin();
         }
         if lanes.is_empty() {
             return;
@@ -269,6 +275,7 @@ fn stitch_alone<D: Digest>(kernels: &Kernels, lane: &mut Lane<'_, '_, D>) {
     let mut item = StitchedOne { key: &lane.job.keys.send.cipher, chain, state: *state, cipher, hash };
     // SAFETY: both lie in the lane's token, and no step is under way; of what is hashed no more than `encrypted` bytes and the header come before what is encrypted now.
     unsafe { stitched(&mut item, steps) };
+    wipe_frame();
     *lane.region.skip(0).1 = item.state;
     *lane.encryption.skip(0) = item.chain;
     item.state.zeroize();
@@ -285,7 +292,7 @@ fn encrypt_then_hash<'a, 'b: 'a, D: Digest>(kernels: &Kernels, mut jobs: impl It
             job.token[..TOKEN_HEADER_LEN].fill(0);
             let mut lane = Lane::new(job, TOKEN_HEADER_LEN);
             lane.encryption.ready = lane.job.token.len() - TOKEN_HEADER_LEN - lane.job.keys.enctype().checksum_len();
-            lanes.push(lane);
+            lanes.push(lane).begin();
         }
         if lanes.is_empty() {
             return;

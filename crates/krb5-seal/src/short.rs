@@ -37,7 +37,9 @@ impl<D: Digest> Two<D> {
         }
         let blocks = (len + 1 + D::COUNT_LEN).div_ceil(D::BLOCK_LEN);
         pad(&mut room[..blocks * D::BLOCK_LEN], len, (D::BLOCK_LEN + len) as u64);
-        (self.states[at], self.outers[at], self.blocks[at]) = (pads.inner, pads.outer, blocks);
+        self.states[at] = pads.inner;
+        self.outers[at] = pads.outer;
+        self.blocks[at] = blocks;
         self.count += 1;
         at
     }

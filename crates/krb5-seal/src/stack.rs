@@ -15,9 +15,10 @@ impl<T, const N: usize> Stack<T, N> {
     }
 
     /// Panics when full: callers bound what they push by `N`.
-    pub(crate) fn push(&mut self, item: T) {
-        self.items[self.len].write(item);
+    #[inline(always)]
+    pub(crate) fn push(&mut self, item: T) -> &mut T {
         self.len += 1;
+        self.items[self.len - 1].write(item)
     }
 
     /// The last one takes the place of the one removed.

@@ -4,6 +4,7 @@
 use zeroize::{DefaultIsZeroes, Zeroize, optimization_barrier};
 
 use super::{CbcItem, HashItem, Segment};
+use crate::wipe::wipe_frame;
 
 /// States of `N` messages, word by word, and where their next blocks lie.
 #[repr(C, align(64))]
@@ -124,7 +125,10 @@ unsafe fn finish<T: DefaultIsZeroes, const WORDS: usize, const N: usize>(
         let start = unsafe { segments[turn.segment].start.add(done * block_len) };
         let current = Segment { start, blocks: turn.left };
         let after = if turn.segment == 0 { segments[1] } else { Segment::NONE };
-        rest.push(HashItem { state: std::array::from_fn(|word| lanes.state[word][lane]), segments: [current, after] });
+        let item = rest.push(HashItem { state: [T::default(); WORDS], segments: [current, after] });
+        for (word, words) in item.state.iter_mut().zip(&lanes.state) {
+            *word = words[lane];
+        }
     }
     // SAFETY: the caller's promise.
     unsafe { few(&mut rest) };
@@ -226,4 +230,5 @@ pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcF
     // Wiped as a whole: `zeroize` goes byte by byte, which costs a tenth of a short message.
     lanes.keys = [[[0; 16]; N]; 15];
     optimization_barrier(&lanes.keys);
+    wipe_frame();
 }

@@ -166,10 +166,17 @@ impl Kernels {
     }
 }
 
+/// How the set calls itself that is none of ours: on a CPU with instructions for AES it is no measure of what goes without them.
+const PLAIN: &str = "RustCrypto (detects the CPU)";
+
+/// All sets of all CPUs.
+#[cfg(test)]
+pub(crate) const ALL_NAMES: [&str; 7] = [PLAIN, "AES-NI", "AVX2", "VAES-256", "AVX-512", "VAES-512", "ARMv8"];
+
 /// The plain set, and after it each set that this CPU can run, slowest first.
 fn detect() -> Vec<Kernels> {
     let mut sets = vec![Kernels {
-        name: "plain",
+        name: PLAIN,
         lanes: 16,
         encrypt: &plain::ENCRYPT,
         decrypt: &plain::DECRYPT,

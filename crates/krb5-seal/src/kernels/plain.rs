@@ -1,15 +1,16 @@
-//! Kernels without instructions of our choosing: RustCrypto's, which are bit-sliced or use what they find the CPU to have, one message
+//! Kernels without instructions of our choosing: RustCrypto's, which use what they find the CPU to have (AES-NI and SHA-NI among it) or else are bit-sliced, one message
 //! after another. The measure of correctness for all others.
 
 use super::{CbcItem, DecryptKernel, EncryptKernel, HashItem, HashKernel};
 use crate::digest::{Digest, Sha1, Sha256, Sha384};
 use crate::keys::AesKey;
+use crate::wipe::wipe_frames;
 
-pub(crate) static ENCRYPT: EncryptKernel = EncryptKernel { name: "plain", many: encrypt };
-pub(crate) static DECRYPT: DecryptKernel = DecryptKernel { name: "plain", one: decrypt };
-pub(crate) static SHA1: HashKernel<[u32; 5]> = HashKernel { name: "plain", many: hash::<Sha1>, few: None };
-pub(crate) static SHA256: HashKernel<[u32; 8]> = HashKernel { name: "plain", many: hash::<Sha256>, few: None };
-pub(crate) static SHA512: HashKernel<[u64; 8]> = HashKernel { name: "plain", many: hash::<Sha384>, few: None };
+pub(crate) static ENCRYPT: EncryptKernel = EncryptKernel { name: "RustCrypto", many: encrypt };
+pub(crate) static DECRYPT: DecryptKernel = DecryptKernel { name: "RustCrypto", one: decrypt };
+pub(crate) static SHA1: HashKernel<[u32; 5]> = HashKernel { name: "RustCrypto", many: hash::<Sha1>, few: None };
+pub(crate) static SHA256: HashKernel<[u32; 8]> = HashKernel { name: "RustCrypto", many: hash::<Sha256>, few: None };
+pub(crate) static SHA512: HashKernel<[u64; 8]> = HashKernel { name: "RustCrypto", many: hash::<Sha384>, few: None };
 
 unsafe fn encrypt(items: &mut [CbcItem]) {
     for item in items {
@@ -25,6 +26,7 @@ unsafe fn encrypt(items: &mut [CbcItem]) {
             }
         }
     }
+    wipe_frames();
 }
 
 fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
@@ -37,6 +39,7 @@ fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
             *chain = *ciphertext;
         }
     }
+    wipe_frames();
 }
 
 unsafe fn hash<D: Digest>(items: &mut [HashItem<D::State>]) {

@@ -1,8 +1,9 @@
-//! Tests that look inside: published vectors, tokens, kernels against the plain one.
+//! Tests that look inside: published vectors, tokens, kernels against the plain one, what is left in memory.
 
 mod kernels;
 mod tokens;
 mod vectors;
+mod wiped;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 
