@@ -12,7 +12,7 @@ const FRAME: usize = 2048;
 const FRAMES: usize = 4096;
 
 /// Wipes the 64 KiB of this thread's stack below the caller's frame: what the functions left there that it called before. For who had keys made or exported, after the
-/// last function that did so has returned. The thread's stack must have that much room left. Costs some 2 µs.
+/// last function that did so has returned. The thread's stack must have that much room left. Costs as much as filling them.
 pub fn wipe_stack() {
     wipe::<DEPTH>();
 }

@@ -135,7 +135,7 @@ fn patterns(enctype: Enctype, key: &[u8]) -> (Vec<Pattern>, Vec<Pattern>) {
 }
 
 /// The states as they lie in memory.
-fn states<D: Digest, W: Copy, const WORDS: usize, const LEN: usize>(pads: &HmacPads<D>, bytes: impl Fn(W) -> [u8; LEN]) -> [Vec<u8>; 2]
+fn states<D, W: Copy, const WORDS: usize, const LEN: usize>(pads: &HmacPads<D>, bytes: impl Fn(W) -> [u8; LEN]) -> [Vec<u8>; 2]
 where
     D: Digest<State = [W; WORDS]>,
 {
