@@ -11,6 +11,9 @@ pub struct Limits {
     pub slots_per_session_max: u32,
     /// Cached reply of a slot, bytes: the largest reply to a state-changing compound that clients send.
     pub cached_reply_len_max: u32,
+    /// Slots and cached replies in all, bytes: never more. An origin that has its share gets no new sessions nor more slots, and its calls whose replies would have to be kept
+    /// wait.
+    pub reply_cache_len_max: usize,
     /// Request or reply, bytes: 1 MiB of data and 64 KiB around it.
     pub message_len_max: u32,
     /// Data of one READ or WRITE, bytes.
@@ -21,13 +24,15 @@ pub struct Limits {
     pub tag_len_max: usize,
     /// Opens of a client.
     pub opens_per_client_max: usize,
-    /// Opens in all: each costs the file system descriptors. One client gets at most four fifths of them, and fewer the more others have, so that there is always room for
-    /// one that has few.
+    /// Opens in all: each costs the file system descriptors. One origin (an address, or a proven principal) gets at most four fifths of them, and fewer the more others have, so
+    /// that there is always room for one that has few.
     pub opens_max: usize,
-    /// Open owners and lock owners in all, some hundred bytes each. One client gets a share of what is left, as of opens.
+    /// Open owners and lock owners in all, some hundred bytes each. One origin gets a share of what is left, as of opens.
     pub owners_max: usize,
     /// Byte-range locks of a client.
     pub locks_per_client_max: usize,
+    /// Byte-range locks in all, some hundred bytes each. One origin gets a share of what is left, as of opens.
+    pub locks_max: usize,
     /// Delegations outstanding in all.
     pub delegations_max: usize,
     /// Asynchronous copies of a client at once.
@@ -47,6 +52,7 @@ impl Default for Limits {
             sessions_per_client_max: 32,
             slots_per_session_max: 256,
             cached_reply_len_max: 8 * 1024,
+            reply_cache_len_max: 512 << 20,
             message_len_max: (1 << 20) + (64 << 10),
             io_len_max: 1 << 20,
             operations_max: 128,
@@ -55,6 +61,7 @@ impl Default for Limits {
             opens_max: 1_000_000,
             owners_max: 1_000_000,
             locks_per_client_max: 100_000,
+            locks_max: 4_000_000,
             delegations_max: 100_000,
             copies_per_client_max: 16,
             acl_entries_max: 1024,

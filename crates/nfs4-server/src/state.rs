@@ -42,6 +42,7 @@ mod file;
 mod grace;
 mod hash;
 mod id;
+mod keep;
 mod limits;
 mod lock;
 mod maker;
@@ -147,6 +148,8 @@ pub struct State<F> {
     contexts: Option<Arc<dyn CallbackContexts>>,
     /// Clients that may go to make room for others.
     places: places::Places,
+    /// When it may be looked for again who could make room.
+    room_after_ms: u64,
     clients_displaced: u64,
     clients_refused: u64,
     grace: grace::Grace,
@@ -188,6 +191,7 @@ impl<F: Clone> State<F> {
             callbacks: slab::Slab::new(),
             contexts: None,
             places: places::Places::new(hasher),
+            room_after_ms: 0,
             clients_displaced: 0,
             clients_refused: 0,
             grace,

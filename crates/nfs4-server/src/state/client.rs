@@ -12,7 +12,7 @@ use super::effect::{CallbackCredential, StateEffect};
 use super::hash::{Map, Set};
 use super::id::{CallbackKey, ClientKey, OwnerKey, SessionKey, StateKey};
 use super::maker::Maker;
-use super::places::{Listed, Origin};
+use super::places::{Listed, Origin, Place};
 use super::{OwnerKind, State};
 use crate::{ConnectionId, ContextLife, Flavour, Principal};
 
@@ -60,6 +60,8 @@ pub(super) struct Client {
     pub(super) principal: Principal,
     /// Whose share of the places it takes.
     pub(super) origin: Origin,
+    /// What it holds together with others from there.
+    pub(super) place: Place,
     /// Where it is among those that may go to make room.
     pub(super) listed: Option<Listed>,
     pub(super) confirmed: bool,
@@ -296,6 +298,7 @@ impl<F: Clone> State<F> {
             owner: owner.clone(),
             verifier,
             principal: credential.principal.clone(),
+            place: self.places.enter(&origin),
             origin,
             listed: None,
             confirmed: false,
@@ -322,7 +325,6 @@ impl<F: Clone> State<F> {
         let key = self.clients.insert(client);
         self.client_ids.insert(id, key);
         self.names(family).entry(owner).or_default().unconfirmed = Some(key);
-        self.places.enter(&self.clients[key].origin);
         self.list_client(key);
         self.watch_lease(key, now);
         Ok(key)

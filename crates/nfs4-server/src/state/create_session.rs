@@ -9,8 +9,9 @@ use super::client::{BackContext, BackParms, Credential, Lease, Named};
 use super::effect::CallbackCredential;
 use super::id::ClientKey;
 use super::limits::{
-    BACK_SLOTS_MAX, CALLBACK_LEN_MIN, MESSAGE_LEN_MIN, REPLY_CACHE_LEN_MAX, SESSIONS_MAX, SESSIONS_PER_CONNECTION_MAX, SLOTS_UNDER_PRESSURE,
+    BACK_SLOTS_MAX, CALLBACK_LEN_MIN, MESSAGE_LEN_MIN, REPLY_CACHE_PRESSURE_SHARE, SESSIONS_PER_CONNECTION_MAX, SLOTS_UNDER_PRESSURE,
 };
+use super::places::Place;
 use super::session::{Bound, Session};
 use super::slots::SlotTable;
 use crate::{CallbackContext, Flavour};
@@ -48,6 +49,7 @@ impl<F: Clone> State<F> {
         if args.seq != v41.next {
             return Err(Status::SEQ_MISORDERED);
         }
+        self.latest_ms = self.latest_ms.max(now);
         // What fails makes nothing, so it takes no number: the client may correct itself and send the same one again.
         let made = self.make_session(key, args, connection)?;
         let client = &mut self.clients[key];
@@ -72,7 +74,8 @@ impl<F: Clone> State<F> {
         if args.flags.0 > 7 {
             return Err(Status::INVAL);
         }
-        let fore = self.negotiate_fore(&args.fore)?;
+        let place = self.clients[key].place;
+        let fore = self.negotiate_fore(&args.fore, place)?;
         let asked = args.flags.contains(CreateSessionFlags::CONN_BACK_CHAN);
         let back = negotiate_back(&args.back, asked)?;
         let credential = callback_credential(&args.sec_parms);
@@ -81,10 +84,13 @@ impl<F: Clone> State<F> {
         let client = &self.clients[key];
         let sessions = client.v41().map_or(0, |v41| v41.sessions.len());
         let bound = self.connections.get(&connection).map_or(0, Vec::len);
-        let crowded = self.reply_cache_len > REPLY_CACHE_LEN_MAX / 8 * 7 || self.sessions.len() >= SESSIONS_MAX;
-        if sessions >= self.config.limits.sessions_per_client_max || bound >= SESSIONS_PER_CONNECTION_MAX || crowded {
+        if sessions >= self.config.limits.sessions_per_client_max || bound >= SESSIONS_PER_CONNECTION_MAX {
             return Err(Status::NOSPC);
         }
+        if !self.make_room_for_session(place) {
+            return Err(Status::NOSPC);
+        }
+        let client = &self.clients[key];
         if !client.confirmed {
             let (family, owner) = (client.family(), client.owner.clone());
             if let Named { confirmed: Some(old), .. } = self.named(family, &owner) {
@@ -99,6 +105,7 @@ impl<F: Clone> State<F> {
         let session = self.sessions.insert_with(|session| Session {
             id: random.session_id(session),
             client: key,
+            place,
             fore,
             back: parms,
             slots: SlotTable::new(fore.requests_max),
@@ -110,6 +117,7 @@ impl<F: Clone> State<F> {
             context: BackContext::Lasts,
             fault: false,
         });
+        self.places.at(place).sessions += 1;
         self.bind(session, Bound { connection, fore: true, back: wants_back });
         self.clients[key].v41_mut().expect("it was one of 4.1 before").sessions.push(session);
         let flags = if wants_back { CreateSessionFlags::CONN_BACK_CHAN } else { CreateSessionFlags(0) };
@@ -117,7 +125,7 @@ impl<F: Clone> State<F> {
     }
 
     /// Section 18.36.3: the server may lower each value; what is too small to work with is TOOSMALL.
-    fn negotiate_fore(&self, wanted: &ChannelAttrs) -> Result<ChannelAttrs, Status> {
+    fn negotiate_fore(&self, wanted: &ChannelAttrs, place: Place) -> Result<ChannelAttrs, Status> {
         if wanted.request_len_max < MESSAGE_LEN_MIN || wanted.response_len_max < MESSAGE_LEN_MIN {
             return Err(Status::TOOSMALL);
         }
@@ -125,7 +133,7 @@ impl<F: Clone> State<F> {
             return Err(Status::INVAL);
         }
         let limits = &self.config.limits;
-        let slots_max = match self.reply_cache_len > REPLY_CACHE_LEN_MAX / 2 {
+        let slots_max = match self.reply_room(place) < limits.reply_cache_len_max / REPLY_CACHE_PRESSURE_SHARE {
             true => SLOTS_UNDER_PRESSURE,
             false => limits.slots_per_session_max,
         };

@@ -55,6 +55,7 @@ impl Timers {
 impl<F: Clone> State<F> {
     /// Time has passed. Returns when to call again at the latest. O(log n) for each timer that is due.
     pub fn tick(&mut self, now: u64) -> u64 {
+        self.latest_ms = self.latest_ms.max(now);
         while let Some(timer) = self.timers.pop(now) {
             match timer {
                 Timer::Lease(client) => self.lease_due(client, now),
@@ -197,7 +198,7 @@ impl<F: Clone> State<F> {
         if let Some(listed) = client.listed {
             self.places.strike(listed, &client.origin);
         }
-        self.places.leave(&client.origin);
+        self.places.leave(client.place);
         let family = client.family();
         let named = self.names(family).entry(client.owner.clone()).or_default();
         named.confirmed = named.confirmed.filter(|&other| other != key);

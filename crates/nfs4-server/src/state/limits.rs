@@ -29,9 +29,18 @@ pub(super) const SESSIONS_PER_CONNECTION_MAX: usize = 1024;
 pub(super) const SESSIONS_MAX: usize = 131_072;
 /// Opens of one file: an OPEN that conflicts looks at all of them. More than a cluster's nodes have of one library.
 pub(super) const OPENS_PER_FILE_MAX: usize = 32_768;
-/// A client may have so many times the opens, and the owners, that are left for all: a lone one has four fifths then, and leaves the last fifth to others.
-pub(super) const OPENS_SHARE: usize = 4;
-/// Lock owners with locks of one file: each LOCK looks at all of them.
+/// One origin may have so many times the opens, owners, locks, sessions and kept replies that are left for all: a lone one has four fifths then, and leaves the last fifth to
+/// others.
+pub(super) const ORIGIN_SHARE: usize = 4;
+/// How often it is looked for who could make room, after there was nobody, milliseconds: that takes some, in which nobody else is served.
+pub(super) const ROOM_LOOK_INTERVAL_MS: u64 = 100;
+/// Of the kept replies of the origin that has the most, one in so many bytes goes to make room.
+pub(super) const REPLIES_SHED_SHARE: usize = 4;
+/// An origin that may keep less than one in so many bytes of all beyond what it has gets fewer slots.
+pub(super) const REPLY_CACHE_PRESSURE_SHARE: usize = 8;
+/// And no new session that may keep less, bytes: a few slots and a reply.
+pub(super) const REPLY_CACHE_SESSION_LEN: usize = 16 * 1024;
+/// Lock owners with locks of one file: each LOCK looks at all of them. One origin gets its share.
 pub(super) const LOCK_OWNERS_PER_FILE_MAX: usize = 4096;
 /// Slots of a back channel that are used: each costs nothing until it is. Linux offers 16.
 pub(super) const BACK_SLOTS_MAX: u32 = 16;
@@ -39,9 +48,7 @@ pub(super) const BACK_SLOTS_MAX: u32 = 16;
 pub(super) const CALLBACKS_PER_CLIENT_MAX: u32 = 1024;
 /// How long a callback may take before it counts as lost, milliseconds.
 pub(super) const CALLBACK_TIMEOUT_MS: u64 = 20_000;
-/// Slots and cached replies in all, bytes: never more. Near it there are no new sessions, none gets more slots, and a call whose reply would have to be kept waits.
-pub(super) const REPLY_CACHE_LEN_MAX: usize = 512 << 20;
-/// Slots that a session gets when the cache of replies is more than half full.
+/// Slots that a session gets where few replies more may be kept.
 pub(super) const SLOTS_UNDER_PRESSURE: u32 = 8;
 /// Smallest request and reply that a session can work with, bytes: an RPC header with AUTH_SYS, SEQUENCE and one more.
 pub(super) const MESSAGE_LEN_MIN: u32 = 256;

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use vouch_nfs4::{ClientId, OwnerSeq, StateSeq, Stateid, Status};
 
 use super::State;
-use super::client::Family;
 use super::entry::{Entry, Kind, Lock, OwnerKind};
 use super::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
 use super::limits::LOCK_OWNERS_PER_FILE_MAX;
+use super::owner::no_more;
+use super::places::fits;
 use super::range::{Mode, Range, Ranges};
 use super::share::{READ, WRITE};
 use super::slab::Ended;
@@ -95,8 +96,8 @@ impl<F: Clone> State<F> {
             true => self.admit_reclaim(client)?,
             false => self.admit_new(client)?,
         }
-        if self.clients[client].locks >= self.config.limits.locks_per_client_max {
-            return Err(no_more(self.clients[client].family()).into());
+        if self.clients[client].locks >= self.config.limits.locks_per_client_max || !self.room_for_lock(client) {
+            return Err(no_more(self.clients[client].family(), OwnerKind::Lock).into());
         }
         let (owner_key, name): (Option<OwnerKey>, Arc<[u8]>) = match (existing, call.by) {
             (Some(lock), _) => {
@@ -136,6 +137,12 @@ impl<F: Clone> State<F> {
             self.wake(file, call.range);
         }
         Ok(self.states[lock].stateid(self.boot, lock))
+    }
+
+    /// Whether there may be one more range of this client's origin. Nobody's locks go for it.
+    fn room_for_lock(&self, client: ClientKey) -> bool {
+        let own = self.places.holds(self.clients[client].place).locks;
+        fits(own, 1, self.lock_count, self.config.limits.locks_max)
     }
 
     /// The open behind a locker, and its locks of the file if it has any.
@@ -199,8 +206,11 @@ impl<F: Clone> State<F> {
         open: StateKey,
         name: &[u8],
     ) -> Result<StateKey, Status> {
-        if self.files[file].locks.len() >= LOCK_OWNERS_PER_FILE_MAX {
-            return Err(no_more(self.clients[client].family()));
+        let place = self.clients[client].place;
+        let locks = &self.files[file].locks;
+        let own = locks.iter().filter(|&&lock| self.clients[self.states[lock].client].place == place).count();
+        if !fits(own, 1, locks.len(), LOCK_OWNERS_PER_FILE_MAX) {
+            return Err(no_more(self.clients[client].family(), OwnerKind::Lock));
         }
         let owner = self.owner(client, OwnerKind::Lock, name)?;
         if let (Some(sequencer), LockBy::New { seq, .. }) = (self.owners[owner].sequencer.as_deref_mut(), call.by) {
@@ -224,9 +234,12 @@ impl<F: Clone> State<F> {
         let Kind::Lock(lock) = &mut entry.kind else { unreachable!("what is locked is a lock") };
         let before = lock.ranges.len();
         lock.ranges.set(range, mode);
-        let locks = &mut self.clients[entry.client].locks;
-        *locks = *locks - before + lock.ranges.len();
-        self.lock_count = self.lock_count - before + lock.ranges.len();
+        let after = lock.ranges.len();
+        let client = &mut self.clients[entry.client];
+        client.locks = client.locks - before + after;
+        let held = &mut self.places.at(client.place).locks;
+        *held = *held - before + after;
+        self.lock_count = self.lock_count - before + after;
     }
 
     /// LOCKU.
@@ -242,7 +255,8 @@ impl<F: Clone> State<F> {
         let key = self.resolve_lock(client, stateid, file, now)?;
         let client = self.states[key].client;
         // To unlock the middle of a lock makes two of one.
-        if self.clients[client].locks > self.config.limits.locks_per_client_max {
+        let short = self.clients[client].locks > self.config.limits.locks_per_client_max || !self.room_for_lock(client);
+        if short && self.lock_of(key).ranges.splits(range) {
             return Err(Status::LOCK_RANGE);
         }
         self.set_range(key, range, None);
@@ -312,19 +326,12 @@ impl<F: Clone> State<F> {
         if let Some(Kind::Open(open)) = self.states.get_mut(lock.open).map(|entry| &mut entry.kind) {
             open.locks.retain(|&other| other != key);
         }
-        self.clients[entry.client].locks -= lock.ranges.len();
+        let client = &mut self.clients[entry.client];
+        client.locks -= lock.ranges.len();
+        self.places.at(client.place).locks -= lock.ranges.len();
         self.lock_count -= lock.ranges.len();
         let awaited = !self.files[entry.file].waiters.is_empty();
         self.settle(entry.file);
         lock.ranges.hull().filter(|_| awaited).map(|range| (entry.file, range))
-    }
-}
-
-/// What a client is told that has as much as it may have.
-fn no_more(family: Family) -> Status {
-    match family {
-        Family::V40 => Status::RESOURCE,
-        // 4.1 has no such status.
-        Family::V41 => Status::SERVERFAULT,
     }
 }

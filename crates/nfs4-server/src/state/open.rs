@@ -9,7 +9,8 @@ use super::delegation::{Granted, Touch, Want};
 use super::effect::{Loss, StateEffect};
 use super::entry::{Entry, Kind, Open, OwnerKind};
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
-use super::limits::{OPENS_PER_FILE_MAX, OPENS_SHARE};
+use super::limits::OPENS_PER_FILE_MAX;
+use super::owner::no_more;
 use super::share::{Share, WRITE, reachable};
 use super::slab::Ended;
 
@@ -155,9 +156,8 @@ impl<F: Clone> State<F> {
             return Err(Status::DELAY);
         }
         let family = self.client(call.client)?.family();
-        let of_file = self.files.find(&call.file).map_or(0, |file| self.files[file].opens.len());
-        if plan.existing.is_none() && (self.clients[call.client].opens >= self.opens_for_one() || of_file >= OPENS_PER_FILE_MAX) {
-            return Err(if family == Family::V40 { Status::RESOURCE } else { Status::NOSPC });
+        if plan.existing.is_none() && !self.room_for_open(call, now) {
+            return Err(no_more(family, OwnerKind::Open));
         }
         let owner = self.owner(call.client, OwnerKind::Open, call.owner)?;
         let file = self.files.enter(&call.file);
@@ -182,7 +182,9 @@ impl<F: Clone> State<F> {
                 let state = &mut self.files[file];
                 state.opens.insert(key);
                 state.shares.add(call.share);
-                self.clients[call.client].opens += 1;
+                let client = &mut self.clients[call.client];
+                client.opens += 1;
+                self.places.at(client.place).opens += 1;
                 self.open_count += 1;
                 key
             }
@@ -210,10 +212,13 @@ impl<F: Clone> State<F> {
         Ok(Opened { stateid, confirm, delegation, extra: Extra { times: granted && call.extra.times, for_open } })
     }
 
-    /// How many opens one client may have now.
-    fn opens_for_one(&self) -> usize {
+    /// Whether there may be one more.
+    fn room_for_open(&mut self, call: &OpenCall<'_>, now: u64) -> bool {
+        self.latest_ms = self.latest_ms.max(now);
+        let of_file = self.files.find(&call.file).map_or(0, |file| self.files[file].opens.len());
         let limits = &self.config.limits;
-        limits.opens_per_client_max.min(limits.opens_max.saturating_sub(self.open_count).saturating_mul(OPENS_SHARE))
+        let few = self.clients[call.client].opens < limits.opens_per_client_max && of_file < OPENS_PER_FILE_MAX;
+        few && self.make_room_for_state(call.client, limits.opens_max, |state| state.open_count, |held| held.opens)
     }
 
     /// RFC 7530, section 16.18.5: an owner that is new must confirm; not if it reclaims or holds a delegation.
@@ -320,7 +325,9 @@ impl<F: Clone> State<F> {
         file.opens.remove(&key);
         file.shares.remove(share);
         self.owners[open.owner].states.remove(&(entry.file, entry.export));
-        self.clients[entry.client].opens -= 1;
+        let client = &mut self.clients[entry.client];
+        client.opens -= 1;
+        self.places.at(client.place).opens -= 1;
         self.open_count -= 1;
         self.release(open.file, false, loss);
         self.settle(entry.file);

@@ -8,7 +8,8 @@ use super::effect::Loss;
 use super::entry::{Kind, Owner, OwnerKind, OwnerReply, Sequencer};
 use super::hash::Map;
 use super::id::{ClientKey, OwnerKey, StateKey};
-use super::limits::{OPENS_SHARE, OWNER_REPLY_LEN_MAX, OWNERS_LOOK_ROUND, OWNERS_PER_CLIENT_MAX};
+use super::limits::{OWNER_REPLY_LEN_MAX, OWNERS_LOOK_ROUND, OWNERS_PER_CLIENT_MAX};
+use super::places::fits;
 use super::slab::Ended;
 
 /// What an owner's call is, in 4.0.
@@ -31,21 +32,25 @@ impl<F: Clone> State<F> {
     /// The owner of this name; made if it isn't there.
     pub(super) fn owner(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8]) -> Result<OwnerKey, Status> {
         let hasher = self.hasher;
-        let owners_left = self.config.limits.owners_max.saturating_sub(self.owners.len());
         let record = self.client(client)?;
         if let Some(&owner) = record.owners(kind).get(name) {
             return Ok(owner);
         }
-        let owners = record.open_owners.len() + record.lock_owners.len();
-        let owners_max = OWNERS_PER_CLIENT_MAX.min(owners_left.saturating_mul(OPENS_SHARE));
-        if owners >= owners_max && !self.make_room_for_owner(client) {
-            return Err(Status::RESOURCE);
+        let (family, place) = (record.family(), record.place);
+        let few = record.open_owners.len() + record.lock_owners.len() < OWNERS_PER_CLIENT_MAX;
+        let owners_max = self.config.limits.owners_max;
+        let room = few && fits(self.places.holds(place).owners, 1, self.owners.len(), owners_max)
+            || self.make_room_for_owner(client)
+            || few && self.make_room_for_state(client, owners_max, |state| state.owners.len(), |held| held.owners);
+        if !room {
+            return Err(no_more(family, kind));
         }
         let record = self.client(client)?;
         let sequencer = (record.family() == Family::V40).then(Box::default);
         let name: std::sync::Arc<[u8]> = name.into();
         let owner = self.owners.insert(Owner { client, kind, name: name.clone(), states: Map::with_hasher(hasher), sequencer });
         self.clients[client].owners(kind).insert(name, owner);
+        self.places.at(place).owners += 1;
         Ok(owner)
     }
 
@@ -62,6 +67,7 @@ impl<F: Clone> State<F> {
         }
         if let Some(client) = self.clients.get_mut(owner.client) {
             client.owners(owner.kind).remove(&owner.name);
+            self.places.at(client.place).owners -= 1;
         }
     }
 
@@ -199,6 +205,15 @@ impl<F: Clone> State<F> {
         if !closed_now && let Some(closed) = sequencer.closed.take() {
             self.states.remove(closed, Ended::Freed);
         }
+    }
+}
+
+/// What one is told for whom there is no room. 4.1 has no RESOURCE, and LOCK no NOSPC: who finds no room for a lock comes again.
+pub(super) fn no_more(family: Family, kind: OwnerKind) -> Status {
+    match (family, kind) {
+        (Family::V40, _) => Status::RESOURCE,
+        (Family::V41, OwnerKind::Open) => Status::NOSPC,
+        (Family::V41, OwnerKind::Lock) => Status::DELAY,
     }
 }
 

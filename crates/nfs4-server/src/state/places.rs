@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::client::Credential;
 use super::hash::{Map, Seed};
 use super::id::ClientKey;
+use super::limits::ORIGIN_SHARE;
 use crate::Principal;
 
 /// Where a record comes from, as far as that can't be chosen at will: the principal where it is proven, else the network that one host may have for itself.
@@ -49,10 +50,45 @@ pub(super) struct Listed {
     number: u64,
 }
 
-/// The records that may go, by worth and origin, in the order in which they were listed.
+/// Where it is told what an origin holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place(u32);
+
+/// What the clients of one origin hold together.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    /// None where nobody is.
+    origin: Option<Origin>,
+    clients: usize,
+    pub(super) sessions: usize,
+    pub(super) opens: usize,
+    pub(super) owners: usize,
+    /// Byte ranges locked.
+    pub(super) locks: usize,
+    /// Bytes of slots and of kept replies.
+    pub(super) kept_len: usize,
+    /// Bytes promised to compounds under way, whose replies are to be kept: the last client may go before them.
+    promised_len: usize,
+}
+
+impl Held {
+    /// Bytes kept and promised.
+    pub(super) fn cache_len(&self) -> usize {
+        self.kept_len + self.promised_len
+    }
+}
+
+/// Whether one who has `own` may have `more` of something of which `max` may be had and all have `all`: no more than so many times what is left.
+pub(super) fn fits(own: usize, more: usize, all: usize, max: usize) -> bool {
+    let left = max.saturating_sub(all);
+    more <= left && own.saturating_add(more) <= left.saturating_mul(ORIGIN_SHARE)
+}
+
+/// The records that may go, by worth and origin, in the order in which they were listed; and what each origin holds.
 pub(super) struct Places {
-    /// All records.
-    origins: Map<Origin, usize>,
+    origins: Map<Origin, Place>,
+    held: Vec<Held>,
+    vacant: Vec<Place>,
     lists: [Lists; WORTHS],
     numbers: u64,
 }
@@ -67,27 +103,91 @@ struct Lists {
 impl Places {
     pub(super) fn new(hasher: Seed) -> Self {
         let lists = || Lists { of: Map::with_hasher(hasher), ranks: BTreeSet::new(), total: 0 };
-        Places { origins: Map::with_hasher(hasher), lists: std::array::from_fn(|_| lists()), numbers: 0 }
+        Places {
+            origins: Map::with_hasher(hasher),
+            held: Vec::new(),
+            vacant: Vec::new(),
+            lists: std::array::from_fn(|_| lists()),
+            numbers: 0,
+        }
     }
 
     /// A record is made.
-    pub(super) fn enter(&mut self, origin: &Origin) {
-        *self.origins.entry(origin.clone()).or_default() += 1;
+    pub(super) fn enter(&mut self, origin: &Origin) -> Place {
+        let place = match self.origins.get(origin) {
+            Some(&place) => place,
+            None => {
+                let place = self.vacant.pop().unwrap_or_else(|| {
+                    self.held.push(Held::default());
+                    Place(u32::try_from(self.held.len() - 1).expect("there are no more origins than clients"))
+                });
+                self.origins.insert(origin.clone(), place);
+                self.at(place).origin = Some(origin.clone());
+                place
+            }
+        };
+        self.at(place).clients += 1;
+        place
     }
 
-    /// A record is gone; it has been struck off before.
-    pub(super) fn leave(&mut self, origin: &Origin) {
-        if let Some(count) = self.origins.get_mut(origin) {
-            *count -= 1;
-            if *count == 0 {
-                self.origins.remove(origin);
-            }
+    /// A record is gone; it has been struck off before, and holds nothing.
+    pub(super) fn leave(&mut self, place: Place) {
+        self.at(place).clients -= 1;
+        self.settle(place);
+    }
+
+    /// A reply is to be kept.
+    #[inline]
+    pub(super) fn promise(&mut self, place: Place, len: usize) {
+        self.at(place).promised_len += len;
+    }
+
+    /// It has been kept or dropped.
+    #[inline]
+    pub(super) fn redeem(&mut self, place: Place, len: usize) {
+        self.at(place).promised_len -= len;
+        self.settle(place);
+    }
+
+    #[inline]
+    fn settle(&mut self, place: Place) {
+        let held = self.at(place);
+        if held.clients == 0
+            && held.promised_len == 0
+            && let Some(origin) = held.origin.take()
+        {
+            debug_assert!(held.sessions + held.opens + held.owners + held.locks + held.kept_len == 0, "what a client holds goes before it");
+            self.origins.remove(&origin);
+            self.vacant.push(place);
         }
+    }
+
+    /// What an origin holds.
+    #[inline]
+    pub(super) fn at(&mut self, place: Place) -> &mut Held {
+        &mut self.held[place.0 as usize]
+    }
+
+    /// See [`Places::at`].
+    #[inline]
+    pub(super) fn holds(&self, place: Place) -> &Held {
+        &self.held[place.0 as usize]
     }
 
     /// All records of an origin.
     pub(super) fn of(&self, origin: &Origin) -> usize {
-        self.origins.get(origin).copied().unwrap_or_default()
+        self.origins.get(origin).map_or(0, |&place| self.holds(place).clients)
+    }
+
+    /// The origin that holds the most by this measure. O(n) in origins.
+    pub(super) fn richest(&self, what: impl Fn(&Held) -> usize) -> Option<Place> {
+        self.origins.values().copied().max_by_key(|&place| what(self.holds(place)))
+    }
+
+    /// Of the origins that have records of this worth, the one that holds the most by this measure. O(n) in those.
+    pub(super) fn richest_of(&self, worth: Worth, what: impl Fn(&Held) -> usize) -> Option<(Origin, usize)> {
+        let amount = |origin: &Origin| self.origins.get(origin).map_or(0, |&place| what(self.holds(place)));
+        self.lists[worth as usize].of.keys().map(|origin| (amount(origin), origin)).max().map(|(most, origin)| (origin.clone(), most))
     }
 
     /// Lists a record behind all others of its worth and origin. O(log n).
@@ -169,9 +269,21 @@ mod tests {
         places.strike(first, &one);
         places.strike(first, &one);
         assert_eq!((places.listed(Worth::Idle, &one), places.total(Worth::Idle), places.total(Worth::Courtesy)), (2, 4, 0));
-        places.enter(&one);
-        places.leave(&one);
-        assert_eq!((places.of(&one), places.origins.len()), (0, 0));
+        let place = places.enter(&one);
+        assert_eq!((places.enter(&one), places.of(&one)), (place, 2));
+        places.leave(place);
+        // A reply that was promised is remembered beyond the last client.
+        places.promise(place, 10);
+        places.leave(place);
+        assert_ne!(places.enter(&two), place);
+        places.redeem(place, 10);
+        assert_eq!((places.of(&one), places.origins.len()), (0, 1));
+        assert_eq!(places.enter(&one), place);
+    }
+
+    #[test]
+    fn a_share_is_four_times_what_is_left() {
+        assert!(fits(3, 1, 4, 5) && !fits(4, 1, 4, 5) && !fits(0, 1, 5, 5) && fits(0, 1, 0, 1));
     }
 
     #[test]

@@ -100,6 +100,11 @@ impl Ranges {
         self.0[self.overlapping(range)].iter().find(|(_, held)| held.conflicts(mode)).copied()
     }
 
+    /// Whether to unlock `range` makes two of one.
+    pub(super) fn splits(&self, range: Range) -> bool {
+        self.0[self.overlapping(range)].first().is_some_and(|(held, _)| held.first < range.first && held.last > range.last)
+    }
+
     /// Sets the mode of all bytes of `range`; none unlocks them. What was there in part stays for the rest (RFC 8881, section 18.12: a lock may be unlocked in
     /// part; section 9.5: up- and downgraded in part).
     pub(super) fn set(&mut self, range: Range, mode: Option<Mode>) {

@@ -5,8 +5,8 @@ use vouch_nfs4::Status;
 use super::State;
 use super::client::{Client, Lease};
 use super::id::ClientKey;
-use super::limits::{CLIENTS_SHARE, IDLE_LOOKS_MAX, ROOM_ROUNDS_MAX, UNCONFIRMED_MIN, UNCONFIRMED_SHARE};
-use super::places::{Origin, Worth};
+use super::limits::{CLIENTS_SHARE, IDLE_LOOKS_MAX, ROOM_LOOK_INTERVAL_MS, ROOM_ROUNDS_MAX, UNCONFIRMED_MIN, UNCONFIRMED_SHARE};
+use super::places::{Held, Origin, Worth, fits};
 
 impl Client {
     /// Of which worth it is; none if it may not go.
@@ -97,5 +97,38 @@ impl<F: Clone> State<F> {
         self.clients_displaced += 1;
         self.expire(key);
         true
+    }
+
+    /// Whether the client's origin may have one more of what `what` measures, of which all have `all` and may have `max`. Silent clients are ended for it, where a lease has run
+    /// out: its own, or those of the origin that holds the most and more than itself. O(n) in origins, but not for each call that is refused.
+    pub(super) fn make_room_for_state(
+        &mut self,
+        key: ClientKey,
+        max: usize,
+        all: impl Fn(&Self) -> usize,
+        what: fn(&Held) -> usize,
+    ) -> bool {
+        let Some(client) = self.clients.get(key) else { return false };
+        let (place, origin) = (client.place, client.origin.clone());
+        let room = |state: &Self| fits(what(state.places.holds(place)), 1, all(state), max);
+        loop {
+            if room(self) {
+                return true;
+            }
+            if self.latest_ms < self.room_after_ms {
+                return false;
+            }
+            let whose = match self.places.listed(Worth::Courtesy, &origin) {
+                0 => {
+                    let own = what(self.places.holds(place));
+                    self.places.richest_of(Worth::Courtesy, what).filter(|(_, most)| *most > own).map(|(whose, _)| whose)
+                }
+                _ => Some(origin.clone()),
+            };
+            if !whose.is_some_and(|whose| self.displace(Worth::Courtesy, &whose)) {
+                self.room_after_ms = self.latest_ms + ROOM_LOOK_INTERVAL_MS;
+                return room(self);
+            }
+        }
     }
 }

@@ -7,7 +7,8 @@ use vouch_nfs4::{SessionId, SlotId, SlotSeq, Status};
 use super::backchannel::BackSlot;
 use super::client::{BackContext, BackParms, Credential, Protection};
 use super::id::{ClientKey, SessionKey, session_index};
-use super::limits::{CONNECTIONS_PER_SESSION_MAX, REPLY_CACHE_LEN_MAX, SESSIONS_PER_CONNECTION_MAX, SLOTS_UNDER_PRESSURE};
+use super::limits::{CONNECTIONS_PER_SESSION_MAX, REPLY_CACHE_PRESSURE_SHARE, SESSIONS_PER_CONNECTION_MAX, SLOTS_UNDER_PRESSURE};
+use super::places::Place;
 use super::slots::{Begun, SlotTable};
 use vouch_nfs4::op::Op;
 
@@ -18,6 +19,8 @@ use crate::ConnectionId;
 pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) client: ClientKey,
+    /// Whose share of the kept replies it takes.
+    pub(super) place: Place,
     pub(super) fore: ChannelAttrs,
     pub(super) back: BackParms,
     pub(super) slots: SlotTable,
@@ -85,6 +88,8 @@ pub struct Turn {
     pub response_cached_len_max: u32,
     /// Whether the client wants the reply kept.
     pub cache_this: bool,
+    /// Of whose share the reply is kept.
+    place: Place,
 }
 
 impl<F: Clone> State<F> {
@@ -147,25 +152,34 @@ impl<F: Clone> State<F> {
             return Err(Status::REQ_TOO_BIG);
         }
         // What is promised now can be kept later, whatever else comes: more than the bound is never held.
-        let room = REPLY_CACHE_LEN_MAX.saturating_sub(self.reply_cache_len + self.reply_cache_promised);
+        let place = session.place;
         let promised = if args.cache_this { session.fore.response_cached_len_max as usize } else { 0 };
-        if promised + session.slots.growth(args.slot) > room && !session.slots.is_retry(args.slot, args.seq) {
-            // Section 15.1.1.3: the slot's number stays, and the client sends the same again.
-            return Err(Status::DELAY);
+        let more = promised + session.slots.growth(args.slot);
+        if more > 0 && !session.slots.is_retry(args.slot, args.seq) && !self.may_keep(place, more) {
+            self.latest_ms = self.latest_ms.max(now);
+            if !self.make_room_for_replies(place, Some(key), more) {
+                // Section 15.1.1.3: the slot's number stays, and the client sends the same again.
+                return Err(Status::DELAY);
+            }
         }
+        let room = self.reply_room(place);
+        let (session, client) = (&mut self.sessions[key], &mut self.clients[client_key]);
         let before = session.slots.held_len();
         let begun = session.slots.begin(args.slot, args.seq, args.highest_slot, call.fingerprint);
-        self.reply_cache_len = self.reply_cache_len + session.slots.held_len() - before;
+        let after = session.slots.held_len();
+        self.reply_cache_len = self.reply_cache_len + after - before;
+        let held = &mut self.places.at(place).kept_len;
+        *held = *held + after - before;
         let begun = begun?;
         client.renew(now);
         let limits = &self.config.limits;
         if args.highest_slot == session.slots.highest() && args.highest_slot.0 + 1 < limits.slots_per_session_max {
             // It uses all that it has: give more while there is room (section 2.10.6.1, dynamic slots).
-            if self.reply_cache_len < REPLY_CACHE_LEN_MAX / 2 {
+            if room >= limits.reply_cache_len_max / REPLY_CACHE_PRESSURE_SHARE {
                 session.slots.grow((session.slots.highest().0 + 1).saturating_mul(2).min(limits.slots_per_session_max));
             }
         }
-        if self.reply_cache_len > REPLY_CACHE_LEN_MAX {
+        if room == 0 {
             session.slots.shrink(SLOTS_UNDER_PRESSURE);
         }
         let ok = SequenceOk {
@@ -180,6 +194,7 @@ impl<F: Clone> State<F> {
             Begun::New => {
                 client.running += 1;
                 self.reply_cache_promised += promised;
+                self.places.promise(place, promised);
                 Sequenced::New(Turn {
                     client: client_key,
                     session: key,
@@ -187,6 +202,7 @@ impl<F: Clone> State<F> {
                     response_len_max: session.fore.response_len_max,
                     response_cached_len_max: session.fore.response_cached_len_max,
                     cache_this: args.cache_this,
+                    place,
                 })
             }
             Begun::Replay(reply) => Sequenced::Replay(reply),
@@ -203,14 +219,18 @@ impl<F: Clone> State<F> {
         }
         if turn.cache_this {
             self.reply_cache_promised -= turn.response_cached_len_max as usize;
+            self.places.redeem(turn.place, turn.response_cached_len_max as usize);
         }
+        let room = self.reply_room(turn.place);
         if let Some(session) = self.sessions.get_mut(turn.session) {
-            let room = REPLY_CACHE_LEN_MAX.saturating_sub(self.reply_cache_len + self.reply_cache_promised);
             let len_max = session.fore.response_cached_len_max as usize;
             let reply = reply.filter(|reply| reply.len() <= len_max && (turn.cache_this || reply.len() <= room));
             let before = session.slots.held_len();
             session.slots.finish(turn.ok.slot, turn.ok.seq, reply);
-            self.reply_cache_len = self.reply_cache_len + session.slots.held_len() - before;
+            let after = session.slots.held_len();
+            self.reply_cache_len = self.reply_cache_len + after - before;
+            let held = &mut self.places.at(turn.place).kept_len;
+            *held = *held + after - before;
         }
     }
 
@@ -317,6 +337,9 @@ impl<F: Clone> State<F> {
     pub(super) fn remove_session(&mut self, key: SessionKey) {
         let Some(session) = self.sessions.remove(key, super::slab::Ended::Freed) else { return };
         self.reply_cache_len -= session.slots.held_len();
+        let held = self.places.at(session.place);
+        held.kept_len -= session.slots.held_len();
+        held.sessions -= 1;
         for bound in session.connections {
             self.forget_binding(bound.connection, key);
         }

@@ -1,5 +1,6 @@
 //! LOCK, LOCKT, LOCKU (RFC 8881, sections 9 and 18.10 to 18.12).
 
+use super::room::{address, peer};
 use super::*;
 use crate::CallbackTo;
 
@@ -184,6 +185,41 @@ fn ranges_of_a_client_are_bounded() {
         });
     assert_eq!(outcome, Some(Status::LOCK_RANGE));
     assert!(world.lock(&peer, &open, "y", 1, (5000, 1), Mode::Exclusive).is_err());
+    // What makes no more of them goes on.
+    assert!(world.state.unlock(Some(peer.client), &lock, &file(1), Range::new(0, 1000).unwrap(), 0).is_ok());
+    assert_eq!(world.state.totals().locks, 0);
+}
+
+#[test]
+fn a_host_that_locks_all_it_can_leaves_room_for_others() {
+    let mut config = config();
+    config.limits.locks_max = 100;
+    let mut world = World::with(config, &[]);
+    let (a, b) = (peer(&mut world, address(1), "a").unwrap(), peer(&mut world, address(1), "another name").unwrap());
+    let c = peer(&mut world, address(2), "c").unwrap();
+    let greedy = |world: &mut World, peer: &Peer, number: u8| {
+        let open = world.open(peer, number, 3, 0).unwrap();
+        (0..100).take_while(|&at| world.lock(peer, &open, "x", number, (at * 2, 1), Mode::Exclusive).is_ok()).count()
+    };
+    assert_eq!((greedy(&mut world, &a, 1), greedy(&mut world, &b, 2), greedy(&mut world, &c, 3)), (80, 0, 16));
+    let open = world.open(&a, 1, 3, 0).unwrap();
+    assert_eq!(world.lock(&a, &open, "x", 1, (900, 1), Mode::Exclusive), Err(LockError::Status(Status::DELAY)));
+}
+
+#[test]
+fn lock_owners_of_a_file_are_shared_between_hosts() {
+    let mut world = World::new();
+    let peers = [1, 2].map(|last| peer(&mut world, address(last), &format!("{last}")).unwrap());
+    let opens = peers.map(|peer| world.open(&peer, 1, 3, 0).unwrap());
+    let mut greedy = |at: usize| {
+        (0..limits::LOCK_OWNERS_PER_FILE_MAX)
+            .take_while(|number| world.lock(&peers[at], &opens[at], &format!("{at} {number}"), 1, (0, 1), Mode::Shared).is_ok())
+            .count()
+    };
+    let (first, second) = (greedy(0), greedy(1));
+    assert!(first <= limits::LOCK_OWNERS_PER_FILE_MAX / 5 * 4 + 1 && second > 500, "{first} {second}");
+    let one_more = world.lock(&peers[0], &opens[0], "one more", 1, (0, 1), Mode::Shared);
+    assert_eq!(one_more, Err(LockError::Status(Status::DELAY)), "4.1 has no RESOURCE, and SERVERFAULT is no fault of the server's");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use vouch_nfs4::StateSeq;
 
+use super::room::{address, peer};
 use super::*;
 
 fn io(world: &mut World, peer: &Peer, stateid: &Stateid, number: u8, io: Io) -> Result<IoGrant<Handle>, Status> {
@@ -141,19 +142,44 @@ fn a_client_that_opens_too_much_is_stopped() {
 }
 
 #[test]
-fn a_client_that_opens_all_it_can_leaves_room_for_others() {
+fn a_host_that_opens_all_it_can_leaves_room_for_others() {
     let mut config = config();
     config.limits.opens_max = 100;
     let mut world = World::with(config, &[]);
-    let (a, b) = (world.peer("a"), world.peer("b"));
+    let from = |world: &mut World, last, name| peer(world, address(last), name).unwrap();
+    let (a, other, b) = (from(&mut world, 1, "a"), from(&mut world, 1, "other name"), from(&mut world, 2, "b"));
     let greedy = |world: &mut World, peer: &Peer| (1..=100).take_while(|&number| world.open(peer, number, 1, 0).is_ok()).count();
     assert_eq!(greedy(&mut world, &a), 80);
+    assert_eq!(world.open(&other, 90, 1, 0), Err(Status::NOSPC), "another name is no other host");
     // What is open can be opened once more.
     assert!(world.open(&a, 1, 2, 0).is_ok());
     assert_eq!(greedy(&mut world, &b), 16);
-    let c = world.peer("c");
+    let c = from(&mut world, 3, "c");
     assert!(world.open(&c, 1, 1, 0).is_ok());
     assert_eq!(world.open(&a, 90, 1, 0), Err(Status::NOSPC));
+}
+
+#[test]
+fn silent_clients_make_room_for_opens_and_whoever_holds_the_most_first() {
+    let mut config = config();
+    config.limits.opens_max = 100;
+    let mut world = World::with(config, &[]);
+    let (a, mut b) = (peer(&mut world, address(1), "a").unwrap(), peer(&mut world, address(2), "b").unwrap());
+    let laptop = peer(&mut world, address(3), "laptop").unwrap();
+    assert!(world.open(&laptop, 120, 1, 0).is_ok());
+    let greedy = |world: &mut World, peer: &Peer, from| (from..=110).take_while(|&number| world.open(peer, number, 1, 0).is_ok()).count();
+    assert!(greedy(&mut world, &a, 1) > 70);
+    world.pass(LEASE_MS / 2);
+    world.beat(&mut b).unwrap();
+    world.pass(LEASE_MS / 2 + 1);
+    // Whose lease has ended keeps what it has as long as nobody needs it, and no longer; who holds little, longer.
+    assert!(world.state.totals().opens > 70);
+    assert!(greedy(&mut world, &b, 1) > 70);
+    assert!(world.state.clients.get(a.client).is_none() && world.state.clients.get(laptop.client).is_some());
+    // Who holds much himself ends nobody's.
+    world.pass(limits::ROOM_LOOK_INTERVAL_MS);
+    assert_eq!(world.open(&b, 111, 1, 0), Err(Status::NOSPC));
+    assert!(world.state.clients.get(laptop.client).is_some());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::*;
 
-fn address(last: u8) -> IpAddr {
+pub(super) fn address(last: u8) -> IpAddr {
     IpAddr::from([192, 0, 2, last])
 }
 
@@ -33,7 +33,7 @@ fn confirm(world: &mut World, from: IpAddr, introduced: &Introduced) -> Result<P
     Ok(Peer { client, id: introduced.client, session: ok.session, connection, seq: SlotSeq(0) })
 }
 
-fn peer(world: &mut World, from: IpAddr, name: &str) -> Result<Peer, Status> {
+pub(super) fn peer(world: &mut World, from: IpAddr, name: &str) -> Result<Peer, Status> {
     let introduced = introduce(world, from, name)?;
     confirm(world, from, &introduced)
 }

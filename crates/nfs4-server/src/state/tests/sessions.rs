@@ -119,7 +119,10 @@ fn replies_are_kept_within_the_bound_and_none_that_was_promised_is_lost() {
     // Section 2.10.6.1.3: a reply that was to be kept is kept.
     let mut world = World::new();
     let peer = world.peer("a");
-    world.state.reply_cache_len = super::super::limits::REPLY_CACHE_LEN_MAX - 20_000;
+    // A slot that is there already.
+    let Ok(Sequenced::New(used)) = world.sequence_on(&peer, 7, SlotSeq(1), false) else { panic!("a new request is new") };
+    world.state.finish(&used, None, 0);
+    world.state.reply_cache_len = Limits::default().reply_cache_len_max - 20_000;
     let mut turns = Vec::new();
     let refused = loop {
         match world.sequence_on(&peer, turns.len() as u32, SlotSeq(1), true) {
@@ -128,20 +131,76 @@ fn replies_are_kept_within_the_bound_and_none_that_was_promised_is_lost() {
         }
     };
     assert!(matches!(refused, Err(Status::DELAY)) && !turns.is_empty(), "{refused:?}");
-    let Ok(Sequenced::New(plain)) =
-        world.sequence_on(&peer, 0, SlotSeq(2), false).or_else(|_| world.sequence_on(&peer, 7, SlotSeq(1), false))
-    else {
-        panic!("what needs not be kept goes on")
-    };
+    let Ok(Sequenced::New(plain)) = world.sequence_on(&peer, 7, SlotSeq(2), false) else { panic!("what needs not be kept goes on") };
     world.state.finish(&plain, Some(&[0; 200]), 0);
     for turn in &turns {
         world.state.finish(turn, Some(&[7; 4096]), 0);
-        assert!(world.state.totals().reply_cache_len <= super::super::limits::REPLY_CACHE_LEN_MAX);
+        assert!(world.state.totals().reply_cache_len <= Limits::default().reply_cache_len_max);
     }
     for at in 0..turns.len() {
         assert!(matches!(world.sequence_on(&peer, at as u32, SlotSeq(1), true), Ok(Sequenced::Replay(reply)) if reply == [7; 4096]));
     }
     assert_eq!(world.state.reply_cache_promised, 0);
+}
+
+/// Fills the slots of sessions that are made anew until there is no room for one. How many replies are kept.
+fn fill(world: &mut World, from: u8, names: std::ops::Range<usize>, turns: &mut Vec<Turn>) -> usize {
+    let mut kept = 0;
+    for number in names {
+        let Ok(peer) = super::room::peer(world, super::room::address(from), &format!("{from} {number}")) else { continue };
+        for slot in 0..8 {
+            if let Ok(Sequenced::New(turn)) = world.sequence_on(&peer, slot, SlotSeq(1), true) {
+                kept += 1;
+                turns.push(turn);
+            }
+        }
+    }
+    kept
+}
+
+#[test]
+fn a_host_that_has_replies_kept_leaves_room_for_others() {
+    let mut config = config();
+    config.limits.reply_cache_len_max = 1 << 20;
+    let mut world = World::with(config, &[]);
+    let mut turns = Vec::new();
+    // All are under way: nobody can make room.
+    let kept = fill(&mut world, 1, 0..60, &mut turns);
+    assert!((180..=205).contains(&kept), "four fifths of 256: {kept}");
+    let mut other = Vec::new();
+    assert_eq!(fill(&mut world, 2, 0..1, &mut other), 8, "another host has a session, and its replies are kept");
+    turns.into_iter().chain(other).for_each(|turn| world.state.finish(&turn, Some(&[7; 4096]), 0));
+    assert_eq!(world.state.reply_cache_promised, 0);
+    assert!(world.state.totals().reply_cache_len <= 1 << 20);
+    // And that of the first goes on once it can: sessions of its that were silent for longest have gone.
+    world.pass(limits::ROOM_LOOK_INTERVAL_MS);
+    let mut late = Vec::new();
+    assert!(fill(&mut world, 1, 100..101, &mut late) > 0);
+}
+
+#[test]
+fn idle_sessions_of_whoever_keeps_the_most_make_way() {
+    let mut config = config();
+    config.limits.reply_cache_len_max = 1 << 20;
+    let mut world = World::with(config, &[]);
+    let mut other = super::room::peer(&mut world, super::room::address(100), "other").unwrap();
+    // Hosts enough that each share is next to nothing.
+    for from in 1..60 {
+        let mut turns = Vec::new();
+        fill(&mut world, from, 0..40, &mut turns);
+        turns.into_iter().for_each(|turn| world.state.finish(&turn, Some(&[7; 4096]), world.now));
+        world.pass(limits::ROOM_LOOK_INTERVAL_MS);
+    }
+    for seq in 1..200 {
+        let turn = match world.sequence_on(&other, 1, SlotSeq(seq), true) {
+            Ok(Sequenced::New(turn)) => turn,
+            other => panic!("who keeps little is served: {other:?}"),
+        };
+        world.state.finish(&turn, Some(&[7; 4096]), world.now);
+    }
+    assert!(world.beat(&mut other).is_ok());
+    let (all, sum) = (world.state.reply_cache_len, world.state.sessions.iter().map(|(_, session)| session.slots.held_len()).sum::<usize>());
+    assert_eq!(all, sum);
 }
 
 #[test]

@@ -20,8 +20,15 @@ fn set(world: &mut World, name: &'static str, life: u8, uid: u32) -> Result<(Cli
 }
 
 pub(super) fn client(world: &mut World, name: &'static str) -> Peer {
-    let (id, confirm) = set(world, name, 1, 0).unwrap();
-    world.state.confirm_client(id, confirm, sys(&user(0)), world.now).unwrap();
+    client_from(world, 1, name)
+}
+
+fn client_from(world: &mut World, last: u8, name: &'static str) -> Peer {
+    let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(name.as_bytes()) };
+    let user = user(0);
+    let credential = Credential { address: [127, 0, 0, last].into(), ..sys(&user) };
+    let (id, confirm) = world.state.set_client(&owner, callback(9), credential, world.now).unwrap();
+    world.state.confirm_client(id, confirm, credential, world.now).unwrap();
     let client = world.state.client_of_40(id, world.now).unwrap();
     Peer { client, id, session: SessionId([0; 16]), connection: ConnectionId(0), seq: SlotSeq(0) }
 }
@@ -237,16 +244,16 @@ fn owners_of_calls_that_failed_are_forgotten() {
 }
 
 #[test]
-fn a_client_that_makes_all_the_owners_it_can_leaves_room_for_others() {
+fn a_host_that_makes_all_the_owners_it_can_leaves_room_for_others() {
     let mut config = config();
     config.limits.owners_max = 100;
     let mut world = World::with(config, &[]);
-    let [a, b, c] = ["a", "b", "c"].map(|name| client(&mut world, name));
+    let [a, another, b, c] = [(1, "a"), (1, "another name"), (2, "b"), (3, "c")].map(|(last, name)| client_from(&mut world, last, name));
     let greedy = |world: &mut World, peer: &Peer| {
         let mut begin = |number: u32| world.state.owner_turn(peer.client, OwnerKind::Open, &number.to_be_bytes(), OwnerSeq(1));
         (0..1000).take_while(|&number| begin(number).is_ok()).count()
     };
-    assert_eq!((greedy(&mut world, &a), greedy(&mut world, &b)), (80, 16));
+    assert_eq!((greedy(&mut world, &a), greedy(&mut world, &another), greedy(&mut world, &b)), (80, 0, 16));
     assert!(turn(&mut world, &c, 1).is_ok());
     assert_eq!(turn(&mut world, &a, 1), Err(Status::RESOURCE));
 }
