@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use crate::ConnectionId;
+use crate::admission;
 use crate::grant::GrantCache;
 
 /// A connection: who is at its other end.
@@ -13,12 +14,13 @@ pub struct Connection {
     id: ConnectionId,
     peer: SocketAddr,
     grants: Mutex<GrantCache>,
+    admission: Mutex<Option<admission::Known>>,
     closed: AtomicBool,
 }
 
 impl Connection {
     pub(crate) fn new(id: ConnectionId, peer: SocketAddr) -> Self {
-        Connection { id, peer, grants: Mutex::default(), closed: AtomicBool::new(false) }
+        Connection { id, peer, grants: Mutex::default(), admission: Mutex::default(), closed: AtomicBool::new(false) }
     }
 
     /// Its identifier.
@@ -42,5 +44,9 @@ impl Connection {
 
     pub(crate) fn grants(&self) -> &Mutex<GrantCache> {
         &self.grants
+    }
+
+    pub(crate) fn admission(&self) -> &Mutex<Option<admission::Known>> {
+        &self.admission
     }
 }

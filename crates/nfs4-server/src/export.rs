@@ -42,13 +42,6 @@ pub struct FlavourAccess {
     pub read_only: bool,
     /// Whose rights callers get.
     pub squash: Squash,
-}
-
-/// What one client may do with an export.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientAccess {
-    /// Flavours that are let in and what each may do, best first: the order of SECINFO (RFC 8881, section 18.29.3). Not empty, none twice.
-    pub flavours: Vec<FlavourAccess>,
     /// Calls under AUTH_SYS and AUTH_NONE must come from a port below 1024. Whoever proves himself by Kerberos may use any, as with the kernel's server.
     pub secure_port: bool,
     /// The credential of a client's machine may write and commit what its users have written, where state protection says so (RFC 8881, section 2.10.8.3): a machine
@@ -56,17 +49,42 @@ pub struct ClientAccess {
     pub machine_writes: bool,
 }
 
+/// What one client may do with an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientAccess {
+    /// Flavours that are let in and what each may do, best first: the order of SECINFO (RFC 8881, section 18.29.3). Not empty, none twice.
+    pub flavours: Vec<FlavourAccess>,
+}
+
 impl ClientAccess {
     /// What may be done under a flavour; none if it is not let in.
     pub fn under(&self, flavour: Flavour) -> Option<&FlavourAccess> {
         self.flavours.iter().find(|access| access.flavour == flavour)
     }
+
+    /// Whether a call from this port under this flavour is none that the export takes: ports below 1024 are the superuser's, whose word counts for his machine's.
+    pub fn refuses_port(&self, flavour: Flavour, port: u16) -> bool {
+        port >= 1024 && !flavour.is_proven() && self.under(flavour).is_some_and(|under| under.secure_port)
+    }
+
+    /// Whether the machine may write for its users, called under this flavour: one that is not let in itself may do what it may under any.
+    pub fn machine_writes(&self, flavour: Flavour) -> bool {
+        match self.under(flavour) {
+            Some(under) => under.machine_writes,
+            None => self.flavours.iter().any(|under| under.machine_writes),
+        }
+    }
 }
 
 /// Which clients get which access. Answers from memory; the driver resolves hosts and netgroups beforehand or in the background.
 pub trait ClientMatcher: Send + Sync {
-    /// What a client at `peer` may do; none if the export is not for it.
+    /// What a client at `peer` may do; none if the export is not for it, or as long as that can't be told.
     fn access_for(&self, peer: SocketAddr) -> Option<Arc<ClientAccess>>;
+
+    /// Whether it can't be told yet what a client at `peer` may do: it is told to come again, not that there is nothing.
+    fn is_undecided(&self, _peer: SocketAddr) -> bool {
+        false
+    }
 }
 
 /// One export.

@@ -50,7 +50,7 @@ pub(crate) struct Asker<'a> {
 }
 
 impl Grant {
-    /// The grant of `asker` for an export. STALE if the export is gone or not for this client, as Linux answers; ACCESS if the caller is nobody here.
+    /// The grant of `asker` for an export. STALE if the export is gone or not for this client, as Linux answers; DELAY if that can't be told yet; ACCESS if the caller is nobody here.
     pub(crate) fn resolve(asker: &Asker<'_>, tree: &Tree, identity: &dyn Identity, export: ExportId) -> Result<Arc<Grant>, Stop> {
         let mut cache = asker.connection.grants().lock();
         let known = cache.entries.iter().position(|entry| {
@@ -82,8 +82,10 @@ impl Grant {
     fn fresh(asker: &Asker<'_>, tree: &Tree, identity: &dyn Identity, export: ExportId) -> Result<Grant, Stop> {
         let site = tree.site(export).ok_or(Status::STALE)?.clone();
         let peer = asker.connection.peer();
-        let access = site.export.clients.access_for(peer).ok_or(Status::STALE)?;
-        if access.secure_port && peer.port() >= 1024 && !asker.flavour.is_proven() {
+        let clients = &site.export.clients;
+        let refusal = || if clients.is_undecided(peer) { Status::DELAY } else { Status::STALE };
+        let access = clients.access_for(peer).ok_or_else(refusal)?;
+        if access.refuses_port(asker.flavour, peer.port()) {
             return Err(Status::ACCESS.into());
         }
         let Some(under) = access.under(asker.flavour).copied() else {

@@ -8,6 +8,7 @@
 //! a disk stops before the operation that would, and goes on where sleeping does no harm.
 
 mod acl;
+mod admission;
 mod asked;
 mod attribute;
 mod callback;
@@ -57,7 +58,7 @@ pub use limits::Limits;
 pub use observer::{Asked, Denial, Denied, Lost, NoObserver, Observation, Observer, Stage, Told, Totals, asked as asked_bits};
 pub use principal::{Flavour, Principal};
 pub use request::{Reply, Request};
-pub use server::{Server, Tick};
+pub use server::{Replaced, Server, Tick};
 pub use state::Loss;
 pub use status_report::{ClientReport, ErrorReport, StatusReport};
 pub use time::Now;

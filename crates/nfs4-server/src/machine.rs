@@ -29,7 +29,7 @@ impl Walk<'_> {
     }
 
     fn machine_may(&mut self, op: u32, grant: &Grant) -> bool {
-        (grant.access.machine_writes || !WRITES.has(op)) && self.machine_operations().has(op)
+        (grant.access.machine_writes(self.flavour) || !WRITES.has(op)) && self.machine_operations().has(op)
     }
 
     /// A filehandle is put under a flavour that its export doesn't take. That is let through where one of the operations on it is the machine's to do on what a user of this

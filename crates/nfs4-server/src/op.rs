@@ -45,6 +45,7 @@ use crate::walk::{FileRef, Object, Walk};
 
 /// Does one operation and writes its result; on failure, only where the result is more than a status.
 pub(crate) fn dispatch(walk: &mut Walk<'_>, args: &Args<'_>) -> Outcome {
+    crate::admission::check(walk, args.op())?;
     match args {
         Args::Access(args) => access::access(walk, args),
         Args::Close(args) => close::close(walk, args),

@@ -12,7 +12,7 @@ use vouch_nfs4::{Status, Verifier};
 use crate::filehandle::HandleCodec;
 use crate::io::{self, Anonymous, OpenHandle};
 use crate::replies::Replies;
-use crate::state::{ClientKey, DelegationPolicy, FileKey, RecoveryRecord, State, StateConfig, StateEffect, Totals};
+use crate::state::{ClientKey, DelegationPolicy, FileKey, Held, RecoveryRecord, State, StateConfig, StateEffect, Totals};
 use crate::syncs::Syncs;
 use crate::tree::{Site, Tree};
 use crate::walk::{Core, Object};
@@ -63,6 +63,15 @@ pub(crate) const HOLDER_WAIT_MS: u64 = 100;
 const HOLDER_WAITERS_MAX: u32 = 4;
 /// Errors that are kept for the report.
 const ERRORS_MAX: usize = 64;
+
+/// What came of another list of exports.
+#[must_use]
+pub struct Replaced {
+    /// To be carried out.
+    pub effects: Vec<Effect>,
+    /// Opens, delegations and copies that clients have lost by it, with their locks.
+    pub ended: usize,
+}
 
 impl Server {
     /// A server that starts now. `recovered` is what the recovery store held, `seed` comes from the system's randomness.
@@ -142,8 +151,9 @@ impl Server {
     }
 
     /// From now on these are exported. What was open, locked or delegated by exports that are gone, or that show another directory now, ends; filehandles of theirs are stale, or of
-    /// files that the new directory has too. Waits for the file systems of the exports. To be carried out: what is returned.
-    pub fn replace_exports(&self, exports: Exports) -> Vec<Effect> {
+    /// files that the new directory has too. So does what a client holds of an export that is not for it any more, or of a file that its export does not show any more. Waits for the
+    /// file systems of the exports.
+    pub fn replace_exports(&self, exports: Exports) -> Replaced {
         let now = *self.now.lock();
         let (generation, change) = {
             let tree = self.tree.read();
@@ -156,9 +166,16 @@ impl Server {
         let mut effects = Vec::new();
         if !gone.is_empty() {
             self.anonymous.forget_exports(&gone);
-            self.with_state(&mut effects, now.mono_ms, |state| state.end_exports(&gone, now.mono_ms));
         }
-        effects
+        let is_lost = |held: &Held<'_>| {
+            let (Some(site), Some(before)) = (tree.site(held.export), before.site(held.export)) else { return false };
+            !site.lets_in(held.peers) || held.file.is_some_and(|file| site.hides(before, file))
+        };
+        let peer = |connection: ConnectionId| self.peers.lock().get(&connection).copied();
+        let ended = self.with_state(&mut effects, now.mono_ms, |state| {
+            state.end_exports(&gone, now.mono_ms) + state.end_lost(peer, is_lost, now.mono_ms)
+        });
+        Replaced { effects, ended }
     }
 
     /// Exports that lie below others in which no directory leads to them, and those others, by their sources: clients go through directories that are made up.

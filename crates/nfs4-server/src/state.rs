@@ -76,6 +76,7 @@ pub use delegation::{Granted, Holder, Touch, Want};
 pub use effect::{CallbackAnswer, CallbackCredential, CallbackOp, CallbackSequence, HolderAttributes, Loss, OutgoingCallback, StateEffect};
 pub use entry::{OwnerKind, OwnerReply};
 pub use exchange_id::Introduced;
+pub use export_end::Held;
 pub use id::{ClientKey, FileKey, OwnerKey, SessionKey, StateKey};
 pub use lock::{Denied, LockBy, LockCall, LockError};
 pub use maker::Maker;

@@ -38,12 +38,13 @@ pub fn config(boot: u64, limits: Limits) -> Config {
 
 /// Full rights under a flavour, for the superuser too.
 pub fn under(flavour: Flavour) -> FlavourAccess {
-    FlavourAccess { flavour, read_only: false, squash: Squash { who: SquashWho::Nobody, anonymous_uid: 65_534, anonymous_gid: 65_534 } }
+    let squash = Squash { who: SquashWho::Nobody, anonymous_uid: 65_534, anonymous_gid: 65_534 };
+    FlavourAccess { flavour, read_only: false, squash, secure_port: false, machine_writes: false }
 }
 
 /// Full rights under AUTH_SYS, from any port.
 pub fn access() -> ClientAccess {
-    ClientAccess { flavours: vec![under(Flavour::Sys)], secure_port: false, machine_writes: false }
+    ClientAccess { flavours: vec![under(Flavour::Sys)] }
 }
 
 /// An export that all clients may use so.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use vouch_nfs4::Fsid;
 use vouch_vfs::{Attributes, Caller, FileId, FileType, Name, Patience, SystemId, Traits};
 
+use crate::admission::Admission;
 use crate::cookie;
 use crate::filehandle::{Named, PseudoId};
 use crate::state::FileKey;
@@ -227,6 +228,19 @@ impl Tree {
         leads.then_some(Child::Node(node))
     }
 
+    /// Whether any export is for a client.
+    pub(crate) fn admission(&self, peer: SocketAddr) -> Admission {
+        if self.sites.keys().any(|&export| self.sees(export, peer)) {
+            return Admission::Admitted;
+        }
+        if self.is_undecided(peer) { Admission::Undecided } else { Admission::Refused }
+    }
+
+    /// Whether it can't be told yet of any export whether it is for a client.
+    pub(crate) fn is_undecided(&self, peer: SocketAddr) -> bool {
+        self.sites.values().any(|site| site.export.clients.is_undecided(peer))
+    }
+
     fn sees(&self, export: ExportId, peer: SocketAddr) -> bool {
         self.site(export).is_some_and(|site| site.export.clients.access_for(peer).is_some())
     }
@@ -261,6 +275,20 @@ impl Site {
     pub(crate) fn shows_the_same_as(&self, other: &Site) -> bool {
         let key = |site: &Site| FileKey::new(site.export.id, site.root, site.export.file_system.home(&site.root));
         key(self) == key(other)
+    }
+
+    /// Whether a file of it was shown before and is not any more: it lies on a file system behind a mount point that is not crossed now.
+    pub(crate) fn hides(&self, before: &Site, file: &FileId) -> bool {
+        let system = |id: &FileId| self.export.file_system.home(id).system;
+        !Arc::ptr_eq(&self.export.file_system, &before.export.file_system)
+            && system(&self.root) != SystemId::UNKNOWN
+            && system(file) == SystemId::UNKNOWN
+    }
+
+    /// Whether one of these is a client that the export is for, or may be one.
+    pub(crate) fn lets_in(&self, peers: &[SocketAddr]) -> bool {
+        let clients = &self.export.clients;
+        peers.iter().any(|&peer| clients.access_for(peer).is_some() || clients.is_undecided(peer))
     }
 
     /// What names the root.

@@ -234,6 +234,10 @@ impl<'s> Walk<'s> {
         match named {
             Named::Pseudo(id) => {
                 self.tree.node(id).ok_or(Status::STALE)?;
+                // What is not shown because it can't be told yet would look as if it were gone.
+                if self.tree.is_undecided(self.connection.peer()) {
+                    return Err(Status::DELAY.into());
+                }
                 Ok(Object::Pseudo(id))
             }
             Named::File(export, id) => Ok(Object::File(FileRef { grant: self.grant(export)?, id })),
@@ -262,7 +266,7 @@ impl<'s> Walk<'s> {
         let why = match access {
             None => Denial::Client,
             Some(_) if !known => return,
-            Some(access) if access.secure_port && self.connection.peer().port() >= 1024 && !self.flavour.is_proven() => Denial::Port,
+            Some(access) if access.refuses_port(self.flavour, self.connection.peer().port()) => Denial::Port,
             Some(_) => Denial::Caller,
         };
         self.server.observer().denied(&Denied {

@@ -120,6 +120,8 @@ impl Inner {
     ) -> Result<(Arc<Node>, Arc<dyn vouch_vfs::OpenFile>)> {
         let (node, stat) = match self.child(directory, name, true) {
             Err(Error::NotFound) if self.options.read_only => return Err(Error::ReadOnly),
+            // What is mounted there has the name, whether the export shows it or not.
+            Err(Error::Access) if how != CreateHow::Unchecked && is_mount_point(directory, name) => return Err(Error::Exists),
             found => found?,
         };
         let mut leniency = Leniency::None;

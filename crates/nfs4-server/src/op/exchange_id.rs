@@ -50,5 +50,7 @@ pub(crate) fn exchange_id(walk: &mut Walk<'_>, args: &ExchangeIdArgs<'_>) -> Out
 /// Whether the machine may write for its users in any export that this client sees; each export is asked again when it does (`Walk::is_machine_for`).
 fn machine_writes(walk: &Walk<'_>) -> bool {
     let peer = walk.connection.peer();
-    walk.tree.sites().any(|site| site.export.clients.access_for(peer).is_some_and(|access| access.machine_writes))
+    walk.tree
+        .sites()
+        .any(|site| site.export.clients.access_for(peer).is_some_and(|access| access.flavours.iter().any(|under| under.machine_writes)))
 }

@@ -50,10 +50,14 @@ pub(crate) fn find(walk: &Walk<'_>, name: Name<'_>) -> Result<Object, Stop> {
                 Ok(component) => component,
                 Err(status) => return Err(name_status(walk, directory, status)),
             };
-            if let Some(place) = walk.tree.junction(directory.grant.site.export.id, &directory.id, component.as_bytes())
-                && let Some(child) = walk.tree.seen(place, walk.connection.peer())
-            {
-                return enter(walk, child);
+            if let Some(place) = walk.tree.junction(directory.grant.site.export.id, &directory.id, component.as_bytes()) {
+                let peer = walk.connection.peer();
+                match walk.tree.seen(place, peer) {
+                    Some(child) => return enter(walk, child),
+                    // Not what the export covers, as long as it may be for this client.
+                    None if walk.tree.is_undecided(peer) => return Err(Status::DELAY.into()),
+                    None => {}
+                }
             }
             // The flavour is judged by what is found, which is of the directory's export: no name is looked up for who may not be told of it.
             if !directory.grant.flavour_fits {

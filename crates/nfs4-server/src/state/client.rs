@@ -58,6 +58,8 @@ pub(super) struct Client {
     pub(super) owner: Arc<[u8]>,
     pub(super) verifier: Verifier,
     pub(super) principal: Principal,
+    /// Where it introduced itself from.
+    pub(super) address: IpAddr,
     /// Whose share of the places it takes.
     pub(super) origin: Origin,
     /// What it holds together with others from there.
@@ -215,6 +217,12 @@ impl Client {
         self.opens > 0 || self.locks > 0 || !self.delegations.is_empty() || !self.copies.is_empty()
     }
 
+    /// Whether it was heard of within the lease and would miss what went with it.
+    pub(super) fn would_lose(&self) -> bool {
+        let has_sessions = self.v41().is_some_and(|v41| !v41.sessions.is_empty());
+        self.lease == Lease::Active && (self.has_state() || has_sessions)
+    }
+
     /// Who may speak for it, as far as its record is concerned.
     pub(super) fn maker(&self) -> Maker {
         Maker::of(&self.principal, self.v41().is_some_and(|v41| v41.protection != Protection::None))
@@ -299,6 +307,7 @@ impl<F: Clone> State<F> {
             verifier,
             principal: credential.principal.clone(),
             place: self.places.enter(&origin),
+            address: credential.address,
             origin,
             listed: None,
             confirmed: false,
@@ -344,6 +353,27 @@ impl<F: Clone> State<F> {
         if !client.may_reclaim && self.grace.completed(family, &client.owner.clone()) {
             self.end_grace();
         }
+    }
+
+    /// CLID_INUSE where a client that has restarted, as it says, comes from elsewhere than the one of its name that would lose by it: under AUTH_SYS anybody says that he is
+    /// anybody. A client whose address has changed waits for a lease.
+    pub(super) fn check_restart(&self, before: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
+        let client = &self.clients[before];
+        if client.would_lose() && client.origin != Origin::of(&credential) { Err(Status::CLID_INUSE) } else { Ok(()) }
+    }
+
+    /// The same when the record of one that has restarted is about to be confirmed: the one before may have been idle when it came.
+    pub(super) fn check_confirmation(&self, key: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
+        let client = &self.clients[key];
+        if client.confirmed {
+            return Ok(());
+        }
+        let names = match client.family() {
+            Family::V40 => &self.names_40,
+            Family::V41 => &self.names_41,
+        };
+        let before = names.get(&client.owner).and_then(|named| named.confirmed);
+        before.map_or(Ok(()), |before| self.check_restart(before, credential))
     }
 
     /// The client with this id, whatever its state.

@@ -4,7 +4,7 @@ use vouch_nfs4::op::{ExchangeIdArgs, ExchangeIdFlags};
 use vouch_nfs4::{ClientId, CreateSeq, StateProtect, StateProtectOps, Status};
 
 use super::State;
-use super::client::{Client, Credential, Dialect, Family, Named, Protection, V41};
+use super::client::{Credential, Dialect, Family, Named, Protection, V41};
 use super::id::ClientKey;
 use super::limits::IMPLEMENTATION_LEN_MAX;
 use super::protection;
@@ -66,10 +66,13 @@ impl<F: Clone> State<F> {
                 Ok(self.introduced(key))
             }
             // Case 5: the client has restarted. The record before stays until CREATE_SESSION confirms the new one.
-            (false, false, true) => self.introduce(args, credential, wanted, now),
+            (false, false, true) => {
+                self.check_restart(key, credential)?;
+                self.introduce(args, credential, wanted, now)
+            }
             // Case 3: another uses the name. Only one whose lease has run out, or that holds nothing, makes way.
             (false, _, false) => {
-                if client.lease == super::client::Lease::Active && (client.has_state() || has_sessions(client)) {
+                if client.would_lose() {
                     return Err(Status::CLID_INUSE);
                 }
                 self.admit_introduction(Family::V41, &args.owner.id, credential)?;
@@ -119,8 +122,4 @@ impl<F: Clone> State<F> {
         };
         Introduced { client: client.id, seq: v41.next, flags, machine }
     }
-}
-
-fn has_sessions(client: &Client) -> bool {
-    client.v41().is_some_and(|v41| !v41.sessions.is_empty())
 }

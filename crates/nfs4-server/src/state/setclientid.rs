@@ -28,6 +28,7 @@ impl<F: Clone> State<F> {
         let named = self.named(Family::V40, &owner.id);
         let admitted = self.admit_introduction(Family::V40, &owner.id, credential).is_ok();
         if let Some(key) = named.confirmed {
+            let from_elsewhere = self.check_restart(key, credential).is_err();
             let client = &mut self.clients[key];
             let same_principal = client.principal.same_user(credential.principal);
             let active = client.lease == Lease::Active && client.has_state();
@@ -47,6 +48,8 @@ impl<F: Clone> State<F> {
                     self.expire(old);
                 }
                 return Ok((id, confirm));
+            } else if from_elsewhere {
+                return Err(SetClientError::InUse(v40.callback.clone()));
             }
         }
         if !admitted {
@@ -76,6 +79,8 @@ impl<F: Clone> State<F> {
         if !same_principal {
             return Err(Status::CLID_INUSE);
         }
+        self.check_confirmation(key, credential)?;
+        let v40 = self.clients[key].v40().ok_or(Status::STALE_CLIENTID)?;
         if pending && confirmed {
             // The confirmed record takes the new callback over.
             let (verifier, callback) = v40.pending.take().expect("it has just been seen");

@@ -39,6 +39,11 @@ impl Waiter {
         exports.contains(&self.file.export)
     }
 
+    /// The file, as the client knows it.
+    pub(super) fn file(&self) -> &FileKey {
+        &self.file
+    }
+
     fn collides(&self, range: Range, mode: Mode) -> bool {
         self.range.overlaps(range) && self.mode.conflicts(mode)
     }

@@ -150,7 +150,7 @@ fn the_type_of_the_change_attribute_is_told_where_nothing_can_be_written() {
     }
     // A file system is what it was when it was exported.
     world.files.set_read_only(true);
-    world.server.replace_exports(Exports::new(vec![export(7, &["export"], &world.files, access())]).unwrap());
+    let _ = world.server.replace_exports(Exports::new(vec![export(7, &["export"], &world.files, access())]).unwrap());
     let got = attributes(&client.at(&["export", "f"], &[getattr(&[TYPE])]).1[0]);
     assert_eq!(got.change_attr_type, Some(vouch_nfs4::attr::ChangeAttrType::MONOTONIC_INCR));
 }

@@ -16,7 +16,7 @@ pub(crate) fn proven(name: &str) -> Principal {
 }
 
 pub(crate) fn takes(flavours: &[Flavour]) -> ClientAccess {
-    ClientAccess { flavours: flavours.iter().map(|&flavour| under(flavour)).collect(), ..access() }
+    ClientAccess { flavours: flavours.iter().map(|&flavour| under(flavour)).collect() }
 }
 
 fn kerberos(service: GssService) -> SecInfo<'static> {
@@ -173,7 +173,8 @@ fn a_wrong_flavour_is_told_before_a_missing_account() {
 #[test]
 fn proven_callers_may_call_from_any_port() {
     let files = Arc::new(MemoryFs::new());
-    let secure = ClientAccess { secure_port: true, ..takes(&[Flavour::Sys, Flavour::Krb5]) };
+    let secured = |flavour| FlavourAccess { secure_port: true, ..under(flavour) };
+    let secure = ClientAccess { flavours: vec![secured(Flavour::Sys), secured(Flavour::Krb5)] };
     let world = World::with(files.clone(), vec![export(1, &["e"], &files, secure)]);
     let mut client = Client::new(&world, "one", 0);
     assert_eq!(client.status(&["e"], &[getattr(&[1])]), Status::OK);

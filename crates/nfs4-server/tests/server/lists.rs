@@ -76,10 +76,10 @@ fn a_listing_of_exports_goes_on_over_a_reload() {
     assert_eq!(readdir(&mut client, &["srv"], 0, 16), Err(Status::TOOSMALL));
     for room in [120, 500, 1000] {
         for (before, after) in [(0..60, 20..60), (20..60, 0..60), (0..60, 10..90), (10..90, 0..60)] {
-            world.server.replace_exports(Exports::new(exports(&files, before.clone())).unwrap());
+            let _ = world.server.replace_exports(Exports::new(exports(&files, before.clone())).unwrap());
             let (page, cookie, eof) = readdir(&mut client, &["srv"], 0, room).unwrap();
             assert!(!eof && !page.is_empty());
-            world.server.replace_exports(Exports::new(exports(&files, after.clone())).unwrap());
+            let _ = world.server.replace_exports(Exports::new(exports(&files, after.clone())).unwrap());
             let rest = rest(|cookie| readdir(&mut client, &["srv"], cookie, room), cookie);
             check(&page, &rest, before, after);
         }

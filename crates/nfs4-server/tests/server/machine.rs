@@ -6,10 +6,10 @@ use vouch_nfs4::op::{self, Args, Op, Results};
 use vouch_nfs4::{
     Bitmap, Bytes, ClientId, Filehandle, Name, OwnerSeq, StateOwner, StateProtect, StateProtectOps, StateProtectReply, Stateid, Status,
 };
-use vouch_nfs4_server::{ClientAccess, Flavour, Principal};
+use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Principal};
 
 use crate::flavours::{proven, takes};
-use crate::world::{Client, MemoryFs, World, compound, export, getattr, mode, open_args, results, session_args, user};
+use crate::world::{Client, MemoryFs, World, compound, export, getattr, mode, open_args, results, session_args, under, user};
 
 /// What Linux has the machine alone do.
 const ENFORCED: [Op; 5] = [Op::BIND_CONN_TO_SESSION, Op::EXCHANGE_ID, Op::CREATE_SESSION, Op::DESTROY_SESSION, Op::DESTROY_CLIENTID];
@@ -34,7 +34,7 @@ fn set(ops: &[Op]) -> Bitmap {
 
 fn world(machine_writes: bool) -> World {
     let files = Arc::new(MemoryFs::new());
-    let private = ClientAccess { machine_writes, ..takes(&[Flavour::Krb5p]) };
+    let private = ClientAccess { flavours: vec![FlavourAccess { machine_writes, ..under(Flavour::Krb5p) }] };
     let shared = takes(&[Flavour::Sys, Flavour::Krb5p]);
     let strict = takes(&[Flavour::Krb5p]);
     World::with(

@@ -8,6 +8,7 @@ mod durable;
 mod flavours;
 mod garbage;
 mod hostile;
+mod hosts;
 mod lists;
 mod machine;
 mod namespace;

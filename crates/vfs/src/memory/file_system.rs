@@ -87,7 +87,10 @@ impl FileSystem for MemoryFs {
         self.inner.id(ROOT)
     }
 
-    fn home(&self, _: &FileId) -> Home {
+    fn home(&self, id: &FileId) -> Home {
+        if self.without == Some(*id) {
+            return Home { system: SystemId::UNKNOWN, own_from: 0 };
+        }
         Home { system: SystemId::of_memory(self.inner.number), own_from: 0 }
     }
 

@@ -74,6 +74,8 @@ type Fault = Arc<dyn Fn(Call, &FileId) -> Option<Error> + Send + Sync>;
 #[derive(Clone)]
 pub struct MemoryFs {
     inner: Arc<Inner>,
+    /// A file that is not shown.
+    without: Option<FileId>,
 }
 
 struct Inner {
@@ -98,7 +100,13 @@ impl MemoryFs {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         MemoryFs {
             inner: Arc::new(Inner { number, state: Mutex::new(State::new()), fault: Mutex::new(None), reluctance: AtomicU64::new(0) }),
+            without: None,
         }
+    }
+
+    /// The same file system, as an export has it that does not show this file: it lies nowhere.
+    pub fn without(&self, id: FileId) -> Self {
+        MemoryFs { inner: self.inner.clone(), without: Some(id) }
     }
 
     /// From now on each call asks `fault` first, and fails with what it returns. It must not call the file system.

@@ -26,16 +26,14 @@ impl Clients {
         });
         let mut rules: Vec<(Who, Arc<ClientAccess>)> = Vec::new();
         for client in sorted {
-            let options = &client.options;
-            let access = options.access();
+            let access = client.options.access();
             // Clients of old syntax name a flavour each: `gss/krb5(ro) gss/krb5p(rw)`.
             if let Some((_, rule)) = rules.iter_mut().find(|(who, _)| *who == client.who) {
                 let known = Arc::make_mut(rule);
                 known.flavours.extend(access.into_iter().filter(|access| known.under(access.flavour).is_none()).collect::<Vec<_>>());
                 continue;
             }
-            let access = ClientAccess { flavours: access, secure_port: options.secure, machine_writes: options.machine_writes };
-            rules.push((client.who.clone(), Arc::new(access)));
+            rules.push((client.who.clone(), Arc::new(ClientAccess { flavours: access })));
         }
         Clients { rules, hosts }
     }
@@ -43,15 +41,34 @@ impl Clients {
 
 impl ClientMatcher for Clients {
     fn access_for(&self, peer: SocketAddr) -> Option<Arc<ClientAccess>> {
+        self.find(peer).ok()?.cloned()
+    }
+
+    fn is_undecided(&self, peer: SocketAddr) -> bool {
+        self.rules.iter().any(|(who, _)| who.needs_name()) && self.find(peer).is_err()
+    }
+}
+
+/// The name of the client's host would have to be known.
+struct Undecided;
+
+impl Clients {
+    /// The first rule that fits. Where one can't be told to fit or not, those after it do not count: they may say something else.
+    fn find(&self, peer: SocketAddr) -> Result<Option<&Arc<ClientAccess>>, Undecided> {
         let address = peer.ip().to_canonical();
-        let found = self.rules.iter().find(|(who, _)| match who {
-            Who::Host(host) => self.hosts.is(host, address),
-            Who::Network(network, len) => in_network(address, *network, *len),
-            Who::Netgroup(group) => self.hosts.is_in(group, address),
-            Who::Pattern(pattern) => self.hosts.name(address).is_some_and(|name| fits(pattern, &name)),
-            Who::Everyone => true,
-        });
-        found.map(|(_, access)| access.clone())
+        for (who, access) in &self.rules {
+            let fits = match who {
+                Who::Host(host) => Some(self.hosts.is(host, address)),
+                Who::Network(network, len) => Some(in_network(address, *network, *len)),
+                Who::Netgroup(group) => self.hosts.is_in(group, address),
+                Who::Pattern(pattern) => self.hosts.fits(address, |name| fits(pattern, name)),
+                Who::Everyone => Some(true),
+            };
+            if fits.ok_or(Undecided)? {
+                return Ok(Some(access));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -123,6 +140,37 @@ mod tests {
         let access = ask("/a gss/krb5(ro) gss/krb5p(rw)\n/a *(rw)", "192.0.2.1").unwrap();
         let rights: Vec<_> = access.flavours.iter().map(|under| (under.flavour, under.read_only)).collect();
         assert_eq!(rights, [(Flavour::Krb5, true), (Flavour::Krb5p, false), (Flavour::Sys, false)]);
+    }
+
+    // What one line says of its flavours is not said of those that another line names.
+    #[test]
+    fn each_flavour_keeps_the_port_and_the_machine_that_its_own_line_demands() {
+        let text = "/d *(sec=krb5,insecure,machine_writes)\n/d *(sec=sys,rw,secure)";
+        let access = ask(text, "192.0.2.1").unwrap();
+        assert!(access.refuses_port(Flavour::Sys, 50_000) && !access.refuses_port(Flavour::Sys, 700));
+        assert!(!access.refuses_port(Flavour::Krb5, 50_000));
+        assert!(access.machine_writes(Flavour::Krb5) && !access.machine_writes(Flavour::Sys));
+    }
+
+    #[test]
+    fn who_has_not_been_met_is_undecided_where_a_name_decides_and_is_asked_for() {
+        let hosts = Arc::new(Hosts::new(Arc::new(Small)));
+        hosts.prepare(&[], &["trusted".into()], true);
+        let clients = |text: &str| Clients::new(&parse(text.as_bytes()).unwrap().entries[0].clients, hosts.clone());
+        let from = SocketAddr::from(([192, 0, 2, 2], 700));
+        hosts.arrive(from.ip());
+        for text in ["/a *.example.org(rw)", "/a @trusted(rw)", "/a *(ro) @trusted(rw)"] {
+            let clients = clients(text);
+            assert!(clients.access_for(from).is_none() && clients.is_undecided(from), "{text}");
+        }
+        assert!(!clients("/a *(ro)").is_undecided(from) && !clients("/a 192.0.2.0/24(ro) @trusted(rw)").is_undecided(from));
+        assert!(hosts.has_missed());
+        hosts.ask_missed();
+        assert!(!hosts.has_missed());
+        for text in ["/a *.example.org(rw)", "/a @trusted(rw)", "/a *(ro) @trusted(rw)"] {
+            assert!(clients(text).access_for(from).is_some_and(|access| !access.flavours[0].read_only), "{text}");
+        }
+        assert!(clients("/a *.example.com(rw)").access_for(from).is_none() && !clients("/a *.example.com(rw)").is_undecided(from));
     }
 
     #[test]

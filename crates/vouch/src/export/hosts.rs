@@ -1,12 +1,13 @@
 //! What is known of hosts, so that an export's matcher answers from memory: addresses of the hosts that exports name, and names of the clients that have connected.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::resolver::Resolver;
 
@@ -16,24 +17,59 @@ pub(super) struct Hosts {
     known: RwLock<Known>,
     /// Whether any client has a name: asked for each operation where these are recorded.
     has_names: AtomicBool,
+    /// Connections of each address: whoever has one is not forgotten.
+    connected: Mutex<HashMap<IpAddr, usize>>,
+    /// Clients with a connection that were asked for and are not known.
+    missed: Mutex<HashSet<IpAddr>>,
+    has_missed: AtomicBool,
+    clients_max: usize,
 }
 
 #[derive(Default)]
 struct Known {
     /// Of host names in exports: their addresses.
     addresses: HashMap<String, HashSet<IpAddr>>,
-    /// Of clients: their names.
-    names: HashMap<IpAddr, (Option<Arc<str>>, Instant)>,
+    /// Clients that were met.
+    clients: HashMap<IpAddr, Met>,
     /// Netgroups that exports name.
     netgroups: HashSet<String>,
-    /// Whether a client is in one.
-    members: HashMap<(String, IpAddr), bool>,
     names_wanted: bool,
+}
+
+/// What was learnt of a client.
+struct Met {
+    name: Option<Arc<str>>,
+    /// Of netgroups that exports name: whether it is in them.
+    groups: HashMap<String, bool>,
+    since: Instant,
 }
 
 impl Hosts {
     pub(super) fn new(resolver: Arc<dyn Resolver>) -> Self {
-        Hosts { resolver, known: RwLock::default(), has_names: AtomicBool::new(false) }
+        Hosts {
+            resolver,
+            known: RwLock::default(),
+            has_names: AtomicBool::new(false),
+            connected: Mutex::default(),
+            missed: Mutex::default(),
+            has_missed: AtomicBool::new(false),
+            clients_max: CLIENTS_MAX,
+        }
+    }
+
+    /// A connection of a client is served from now on.
+    pub(super) fn arrive(&self, client: IpAddr) {
+        *self.connected.lock().entry(client.to_canonical()).or_default() += 1;
+    }
+
+    /// One is gone.
+    pub(super) fn leave(&self, client: IpAddr) {
+        if let Entry::Occupied(mut count) = self.connected.lock().entry(client.to_canonical()) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 
     /// Resolves what exports name, and clients anew if their names matter. Sleeps as long as the resolver does. A host that can't be resolved now keeps the addresses that it
@@ -60,7 +96,7 @@ impl Hosts {
             }
             known.netgroups = netgroups.iter().cloned().collect();
             known.names_wanted = names_wanted;
-            known.names.keys().copied().collect()
+            known.clients.keys().copied().collect()
         };
         if names_wanted {
             clients.into_iter().for_each(|client| self.look_up(client));
@@ -73,9 +109,11 @@ impl Hosts {
     pub(super) fn refresh(&self) {
         let (hosts, clients): (Vec<String>, Vec<IpAddr>) = {
             let known = self.known.read();
-            let old = known.names.iter().filter(|(_, (_, since))| known.names_wanted && since.elapsed() > FRESH).map(|(client, _)| *client);
+            let connected = self.connected.lock();
+            // Others are asked for when they come again.
+            let is_old = |client: &&IpAddr| known.names_wanted && known.clients.get(*client).is_none_or(|met| met.since.elapsed() > FRESH);
             let hosts = known.addresses.keys().filter(|host| host.parse::<IpAddr>().is_err());
-            (hosts.cloned().collect(), old.take(CLIENTS_AT_ONCE_MAX).collect())
+            (hosts.cloned().collect(), connected.keys().filter(is_old).take(CLIENTS_AT_ONCE_MAX).copied().collect())
         };
         for host in hosts {
             let found: HashSet<IpAddr> = self.resolver.addresses(&host).into_iter().collect();
@@ -91,12 +129,12 @@ impl Hosts {
     /// Whether [`Hosts::meet`] would ask the resolver: a thread that must not sleep leaves it to another.
     pub(super) fn must_ask(&self, client: IpAddr) -> bool {
         let known = self.known.read();
-        known.names_wanted && known.names.get(&client).is_none_or(|(_, since)| since.elapsed() > FRESH)
+        known.names_wanted && known.clients.get(&client).is_none_or(|met| met.since.elapsed() > FRESH)
     }
 
     /// Whether the client has been met before, however long ago.
     pub(super) fn has_met(&self, client: IpAddr) -> bool {
-        self.known.read().names.contains_key(&client)
+        self.known.read().clients.contains_key(&client)
     }
 
     /// Learns a client's name, if names matter. To be called before a connection of it is served.
@@ -113,17 +151,49 @@ impl Hosts {
         let address = client.to_string();
         let member =
             |group: &str| name.iter().map(String::as_str).chain([address.as_str()]).any(|host| self.resolver.in_netgroup(group, host));
-        let members: Vec<_> = netgroups.into_iter().map(|group| (member(&group), group)).collect();
+        let groups: HashMap<String, bool> = netgroups.into_iter().map(|group| (group.clone(), member(&group))).collect();
         let mut known = self.known.write();
-        if known.names.len() >= CLIENTS_MAX {
-            known.names.clear();
-            known.members.clear();
+        if known.clients.len() >= self.clients_max && !known.clients.contains_key(&client) {
+            self.forget_some(&mut known);
         }
         self.has_names.fetch_or(name.is_some(), Ordering::Relaxed);
-        known.names.insert(client, (name.map(Arc::from), Instant::now()));
-        for (member, group) in members {
-            known.members.insert((group, client), member);
+        known.clients.insert(client, Met { name: name.map(Arc::from), groups, since: Instant::now() });
+    }
+
+    /// Forgets those without a connection that were met longest ago: a part of all, so that it is seldom done. O(n log n). Where all are connected there are as many as that.
+    fn forget_some(&self, known: &mut Known) {
+        let connected = self.connected.lock();
+        let away = known.clients.iter().filter(|(client, _)| !connected.contains_key(client));
+        let mut away: Vec<(Instant, IpAddr)> = away.map(|(client, met)| (met.since, *client)).collect();
+        drop(connected);
+        away.sort_unstable();
+        for (_, client) in away.into_iter().take((self.clients_max / FORGET_SHARE).max(1)) {
+            known.clients.remove(&client);
         }
+    }
+
+    /// A client that is not known was asked for. Only who is connected gets an answer by it.
+    fn miss(&self, client: IpAddr) {
+        if !self.connected.lock().contains_key(&client) {
+            return;
+        }
+        let mut missed = self.missed.lock();
+        if missed.len() < CLIENTS_AT_ONCE_MAX {
+            missed.insert(client);
+            self.has_missed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether [`Hosts::ask_missed`] has something to do.
+    pub(super) fn has_missed(&self) -> bool {
+        self.has_missed.load(Ordering::Acquire)
+    }
+
+    /// Looks for the clients that were asked for and are not known. Sleeps as long as the resolver does.
+    pub(super) fn ask_missed(&self) {
+        self.has_missed.store(false, Ordering::Release);
+        let missed = std::mem::take(&mut *self.missed.lock());
+        missed.into_iter().for_each(|client| self.look_up(client));
     }
 
     /// Whether a host that exports name has this address.
@@ -131,9 +201,22 @@ impl Hosts {
         self.known.read().addresses.get(host).is_some_and(|addresses| addresses.contains(&client))
     }
 
-    /// Whether a client that has been met is in a netgroup that exports name.
-    pub(super) fn is_in(&self, group: &str, client: IpAddr) -> bool {
-        self.known.read().members.get(&(group.to_owned(), client)).copied().unwrap_or(false)
+    /// Whether a client is in a netgroup that exports name. None if that is not known, and will be asked for.
+    pub(super) fn is_in(&self, group: &str, client: IpAddr) -> Option<bool> {
+        let found = self.known.read().clients.get(&client).and_then(|met| met.groups.get(group).copied());
+        if found.is_none() {
+            self.miss(client);
+        }
+        found
+    }
+
+    /// Whether a client has a name that fits. None likewise.
+    pub(super) fn fits(&self, client: IpAddr, fits: impl Fn(&str) -> bool) -> Option<bool> {
+        let found = self.known.read().clients.get(&client).map(|met| met.name.as_deref().is_some_and(fits));
+        if found.is_none() {
+            self.miss(client);
+        }
+        found
     }
 
     /// Name of a client that has been met.
@@ -141,7 +224,7 @@ impl Hosts {
         if !self.has_names.load(Ordering::Relaxed) {
             return None;
         }
-        self.known.read().names.get(&client)?.0.clone()
+        self.known.read().clients.get(&client)?.name.clone()
     }
 }
 
@@ -151,13 +234,13 @@ const FRESH: Duration = Duration::from_secs(600);
 /// Clients whose names are asked for again in one go.
 const CLIENTS_AT_ONCE_MAX: usize = 1024;
 
-/// Clients whose names are remembered; beyond it all are forgotten and asked for again.
+/// Clients whose names are remembered, and those that are connected; beyond it, which part of those without a connection is forgotten at once.
 const CLIENTS_MAX: usize = 65_536;
+const FORGET_SHARE: usize = 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use parking_lot::Mutex;
 
     /// A name service that changes its mind.
     #[derive(Clone, Default)]
@@ -173,6 +256,48 @@ mod tests {
         fn in_netgroup(&self, _: &str, _: &str) -> bool {
             false
         }
+    }
+
+    /// One that knows everybody.
+    struct Everybody;
+
+    impl Resolver for Everybody {
+        fn addresses(&self, host: &str) -> Vec<IpAddr> {
+            host.strip_prefix("host-").and_then(|address| address.parse().ok()).into_iter().collect()
+        }
+        fn name(&self, address: IpAddr) -> Option<String> {
+            Some(format!("host-{address}"))
+        }
+        fn in_netgroup(&self, _: &str, _: &str) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn who_has_a_connection_is_not_forgotten_however_many_come_and_go() {
+        let hosts = Hosts { clients_max: 64, ..Hosts::new(Arc::new(Everybody)) };
+        hosts.prepare(&[], &["g".into()], true);
+        let stays = IpAddr::from([192, 0, 2, 1]);
+        hosts.meet(stays);
+        hosts.arrive(stays);
+        for number in 0..1000u32 {
+            let passing = IpAddr::from((0x0a00_0000 + number).to_be_bytes());
+            hosts.meet(passing);
+            hosts.arrive(passing);
+            hosts.leave(passing);
+            assert_eq!((hosts.is_in("g", stays), hosts.fits(stays, |name| name == "host-192.0.2.1")), (Some(true), Some(true)), "{number}");
+            assert!(hosts.has_met(passing) && hosts.known.read().clients.len() <= 64);
+        }
+        // Those who came last are remembered.
+        assert!(hosts.has_met(IpAddr::from([10, 0, 3, 200])) && !hosts.has_met(IpAddr::from([10, 0, 0, 5])));
+        assert!(!hosts.has_missed());
+        // Who comes when all are connected is known as well.
+        for number in 0..100u8 {
+            let client = IpAddr::from([198, 51, 100, number]);
+            hosts.arrive(client);
+            hosts.meet(client);
+        }
+        assert!((0..100u8).all(|number| hosts.has_met(IpAddr::from([198, 51, 100, number]))) && hosts.has_met(stays));
     }
 
     #[test]

@@ -368,7 +368,7 @@ impl Server {
         let (mut due_ms, mut flush_ms, mut expire_ms) = (0, 0, 0);
         let resolve_ms = u64::try_from(self.resolve_every.as_millis()).unwrap_or(u64::MAX).max(1);
         let mut resolve_due_ms = clock::now().mono_ms.saturating_add(resolve_ms);
-        let resolving = Arc::new(AtomicBool::new(false));
+        let (resolving, asking) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let mut ended = false;
         while !stop() && !ended && !audit.as_ref().is_some_and(|audit| audit.has_halted()) {
             let now = clock::now();
@@ -395,6 +395,14 @@ impl Server {
                 let (hosts, done) = (driver.hosts.clone(), resolving.clone());
                 driver.names.submit(pool::Origin::Server, move || {
                     hosts.refresh();
+                    done.store(false, Ordering::Release);
+                });
+            }
+            // Clients wait for these (NFS4ERR_DELAY).
+            if driver.hosts.has_missed() && !asking.swap(true, Ordering::AcqRel) {
+                let (hosts, done) = (driver.hosts.clone(), asking.clone());
+                driver.names.submit(pool::Origin::Server, move || {
+                    hosts.ask_missed();
                     done.store(false, Ordering::Release);
                 });
             }

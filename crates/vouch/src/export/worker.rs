@@ -213,6 +213,9 @@ impl Worker {
             self.free.push(slot);
             return None;
         }
+        if side == Side::Client {
+            self.driver.hosts.arrive(address.ip());
+        }
         let engine = self.driver.engine.connection_opened(address);
         let id = engine.id();
         let shares = self.driver.shares.of(address.ip());
@@ -281,7 +284,10 @@ impl Worker {
         traffic.closed_slow.add(u64::from(why == Why::Slow));
         traffic.sent_len.add(connection.sent_len());
         match connection.side() {
-            Side::Client => traffic.addresses.leave(connection.peer().ip()),
+            Side::Client => {
+                traffic.addresses.leave(connection.peer().ip());
+                self.driver.hosts.leave(connection.peer().ip());
+            }
             Side::Callback => self.driver.diallers.closed(connection.peer(), id),
         }
         let effects = self.driver.engine.connection_closed(connection.engine(), clock::now());

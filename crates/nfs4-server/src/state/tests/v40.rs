@@ -65,6 +65,25 @@ pub(super) fn open_next(world: &mut World, peer: &Peer, seq: u32) {
     done(world, next, Status::OK, 18);
 }
 
+// RFC 7530, section 16.33.5, where the principal is a number that anybody claims.
+#[test]
+fn a_restart_that_comes_from_elsewhere_takes_nothing_from_a_client_that_lives() {
+    let mut world = World::new();
+    let victim = client(&mut world, "a");
+    let root = user(0);
+    let elsewhere = Credential { address: [127, 0, 0, 9].into(), ..sys(&root) };
+    let owner = ClientOwner { verifier: Verifier([2; 8]), id: Bytes(b"a") };
+    // Nothing would be lost.
+    let (id, confirm) = world.state.set_client(&owner, callback(9), elsewhere, world.now).unwrap();
+    let stateid = open(&mut world, &victim);
+    assert_eq!(world.state.confirm_client(id, confirm, elsewhere, world.now), Err(Status::CLID_INUSE));
+    let again = world.state.set_client(&owner, callback(9), elsewhere, world.now);
+    assert_eq!(again, Err(SetClientError::InUse(callback(9))));
+    assert!(world.state.io(Some(victim.client), &stateid, &file(1), Io::Read, world.now).is_ok());
+    let (id, confirm) = set(&mut world, "a", 2, 0).unwrap();
+    assert_eq!(world.state.confirm_client(id, confirm, sys(&root), world.now), Ok(()));
+}
+
 #[test]
 fn a_client_is_confirmed_by_the_verifier_it_was_given() {
     // Sections 16.33.5 and 16.34.5.

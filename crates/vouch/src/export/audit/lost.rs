@@ -58,6 +58,8 @@ fn why(loss: Loss) -> &'static str {
         Loss::Expired => "ended by the server: the client's lease ran out",
         Loss::Restarted => "ended by the server: the client has begun anew",
         Loss::NotReturned => "ended by the server: the delegation was asked back and did not come",
-        Loss::Revoked => "ended by the server: the client was ended by the administrator",
+        Loss::Revoked => {
+            "ended by the server: its export is gone, or not for the client any more, or the client was ended by the administrator"
+        }
     }
 }

@@ -101,7 +101,18 @@ fn network(address: &str, prefix: &str) -> Option<Who> {
             (mask.leading_ones() + mask.trailing_zeros() >= 32).then(|| u8::try_from(mask.leading_ones()).ok())??
         }
     };
-    (len <= bits).then(|| Who::Network(masked(address, len), len))
+    if len > bits {
+        return None;
+    }
+    // An IPv4 network as IPv6 has it is that network: its clients come as what they are. One that is wider holds more than IPv4 and is none of either.
+    let (address, len) = match address {
+        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+            Some(v4) => (IpAddr::V4(v4), len.checked_sub(96)?),
+            None => (address, len),
+        },
+        IpAddr::V4(_) => (address, len),
+    };
+    Some(Who::Network(masked(address, len), len))
 }
 
 /// The address with all but its first `len` bits cleared.
@@ -213,6 +224,14 @@ mod tests {
 
     fn who(text: &str) -> Who {
         Who::parse(text).unwrap().0
+    }
+
+    #[test]
+    fn an_ipv4_network_in_the_form_of_ipv6_is_that_network() {
+        assert_eq!(who("::ffff:192.0.2.9/120"), Who::Network("192.0.2.0".parse().unwrap(), 24));
+        assert_eq!(who("::ffff:0.0.0.0/96"), Who::Network("0.0.0.0".parse().unwrap(), 0));
+        assert_eq!(who("2001:db8::/32"), Who::Network("2001:db8::".parse().unwrap(), 32));
+        assert!(Who::parse("::ffff:192.0.2.9/64").is_err(), "nobody would be in it");
     }
 
     #[test]

@@ -23,8 +23,8 @@ pub(crate) struct Options {
     pub(crate) squash: Squash,
     /// Flavours in order of preference, with what is said of each alone; empty stands for the default, `sys`.
     flavours: Vec<Named>,
-    /// The flavours of the last `sec=`: what follows is about them.
-    group: Vec<Flavour>,
+    /// The flavours of the last `sec=` of the list that is read: what follows is about them. None before the first: that is about all.
+    group: Option<Vec<Flavour>>,
     /// Calls from ports below 1024 only.
     pub(crate) secure: bool,
     pub(crate) fsid: Option<Fsid>,
@@ -66,7 +66,7 @@ impl Default for Options {
             read_only: true,
             sync: true,
             flavours: Vec::new(),
-            group: Vec::new(),
+            group: None,
             squash: Squash { who: SquashWho::Root, anonymous_uid: NOBODY, anonymous_gid: NOBODY },
             secure: true,
             fsid: None,
@@ -78,9 +78,9 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Takes a list such as `rw,sec=krb5p:krb5i,anonuid=99`. What stands before its first `sec=` is about all flavours.
+    /// Takes a list such as `rw,sec=krb5p:krb5i,anonuid=99`. What stands before its first `sec=` is about all flavours, also about those that the line's defaults have named.
     pub(super) fn take(&mut self, list: &str, objections: &mut Vec<Objection>) {
-        self.group.clear();
+        self.group = None;
         for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
             if let Err(objection) = self.take_one(option) {
                 objections.push(objection);
@@ -152,7 +152,7 @@ impl Options {
     }
 
     fn set_read_only(&mut self, read_only: bool) {
-        if self.group.is_empty() {
+        if self.group.is_none() {
             self.read_only = read_only;
         }
         self.of_group().for_each(|named| named.read_only = Some(read_only));
@@ -160,20 +160,20 @@ impl Options {
 
     fn set_squash(&mut self, change: impl Fn(SquashWho) -> SquashWho) {
         let all = self.squash.who;
-        if self.group.is_empty() {
+        if self.group.is_none() {
             self.squash.who = change(all);
         }
         self.of_group().for_each(|named| named.squash = Some(change(named.squash.unwrap_or(all))));
     }
 
-    /// exports(5): rights after a `sec=` are for its flavours.
+    /// exports(5): rights after a `sec=` are for its flavours. Before it they are for all that are there: what a client's own list says goes before the line's defaults.
     fn of_group(&mut self) -> impl Iterator<Item = &mut Named> {
         let group = &self.group;
-        self.flavours.iter_mut().filter(|named| group.contains(&named.flavour))
+        self.flavours.iter_mut().filter(|named| group.as_ref().is_none_or(|group| group.contains(&named.flavour)))
     }
 
     fn take_flavours(&mut self, list: &str) -> Result<(), Objection> {
-        self.group.clear();
+        let mut group = Vec::new();
         for name in list.split(':') {
             let flavour = match name {
                 "sys" | "unix" => Flavour::Sys,
@@ -189,11 +189,12 @@ impl Options {
                     ));
                 }
             };
-            self.group.push(flavour);
+            group.push(flavour);
             if !self.flavours.iter().any(|named| named.flavour == flavour) {
                 self.flavours.push(Named::new(flavour));
             }
         }
+        self.group = Some(group);
         Ok(())
     }
 
@@ -205,6 +206,8 @@ impl Options {
             flavour: named.flavour,
             read_only: named.read_only.unwrap_or(self.read_only),
             squash: Squash { who: named.squash.unwrap_or(self.squash.who), ..self.squash },
+            secure_port: self.secure,
+            machine_writes: self.machine_writes,
         };
         named.iter().map(access).collect()
     }
@@ -478,8 +481,8 @@ mod tests {
     fn defaults_of_a_line_are_completed_by_the_client() {
         let (mut options, mut objections) = read("sec=krb5p,ro");
         options.take("rw,sec=sys", &mut objections);
-        // What the client says before a sec= of its own is about all that says nothing itself.
-        assert_eq!((told(&options), objections), ("Krb5p:ro,Root Sys:rw,Root".to_owned(), vec![]));
+        // What the client says before a sec= of its own is about all flavours.
+        assert_eq!((told(&options), objections), ("Krb5p:rw,Root Sys:rw,Root".to_owned(), vec![]));
     }
 
     proptest::proptest! {

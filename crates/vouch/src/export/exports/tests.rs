@@ -35,6 +35,26 @@ fn example_of_the_manual_is_read() {
     assert_eq!(parsed.entries[0].clients[1].options.squash.who, SquashWho::Nobody);
 }
 
+// A list that takes rights away must not be passed over in silence, whatever the line's defaults say of single flavours.
+#[test]
+fn rights_of_a_clients_own_list_go_before_the_lines_defaults() {
+    for (line, rights) in [
+        ("-sec=sys,rw,no_root_squash h(ro,root_squash)", &[(Flavour::Sys, true, SquashWho::Root)][..]),
+        (
+            "-sec=sys,rw,sec=krb5,ro,all_squash h(rw,no_all_squash)",
+            &[(Flavour::Sys, false, SquashWho::Root), (Flavour::Krb5, false, SquashWho::Root)],
+        ),
+        ("-sec=sys,rw,no_root_squash h(all_squash)", &[(Flavour::Sys, false, SquashWho::All)]),
+        ("-sec=sys,rw,sec=krb5 h(ro,sec=krb5,rw)", &[(Flavour::Sys, true, SquashWho::Root), (Flavour::Krb5, false, SquashWho::Root)]),
+        ("-sec=sys,rw,no_root_squash h", &[(Flavour::Sys, false, SquashWho::Nobody)]),
+    ] {
+        let parsed = parse(format!("/d {line}\n").as_bytes()).unwrap();
+        let access = parsed.entries[0].clients[0].options.access();
+        let found: Vec<_> = access.iter().map(|under| (under.flavour, under.read_only, under.squash.who)).collect();
+        assert_eq!(found, rights, "{line}: {:?}", parsed.comments);
+    }
+}
+
 #[test]
 fn a_space_before_the_parenthesis_is_commented_on() {
     let parsed = parse(b"/a host (rw)").unwrap();
