@@ -16,26 +16,31 @@ use super::audit::Refused;
 use super::clock;
 use super::driver::Driver;
 use super::inbox::Message;
-use super::limits::{ACCEPT_PAUSE, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
+use super::limits::{ACCEPT_PAUSE, KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, SHARE};
 use super::naming::Entered;
 use super::pool::Origin;
+use super::shares::origin;
 
-/// Connections of each address.
+/// Connections of each host.
 #[derive(Default)]
 pub(super) struct Addresses(Mutex<HashMap<IpAddr, usize>>);
 
 impl Addresses {
-    /// Counts one more, unless the address has `max` already.
-    fn enter(&self, address: IpAddr, max: usize) -> bool {
+    /// Counts one more, unless the host has `max` already, or four times what is left for all.
+    fn enter(&self, address: IpAddr, max: usize, left: usize) -> bool {
+        let address = origin(address);
         let mut counts = self.0.lock();
-        let count = counts.entry(address).or_default();
-        let room = *count < max;
-        *count += usize::from(room);
+        let count = counts.get(&address).copied().unwrap_or_default();
+        let room = count < max.min(left.saturating_mul(SHARE));
+        if room {
+            counts.insert(address, count + 1);
+        }
         room
     }
 
     /// One is gone.
     pub(super) fn leave(&self, address: IpAddr) {
+        let address = origin(address);
         let mut counts = self.0.lock();
         if let Some(count) = counts.get_mut(&address) {
             *count -= 1;
@@ -92,7 +97,8 @@ fn take_all(listener: &mio::net::TcpListener, driver: &Arc<Driver>) -> bool {
 fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     let open = driver.open.iter().map(|count| count.load(Ordering::Relaxed)).sum::<usize>();
     let peer = canonical(peer);
-    if open >= driver.limits.connections_max || !driver.traffic.addresses.enter(peer.ip(), driver.limits.connections_per_address_max) {
+    let left = driver.limits.connections_max.saturating_sub(open + driver.naming.waiting());
+    if !driver.traffic.addresses.enter(peer.ip(), driver.limits.connections_per_address_max, left) {
         driver.traffic.refused.add(1);
         let refused = Refused { detail: "too many connections", ..Refused::from(Refusal::Client, peer) };
         driver.audit.iter().for_each(|audit| audit.refuse(&refused));
@@ -158,3 +164,29 @@ fn canonical(peer: SocketAddr) -> SocketAddr {
 
 /// How often the order to stop is looked for.
 const STOP_STEP: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_host_leaves_connections_to_others() {
+        let addresses = Addresses::default();
+        let mut open = 0;
+        let mut greedy = |from: &dyn Fn(u32) -> String| {
+            let taken = (0..1000).take_while(|&number| {
+                let entered = addresses.enter(from(number).parse().unwrap(), 500, 100 - open);
+                open += usize::from(entered);
+                entered
+            });
+            taken.count()
+        };
+        // Each connection from another address of the host's network.
+        assert_eq!(greedy(&|number| format!("2001:db8::{number:x}")), 80);
+        assert_eq!(greedy(&|_| "192.0.2.1".into()), 16);
+        assert_eq!(greedy(&|_| "2001:db8:0:1::1".into()), 4);
+        assert_eq!(greedy(&|_| "192.0.2.2".into()), 0);
+        addresses.leave("2001:db8::ffff".parse().unwrap());
+        assert_eq!(addresses.0.lock().len(), 3, "who was refused is not remembered");
+    }
+}

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub struct Limits {
     /// Connections at once, over all threads. Each costs a file descriptor and some hundred bytes when idle. Lowered to what the process may open.
     pub connections_max: usize,
-    /// Connections of one address at once: one client must not take all places. `nconnect` asks for 16 at most; many clients may share an address behind NAT.
+    /// Connections of one address (of a /64 of IPv6) at once, and no more than four times what is left for all: one client must not take all places. `nconnect` asks for 16 at most; many clients may share an address behind NAT.
     pub connections_per_address_max: usize,
     /// A peer that has begun a request must end it within this, and one that owes us reading must take something within it: else sleepers could hold memory for ever.
     pub stall_max: Duration,

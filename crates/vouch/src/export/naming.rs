@@ -1,11 +1,13 @@
 //! Connections that wait for the name of their host: how many there may be, for how long, and whose name is looked for next. Knows no resolver and no clock.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use parking_lot::Mutex;
 
 use super::limits::{NAMING_LOOKUPS_MAX, NAMING_MAX, NAMING_MS_MAX, SHARE};
+use super::shares::origin;
 
 /// Those that wait; `S` is a socket.
 pub(super) struct Naming<S> {
@@ -19,6 +21,8 @@ struct State<S> {
     /// Names that are being looked for.
     asked: usize,
     waiting: usize,
+    /// Of whom those are that wait: hosts that pick a half of their address share a place.
+    shares: HashMap<IpAddr, usize>,
 }
 
 struct Host<S> {
@@ -39,7 +43,7 @@ pub(super) enum Entered<S> {
 
 impl<S> Default for Naming<S> {
     fn default() -> Self {
-        Naming { state: Mutex::new(State { hosts: HashMap::new(), queue: VecDeque::new(), asked: 0, waiting: 0 }) }
+        Naming { state: Mutex::new(State { hosts: HashMap::new(), queue: VecDeque::new(), asked: 0, waiting: 0, shares: HashMap::new() }) }
     }
 }
 
@@ -48,11 +52,12 @@ impl<S> Naming<S> {
     pub(super) fn enter(&self, host: IpAddr, socket: S, now_ms: u64) -> Entered<S> {
         let mut state = self.state.lock();
         let left = NAMING_MAX.saturating_sub(state.waiting);
-        let own = state.hosts.get(&host).map_or(0, |host| host.sockets.len());
+        let own = state.shares.get(&origin(host)).copied().unwrap_or_default();
         if own >= left.saturating_mul(SHARE) {
             return Entered::Refused(socket);
         }
         state.waiting += 1;
+        *state.shares.entry(origin(host)).or_default() += 1;
         if let Some(known) = state.hosts.get_mut(&host) {
             known.sockets.push((socket, now_ms));
             return Entered::Waits;
@@ -96,7 +101,7 @@ impl<S> Naming<S> {
             let count = host.sockets.iter().take_while(|(_, since)| now_ms.saturating_sub(*since) >= NAMING_MS_MAX).count();
             late.extend(host.sockets.drain(..count).map(|(socket, _)| (*address, socket)));
         }
-        state.waiting -= late.len();
+        late.iter().for_each(|(host, _)| state.leave(*host, 1));
         late
     }
 
@@ -107,9 +112,20 @@ impl<S> Naming<S> {
 }
 
 impl<S> State<S> {
+    /// So many of a host wait no more.
+    fn leave(&mut self, host: IpAddr, count: usize) {
+        self.waiting -= count;
+        if let Entry::Occupied(mut own) = self.shares.entry(origin(host)) {
+            *own.get_mut() -= count;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
+    }
+
     fn take(&mut self, host: IpAddr) -> Vec<S> {
         let sockets = self.hosts.remove(&host).map_or_else(Vec::new, |host| host.sockets);
-        self.waiting -= sockets.len();
+        self.leave(host, sockets.len());
         sockets.into_iter().map(|(socket, _)| socket).collect()
     }
 }
@@ -140,6 +156,18 @@ mod tests {
         assert!((NAMING_MAX / 5 * 4..NAMING_MAX).contains(&taken));
         let others = (2..10_000).filter(|&number| naming.enter(host(number), number, 0) != Entered::Refused(number)).count();
         assert_eq!((taken + others, naming.waiting()), (NAMING_MAX, NAMING_MAX));
+    }
+
+    #[test]
+    fn a_host_has_one_share_whatever_half_of_its_address_it_picks() {
+        let naming = Naming::default();
+        let of = |number: usize| IpAddr::from((0x2001_0db8_u128 << 96 | number as u128).to_be_bytes());
+        let taken = (0..10_000).take_while(|&number| naming.enter(of(number), number, 0) != Entered::Refused(number)).count();
+        assert!((NAMING_MAX / 5 * 4..NAMING_MAX).contains(&taken));
+        assert_ne!(naming.enter(host(1), 1, 0), Entered::Refused(1));
+        let found = naming.found(of(0)).0.len();
+        assert_eq!((found, naming.expire(NAMING_MS_MAX).len()), (1, taken));
+        assert_eq!((naming.waiting(), naming.state.lock().shares.len()), (0, 0));
     }
 
     #[test]

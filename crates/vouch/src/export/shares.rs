@@ -2,7 +2,7 @@
 //! are many, each gets what the others leave. So whoever takes too much is the one who waits.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -10,6 +10,14 @@ use parking_lot::Mutex;
 
 use super::limits::{Limits, SHARE};
 use super::traffic::Count;
+
+/// Whose share it is: of IPv6 the network that one host has for itself, since it picks the other half of its address as it likes (RFC 4291, section 2.5.1).
+pub(super) fn origin(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
+    }
+}
 
 /// Something of which there is so much for all.
 pub(super) struct Common {
@@ -121,6 +129,7 @@ impl Commons {
 
     /// Those of an address, for one more connection. Kept as long as there is one.
     pub(super) fn of(&self, address: IpAddr) -> Arc<Shares> {
+        let address = origin(address);
         let mut of = self.of.lock();
         if let Some(known) = of.get(&address).and_then(Weak::upgrade) {
             return known;
@@ -235,6 +244,16 @@ mod tests {
         assert!(greedy.calls.may_take(1));
         greedy.calls.give(63);
         assert_eq!((commons.calls.used(), reliefs.get()), (0, 1));
+    }
+
+    #[test]
+    fn a_host_has_one_share_whatever_half_of_its_address_it_picks() {
+        let commons = Commons::new(100, || ());
+        let of = |address: &str| commons.of(address.parse().unwrap());
+        assert!(Arc::ptr_eq(&of("2001:db8::1"), &of("2001:db8::ffff:1:2:3")));
+        assert_eq!(origin("2001:db8::ffff:1:2:3".parse().unwrap()), "2001:db8::".parse::<IpAddr>().unwrap());
+        assert_ne!(origin("2001:db8:0:1::1".parse().unwrap()), origin("2001:db8::1".parse().unwrap()));
+        assert_eq!(origin("::ffff:192.0.2.1".parse().unwrap()), address(1));
     }
 
     #[test]
