@@ -394,7 +394,10 @@ impl Clock {
 /// A server that is silent is waited for by another thread, so that who wants to stop does not wait for it too.
 fn pipeline_unless(options: &SessionOptions, stop: &Stop) -> Result<Pipeline, Error> {
     let ((sender, made), theirs) = (mpsc::channel(), options.clone());
-    std::thread::spawn(move || sender.send(pipeline(&theirs)));
+    std::thread::spawn(move || {
+        // Who has stopped waiting needs none.
+        let _ = sender.send(pipeline(&theirs));
+    });
     let mut asked = None;
     loop {
         match made.recv_timeout(TICK) {

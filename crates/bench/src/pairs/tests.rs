@@ -58,8 +58,8 @@ impl Subject for Fake {
     }
 
     fn clean(&mut self) -> Result<(), Error> {
-        while self.hangs {
-            std::thread::park();
+        if self.hangs {
+            std::thread::sleep(std::time::Duration::from_secs(3600));
         }
         *self.cleaned.lock().expect("no test fails with it") += 1;
         Ok(())
