@@ -299,8 +299,8 @@ fn foot(run: &Run, page: &mut String) {
         "</dl>\n<p>Subjects are measured in turn, round after round, after one round that does not count; a ratio is of two measurements of the same \
          round. Of six rounds and more, intervals hold the true median with 95% confidence (the range of six to eight; bootstrap of nine and more); of fewer \
          they are the range of the rounds, and promise nothing. Latency added is of pairs, too. Curves of latency are open loop: calls are due at a fixed rate, and \
-         what waits for a slow server counts as its latency. Everything that is read is compared with what was written; answers by TLS are counted only. CPU is of processes, user and \
-         system, with the kernel's work for them.</p>\n</footer>\n",
+         what waits for a slow server counts as its latency. Everything that is read is compared with what was written (mixed loads by fio: by one read of the whole file after each); answers by TLS are counted only. CPU is of processes, user and \
+         system; what threads of the kernel do for a mount (NFS: rpciod, kworkers) is in none, and its subject says so.</p>\n</footer>\n",
     );
 }
 
