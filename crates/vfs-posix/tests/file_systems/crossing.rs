@@ -58,14 +58,6 @@ fn what_is_mounted_below_has_a_number_and_the_rights_of_its_own() {
         let (beside, _) = fs.find(&one, &fs.root(), "beside").expect("it is there");
         refused!(fs.link(&one, &beside, &sub, named("beside")), CrossesFileSystems);
         refused!(fs.remove(&Caller::root(), &fs.root(), named("sub")), Busy);
-        // What is mounted there has the name, however something is to be made by it.
-        let (root, set) = (Caller::root(), vouch_vfs::SetAttributes { mode: Some(0o600), ..Default::default() });
-        let access = vouch_vfs::OpenAccess { read: true, write: true };
-        for how in [vouch_vfs::CreateHow::Guarded, vouch_vfs::CreateHow::Exclusive([1; 8])] {
-            let made = fs.create(&root, &fs.root(), named("sub"), how, &set, access);
-            assert!(matches!(made, Err(vouch_vfs::Error::Exists)), "{how:?}: {:?}", made.err());
-        }
-        refused!(fs.new_directory(&root, &fs.root(), "sub", 0o700), Exists);
 
         // After a restart an identity is good before anybody has entered.
         drop((fs, made.open));
@@ -132,6 +124,14 @@ fn a_mount_point_that_is_not_crossed_shows_an_empty_directory_and_fails_no_listi
             refused!(fs.new_directory(who, &sub, "new", 0o700), ReadOnly);
         }
         refused!(fs.remove(&Caller::root(), &fs.root(), named("sub")), Busy);
+        // What is mounted there has the name, however something is to be made by it.
+        let (superuser, set) = (Caller::root(), vouch_vfs::SetAttributes { mode: Some(0o600), ..Default::default() });
+        let both = vouch_vfs::OpenAccess { read: true, write: true };
+        for how in [vouch_vfs::CreateHow::Guarded, vouch_vfs::CreateHow::Exclusive([1; 8])] {
+            let made = fs.create(&superuser, &fs.root(), named("sub"), how, &set, both);
+            assert!(matches!(made, Err(vouch_vfs::Error::Exists)), "{how:?}: {:?}", made.err());
+        }
+        refused!(fs.new_directory(&superuser, &fs.root(), "sub", 0o700), Exists);
         // A file that is mounted on can't be read, below or above.
         let (bound, as_shown) = listed["bound"];
         assert_eq!((as_shown.file_type, as_shown.size), (vouch_vfs::FileType::Regular, 0));
