@@ -182,7 +182,7 @@ fn locks_of_one_owner_are_in_the_way_of_another() {
 #[test]
 fn what_an_export_does_not_allow_is_refused() {
     let files = Arc::new(MemoryFs::new());
-    let only = |under| ClientAccess { flavours: vec![under], ..access() };
+    let only = |under| ClientAccess { flavours: vec![under] };
     let read_only = only(FlavourAccess { read_only: true, ..under(Flavour::Sys) });
     let squash = Squash { who: SquashWho::Root, anonymous_uid: 65534, anonymous_gid: 65534 };
     let squashed = only(FlavourAccess { squash, ..under(Flavour::Sys) });

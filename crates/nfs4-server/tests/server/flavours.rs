@@ -70,7 +70,7 @@ fn secinfo_offers_what_the_export_takes_in_its_order() {
 fn rights_differ_by_flavour() {
     let files = Arc::new(MemoryFs::new());
     let flavours = vec![under(Flavour::Krb5p), FlavourAccess { read_only: true, ..under(Flavour::Sys) }];
-    let world = World::with(files.clone(), vec![export(1, &["e"], &files, ClientAccess { flavours, ..access() })]);
+    let world = World::with(files.clone(), vec![export(1, &["e"], &files, ClientAccess { flavours })]);
     let mut client = Client::new(&world, "one", 0);
     let attrs = mode(0o666);
     assert_eq!(client.status(&["e"], &[open_args("f", Some(&attrs))]), Status::ROFS);
