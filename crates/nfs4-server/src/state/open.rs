@@ -218,7 +218,13 @@ impl<F: Clone> State<F> {
         let of_file = self.files.find(&call.file).map_or(0, |file| self.files[file].opens.len());
         let limits = &self.config.limits;
         let few = self.clients[call.client].opens < limits.opens_per_client_max && of_file < OPENS_PER_FILE_MAX;
-        few && self.make_room_for_state(call.client, limits.opens_max, |state| state.open_count, |held| held.opens)
+        few && self.make_room_for_state(
+            call.client,
+            limits.opens_max,
+            |state| state.open_count,
+            |held| held.opens,
+            |state| state.clients[call.client].opens,
+        )
     }
 
     /// RFC 7530, section 16.18.5: an owner that is new must confirm; not if it reclaims or holds a delegation.

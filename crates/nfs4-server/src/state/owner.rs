@@ -41,7 +41,7 @@ impl<F: Clone> State<F> {
         let owners_max = self.config.limits.owners_max;
         let room = few && fits(self.places.holds(place).owners, 1, self.owners.len(), owners_max)
             || self.make_room_for_owner(client)
-            || few && self.make_room_for_state(client, owners_max, |state| state.owners.len(), |held| held.owners);
+            || few && self.make_room_for_state(client, owners_max, |state| state.owners.len(), |held| held.owners, |_| 0);
         if !room {
             return Err(no_more(family, kind));
         }

@@ -84,6 +84,13 @@ pub(super) fn fits(own: usize, more: usize, all: usize, max: usize) -> bool {
     more <= left && own.saturating_add(more) <= left.saturating_mul(ORIGIN_SHARE)
 }
 
+/// Whether one client that has `own` may have one more, of what is left to its origin, which has `of_origin`: clients behind one address are others to each other as well.
+pub(super) fn is_share(own: usize, of_origin: usize, all: usize, max: usize) -> bool {
+    let left = max.saturating_sub(all);
+    let left = left.min(left.saturating_mul(ORIGIN_SHARE).saturating_sub(of_origin));
+    own < left.saturating_mul(ORIGIN_SHARE)
+}
+
 /// The records that may go, by worth and origin, in the order in which they were listed; and what each origin holds.
 pub(super) struct Places {
     origins: Map<Origin, Place>,

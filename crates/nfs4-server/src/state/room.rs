@@ -6,7 +6,7 @@ use super::State;
 use super::client::{Client, Lease};
 use super::id::ClientKey;
 use super::limits::{CLIENTS_SHARE, IDLE_LOOKS_MAX, ROOM_LOOK_INTERVAL_MS, ROOM_ROUNDS_MAX, UNCONFIRMED_MIN, UNCONFIRMED_SHARE};
-use super::places::{Held, Origin, Worth, fits};
+use super::places::{Held, Origin, Worth, fits, is_share};
 
 impl Client {
     /// Of which worth it is; none if it may not go.
@@ -99,7 +99,7 @@ impl<F: Clone> State<F> {
         true
     }
 
-    /// Whether the client's origin may have one more of what `what` measures, of which all have `all` and may have `max`. Silent clients are ended for it, where a lease has run
+    /// Whether the client's origin may have one more of what `what` measures, of which all have `all` and may have `max`, and the client, which has `of_client`, within that. Silent clients are ended for it, where a lease has run
     /// out: its own, or those of the origin that holds the most and more than itself. O(n) in origins, but not for each call that is refused.
     pub(super) fn make_room_for_state(
         &mut self,
@@ -107,10 +107,14 @@ impl<F: Clone> State<F> {
         max: usize,
         all: impl Fn(&Self) -> usize,
         what: fn(&Held) -> usize,
+        of_client: impl Fn(&Self) -> usize,
     ) -> bool {
         let Some(client) = self.clients.get(key) else { return false };
         let (place, origin) = (client.place, client.origin.clone());
-        let room = |state: &Self| fits(what(state.places.holds(place)), 1, all(state), max);
+        let room = |state: &Self| {
+            let (own, all) = (what(state.places.holds(place)), all(state));
+            fits(own, 1, all, max) && is_share(of_client(state), own, all, max)
+        };
         loop {
             if room(self) {
                 return true;
