@@ -427,6 +427,20 @@ const DSYNC: i32 = rustix::fs::OFlags::DSYNC.bits().cast_signed();
 mod tests {
     use super::*;
 
+    /// One of this directory, for tests of its parts.
+    pub(super) fn begin(at: &Path, warm: bool) -> MountSubject {
+        let options = MountOptions {
+            label: "a".into(),
+            directory: at.to_owned(),
+            warm,
+            alone: false,
+            server_cpu: None,
+            client_cpu: None,
+            not_empty: true,
+        };
+        MountSubject::begin(options, &Stop::default()).expect("a directory")
+    }
+
     #[test]
     fn a_directory_that_can_not_be_worked_in_is_removed_again() {
         let at = tempfile::tempdir().expect("a directory");

@@ -85,7 +85,7 @@ pub(super) fn fits(own: usize, more: usize, all: usize, max: usize) -> bool {
 }
 
 /// Whether one client that has `own` may have one more, of what is left to its origin, which has `of_origin`: clients behind one address are others to each other as well.
-pub(super) fn is_share(own: usize, of_origin: usize, all: usize, max: usize) -> bool {
+pub(super) fn fits_client(own: usize, of_origin: usize, all: usize, max: usize) -> bool {
     let left = max.saturating_sub(all);
     let left = left.min(left.saturating_mul(ORIGIN_SHARE).saturating_sub(of_origin));
     own < left.saturating_mul(ORIGIN_SHARE)

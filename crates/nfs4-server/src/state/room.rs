@@ -6,7 +6,7 @@ use super::State;
 use super::client::{Client, Lease};
 use super::id::ClientKey;
 use super::limits::{CLIENTS_SHARE, IDLE_LOOKS_MAX, ROOM_LOOK_INTERVAL_MS, ROOM_ROUNDS_MAX, UNCONFIRMED_MIN, UNCONFIRMED_SHARE};
-use super::places::{Held, Origin, Worth, fits, is_share};
+use super::places::{Held, Origin, Worth, fits, fits_client};
 
 impl Client {
     /// Of which worth it is; none if it may not go.
@@ -113,7 +113,7 @@ impl<F: Clone> State<F> {
         let (place, origin) = (client.place, client.origin.clone());
         let room = |state: &Self| {
             let (own, all) = (what(state.places.holds(place)), all(state));
-            fits(own, 1, all, max) && is_share(of_client(state), own, all, max)
+            fits(own, 1, all, max) && fits_client(of_client(state), own, all, max)
         };
         loop {
             if room(self) {

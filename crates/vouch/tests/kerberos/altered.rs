@@ -5,10 +5,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use vouch_nfs4::op::{Args, LookupArgs, RemoveArgs};
-use vouch_nfs4::{Name, Status, Verifier};
-use vouch_nfs4_client::{CallKind, Core, Handshake, Identity, OpenCall, Protection};
+use vouch_nfs4::{Status, Verifier};
+use vouch_nfs4_client::{CallKind, Core, Identity, OpenCall, Protection};
 use vouch_xdr::Writer;
+
+use crate::retry::{introduce, write_remove};
 
 /// What is proven of each message.
 #[derive(Clone, Copy)]
@@ -36,23 +37,8 @@ const MARK_LEN: usize = 4;
 /// Removes this file of the export with a call that arrives altered many times before it arrives as it was sent.
 pub(crate) fn remove_at_last(address: SocketAddr, protection: Box<dyn Protection>, proven: Proven, name: &str) {
     let identity = Identity::new(format!("altered {name}").into_bytes(), Verifier([9; 8]));
-    let (mut core, mut handshake) = (Core::new(1, protection, 5), Handshake::new(1));
-    while let Some((kind, args)) = handshake.request(&identity) {
-        let mut w = Writer::new();
-        let mut call = core.begin(0, kind, &mut w).expect("a context").expect("a slot");
-        call.op(&mut w, &args);
-        core.end(call, &mut w).expect("it fits");
-        let reply = exchange(address, w.as_bytes()).expect("an answer");
-        let mut scratch = Vec::new();
-        let completion = core.reply(&reply, &mut scratch).expect("a reply").expect("a reply to the call");
-        handshake.accept(&identity, completion.outcome.expect("it is accepted"), &mut core).expect("the client is introduced");
-    }
-    let write = |mut call: OpenCall, core: &mut Core, w: &mut Writer| {
-        call.op(w, &Args::Putrootfh);
-        call.op(w, &Args::Lookup(LookupArgs { name: Name(b"export") }));
-        call.op(w, &Args::Remove(RemoveArgs { name: Name(name.as_bytes()) }));
-        core.end(call, w).expect("it fits");
-    };
+    let mut core = introduce(&identity, protection, |record| exchange(address, record).expect("an answer"));
+    let write = |call: OpenCall, core: &mut Core, w: &mut Writer| write_remove(call, core, w, name);
     let mut w = Writer::new();
     let call = core.begin(9, CallKind::Session { cache: true }, &mut w).expect("a context").expect("a slot");
     write(call, &mut core, &mut w);

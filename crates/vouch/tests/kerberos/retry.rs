@@ -14,23 +14,8 @@ pub(crate) fn remove_twice(address: SocketAddr, protection: Box<dyn Protection>,
     let mut stream = TcpStream::connect(address).expect("a connection");
     stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
     let identity = Identity::new(b"retries".to_vec(), Verifier([8; 8]));
-    let (mut core, mut handshake) = (Core::new(1, protection, 5), Handshake::new(1));
-    while let Some((kind, args)) = handshake.request(&identity) {
-        let mut w = Writer::new();
-        let mut call = core.begin(0, kind, &mut w).expect("a context").expect("a slot");
-        call.op(&mut w, &args);
-        core.end(call, &mut w).expect("it fits");
-        let reply = exchange(&mut stream, w.as_bytes());
-        let mut scratch = Vec::new();
-        let completion = core.reply(&reply, &mut scratch).expect("a reply").expect("a reply to the call");
-        handshake.accept(&identity, completion.outcome.expect("it is accepted"), &mut core).expect("the client is introduced");
-    }
-    let write = |mut call: OpenCall, core: &mut Core, w: &mut Writer| {
-        call.op(w, &Args::Putrootfh);
-        call.op(w, &Args::Lookup(LookupArgs { name: Name(b"export") }));
-        call.op(w, &Args::Remove(RemoveArgs { name: Name(name.as_bytes()) }));
-        core.end(call, w).expect("it fits");
-    };
+    let mut core = introduce(&identity, protection, |record| exchange(&mut stream, record));
+    let write = |call: OpenCall, core: &mut Core, w: &mut Writer| write_remove(call, core, w, name);
     let (mut first, mut second) = (Writer::new(), Writer::new());
     let call = core.begin(9, CallKind::Session { cache: true }, &mut first).expect("a context").expect("a slot");
     write(call, &mut core, &mut first);
@@ -46,6 +31,30 @@ pub(crate) fn remove_twice(address: SocketAddr, protection: Box<dyn Protection>,
     let completion = core.reply(&answer_again, &mut scratch).expect("its proof holds").expect("a reply to the call");
     // Done twice it would be NOENT.
     assert_eq!(completion.outcome.expect("it is accepted").status, Status::OK);
+}
+
+/// Introduces a client, whose records this sends, for their answers.
+pub(crate) fn introduce(identity: &Identity, protection: Box<dyn Protection>, mut send: impl FnMut(&[u8]) -> Vec<u8>) -> Core {
+    let (mut core, mut handshake) = (Core::new(1, protection, 5), Handshake::new(1));
+    while let Some((kind, args)) = handshake.request(identity) {
+        let mut w = Writer::new();
+        let mut call = core.begin(0, kind, &mut w).expect("a context").expect("a slot");
+        call.op(&mut w, &args);
+        core.end(call, &mut w).expect("it fits");
+        let reply = send(w.as_bytes());
+        let mut scratch = Vec::new();
+        let completion = core.reply(&reply, &mut scratch).expect("a reply").expect("a reply to the call");
+        handshake.accept(identity, completion.outcome.expect("it is accepted"), &mut core).expect("the client is introduced");
+    }
+    core
+}
+
+/// The rest of a call that removes this file of the export.
+pub(crate) fn write_remove(mut call: OpenCall, core: &mut Core, w: &mut Writer, name: &str) {
+    call.op(w, &Args::Putrootfh);
+    call.op(w, &Args::Lookup(LookupArgs { name: Name(b"export") }));
+    call.op(w, &Args::Remove(RemoveArgs { name: Name(name.as_bytes()) }));
+    core.end(call, w).expect("it fits");
 }
 
 /// Sends a record and takes one.

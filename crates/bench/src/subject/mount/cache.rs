@@ -71,10 +71,10 @@ mod tests {
     use std::io::IoSliceMut;
     use std::path::PathBuf;
 
-    use super::super::MountOptions;
+    use super::super::tests::begin;
     use super::*;
     use crate::case::{Content, Copy, Load, Order};
-    use crate::{Case, Stop, Subject};
+    use crate::{Case, Subject};
 
     /// How many pages of a file are in the page cache, and how many there are; none where the file system does not tell.
     fn kept(path: &Path) -> Option<(u64, u64)> {
@@ -112,19 +112,6 @@ mod tests {
         while !holds() {
             assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it never holds");
         }
-    }
-
-    fn begin(at: &Path, warm: bool) -> MountSubject {
-        let options = MountOptions {
-            label: "a".into(),
-            directory: at.to_owned(),
-            warm,
-            alone: false,
-            server_cpu: None,
-            client_cpu: None,
-            not_empty: true,
-        };
-        MountSubject::begin(options, &Stop::default()).expect("a directory")
     }
 
     #[test]

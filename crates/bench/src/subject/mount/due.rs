@@ -152,37 +152,16 @@ const SAMPLE: usize = 64;
 
 #[cfg(test)]
 mod tests {
-    use super::super::{DSYNC, MountOptions};
+    use super::super::DSYNC;
+    use super::super::tests::begin;
     use super::*;
-    use crate::{Case, Stop, Subject};
-
-    fn begin(at: &std::path::Path, warm: bool) -> MountSubject {
-        let options = MountOptions {
-            label: "a".into(),
-            directory: at.to_owned(),
-            warm,
-            alone: false,
-            server_cpu: None,
-            client_cpu: None,
-            not_empty: true,
-        };
-        MountSubject::begin(options, &Stop::default()).expect("a directory")
-    }
+    use crate::{Case, Subject};
 
     #[test]
     fn a_load_that_is_due_at_a_time_waits_for_what_it_writes_where_the_cache_is_in_the_way() {
         let at = tempfile::tempdir().expect("a directory");
         for (warm, flags) in [(false, DSYNC), (true, 0)] {
-            let options = MountOptions {
-                label: "a".into(),
-                directory: at.path().to_owned(),
-                warm,
-                alone: false,
-                server_cpu: None,
-                client_cpu: None,
-                not_empty: true,
-            };
-            let mut subject = MountSubject::begin(options, &Stop::default()).expect("a directory");
+            let mut subject = begin(at.path(), warm);
             // As of a file system without O_DIRECT.
             subject.direct = false;
             assert_eq!(subject.flags(), flags);
