@@ -36,11 +36,12 @@ pub(crate) fn derive(enctype: Enctype, key: &[u8], usage: u32, purpose: Purpose)
 fn dk(key: &[u8], constant: &[u8], len: usize) -> Zeroizing<Vec<u8>> {
     let mut cipher = Box::new(AesKey::empty());
     cipher.set(key);
+    let plain = cipher.plain();
     let mut block = [0; 16];
     n_fold(constant, &mut block);
     let mut derived = Zeroizing::new(Vec::with_capacity(len.next_multiple_of(16)));
     while derived.len() < len {
-        cipher.encrypt_block(&mut block);
+        plain.encrypt_block(&mut block);
         derived.extend_from_slice(&block);
     }
     block.zeroize();

@@ -52,7 +52,7 @@ pub struct ContextKeys {
 
 impl ContextKeys {
     /// Derives the keys of RFC 4121 section 2 from the context's key: the acceptor's subkey if it asserted one (`acceptor_subkey`), else the
-    /// initiator's, else the session key. Costs some 20 µs. What it leaves on the stack it wipes; `key` is the caller's to wipe.
+    /// initiator's, else the session key. Costs some 20 µs. It wipes what it leaves on the stack, and what others left there; `key` is the caller's to wipe.
     ///
     /// # Errors
     /// The key's length is not the enctype's.
@@ -60,16 +60,18 @@ impl ContextKeys {
         if key.len() != enctype.key_len() {
             return Err(KeyLengthError { enctype, got: key.len() });
         }
-        let mut keys = ContextKeys {
-            enctype,
-            role,
-            acceptor_subkey,
-            send: Box::new(Direction::empty(enctype)),
-            receive: Box::new(Direction::empty(enctype)),
-        };
+        wipe_stack();
+        let mut keys = ContextKeys::empty(enctype, role, acceptor_subkey);
         keys.derive(key);
         wipe_stack();
         Ok(keys)
+    }
+
+    /// In a frame of its own, where the stack was wiped: a key's room is larger than some keys are, and the rest of it takes what lies on the stack.
+    #[inline(never)]
+    fn empty(enctype: Enctype, role: Role, acceptor_subkey: bool) -> ContextKeys {
+        let direction = || Box::new(Direction::empty(enctype));
+        ContextKeys { enctype, role, acceptor_subkey, send: direction(), receive: direction() }
     }
 
     /// In a frame of its own, which lies where [`wipe_stack`] wipes.
@@ -143,36 +145,50 @@ impl Direction {
     }
 }
 
-/// Round keys in the form that the CPU's instructions take, for both directions of the cipher.
+/// An AES key of 16 or 32 bytes: round keys in the form that the CPU's instructions take, for both directions of the cipher. No byte of it is padding: a move would
+/// fill that with what lay on the stack, and nothing would wipe it.
 #[derive(Zeroize, ZeroizeOnDrop)]
 #[repr(C, align(64))]
-pub(crate) struct RoundKeys {
-    /// Of encryption, in order; `rounds + 1` of them.
+pub(crate) struct AesKey {
+    /// Of encryption, in order; `rounds + 1` of them. The first ones are the key itself.
     pub(crate) encrypt: [[u8; 16]; 15],
     /// Of the equivalent inverse cipher (FIPS 197 section 5.3.5), in the order of use.
     pub(crate) decrypt: [[u8; 16]; 15],
     /// 10 or 14.
     pub(crate) rounds: usize,
+    rest: [u8; 32 - size_of::<usize>()],
 }
 
-/// An AES key of 16 or 32 bytes, in the forms that kernels want.
-pub(crate) struct AesKey {
-    #[cfg_attr(not(any(target_arch = "x86_64", target_arch = "aarch64")), allow(dead_code, reason = "there is the plain kernel only"))]
-    pub(crate) round_keys: RoundKeys,
-    plain: PlainAes,
-}
-
-#[allow(clippy::large_enum_variant, reason = "an item of work points at the key, and a box would cost one more miss")]
-enum PlainAes {
+/// The cipher of a library, for CPUs without instructions that we know. Made for each use, as it can only be made on the stack: whoever calls what makes it wipes that.
+#[allow(clippy::large_enum_variant, reason = "it lives for a call, on the stack")]
+pub(crate) enum PlainAes {
     Aes128(aes::Aes128),
     Aes256(aes::Aes256),
 }
 
+impl PlainAes {
+    pub(crate) fn encrypt_block(&self, block: &mut [u8; 16]) {
+        let block = block.into();
+        match self {
+            PlainAes::Aes128(cipher) => cipher.encrypt_block(block),
+            PlainAes::Aes256(cipher) => cipher.encrypt_block(block),
+        }
+    }
+
+    /// Some blocks, side by side.
+    pub(crate) fn decrypt_blocks(&self, blocks: &mut [[u8; 16]]) {
+        let blocks = aes::Block::cast_slice_from_core_mut(blocks);
+        match self {
+            PlainAes::Aes128(cipher) => cipher.decrypt_blocks(blocks),
+            PlainAes::Aes256(cipher) => cipher.decrypt_blocks(blocks),
+        }
+    }
+}
+
 impl AesKey {
-    /// Room: the schedule of no key.
+    /// Room, and no key yet.
     pub(crate) fn empty() -> AesKey {
-        let plain = PlainAes::Aes128(aes::Aes128::new(&[0; 16].into()));
-        AesKey { round_keys: RoundKeys { encrypt: [[0; 16]; 15], decrypt: [[0; 16]; 15], rounds: 0 }, plain }
+        AesKey { encrypt: [[0; 16]; 15], decrypt: [[0; 16]; 15], rounds: 0, rest: [0; _] }
     }
 
     #[cfg(test)]
@@ -182,37 +198,17 @@ impl AesKey {
         expanded
     }
 
-    /// Expands a key of 16 or 32 bytes; other lengths are a fault of this crate. Leaves schedules on the stack, as the plain cipher's can only be made there.
+    /// The library's cipher of this key.
+    pub(crate) fn plain(&self) -> PlainAes {
+        match self.rounds {
+            10 => PlainAes::Aes128(aes::Aes128::new(&self.encrypt[0].into())),
+            _ => PlainAes::Aes256(aes::Aes256::new_from_slice(self.encrypt[..2].as_flattened()).expect("32 bytes make an AES-256 key")),
+        }
+    }
+
+    /// Expands a key of 16 or 32 bytes (FIPS 197 section 5.2); other lengths are a fault of this crate.
     pub(crate) fn set(&mut self, key: &[u8]) {
-        self.plain = match key.len() {
-            16 => PlainAes::Aes128(aes::Aes128::new_from_slice(key).expect("16 bytes make an AES-128 key")),
-            _ => PlainAes::Aes256(aes::Aes256::new_from_slice(key).expect("derived keys have 16 or 32 bytes")),
-        };
-        self.round_keys.expand(key);
-    }
-
-    /// One block with the plain cipher.
-    pub(crate) fn encrypt_block(&self, block: &mut [u8; 16]) {
-        let block = block.into();
-        match &self.plain {
-            PlainAes::Aes128(cipher) => cipher.encrypt_block(block),
-            PlainAes::Aes256(cipher) => cipher.encrypt_block(block),
-        }
-    }
-
-    /// Some blocks with the plain cipher, side by side.
-    pub(crate) fn decrypt_blocks(&self, blocks: &mut [[u8; 16]]) {
-        let blocks = aes::Block::cast_slice_from_core_mut(blocks);
-        match &self.plain {
-            PlainAes::Aes128(cipher) => cipher.decrypt_blocks(blocks),
-            PlainAes::Aes256(cipher) => cipher.decrypt_blocks(blocks),
-        }
-    }
-}
-
-impl RoundKeys {
-    /// FIPS 197 section 5.2.
-    fn expand(&mut self, key: &[u8]) {
+        assert!(matches!(key.len(), 16 | 32), "derived keys have 16 or 32 bytes");
         let key_words = key.len() / 4;
         let rounds = key_words + 6;
         let mut words = [[0u8; 4]; 60];

@@ -56,7 +56,7 @@ unsafe fn wide<const N: usize, const ROUNDS: usize, const SAME: bool>(lanes: &mu
 fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     // SAFETY: the kernel is offered only where the extension is.
     unsafe {
-        match key.round_keys.rounds {
+        match key.rounds {
             10 => decrypt_rounds::<10>(key, chain, blocks),
             _ => decrypt_rounds::<14>(key, chain, blocks),
         }
@@ -69,7 +69,7 @@ unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16]
     const N: usize = 8;
     // SAFETY: round keys and blocks are 16 bytes each, and loads and stores stay in their arrays.
     unsafe {
-        let key = |round: usize| vld1q_u8(key.round_keys.decrypt[round].as_ptr());
+        let key = |round: usize| vld1q_u8(key.decrypt[round].as_ptr());
         let mut before = vld1q_u8(chain.as_ptr());
         for blocks in blocks.chunks_mut(N) {
             // Blocks beyond the end are computed and not stored.

@@ -164,7 +164,7 @@ pub(super) struct CbcForms<const N: usize> {
 pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcForms<N>) {
     let Some(first) = items.first() else { return };
     // SAFETY: the caller promises that keys are valid for reads.
-    let rounds = unsafe { (*first.key).round_keys.rounds };
+    let rounds = unsafe { (*first.key).rounds };
     let forms = if rounds == 10 { &forms.rounds10 } else { &forms.rounds14 };
     let mut lanes = CbcLanes { keys: [[[0; 16]; N]; 15], chain: [[0; 16]; N], data: [std::ptr::null_mut(); N] };
     let mut turns: [Option<Turn>; N] = [None; N];
@@ -204,8 +204,8 @@ pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcF
             // With one key for all, the kernel reads the first lane's only.
             if holds[lane] != key && (lane == 0 || !same) {
                 // SAFETY: the caller promises that keys are valid for reads.
-                let round_keys = unsafe { &(*key).round_keys };
-                for (column, round_key) in lanes.keys.iter_mut().zip(&round_keys.encrypt).take(rounds + 1) {
+                let key = unsafe { &*key };
+                for (column, round_key) in lanes.keys.iter_mut().zip(&key.encrypt).take(rounds + 1) {
                     column[lane] = *round_key;
                 }
                 holds[lane] = key;

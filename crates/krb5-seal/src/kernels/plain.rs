@@ -14,32 +14,49 @@ pub(crate) static SHA512: HashKernel<[u64; 8]> = HashKernel { name: "RustCrypto"
 
 unsafe fn encrypt(items: &mut [CbcItem]) {
     for item in items {
-        // SAFETY: the caller promises that the key is valid for reads.
-        let key = unsafe { &*item.key };
-        for segment in item.segments.iter().filter(|segment| segment.blocks > 0) {
-            // SAFETY: the caller promises that the segment is ours alone, for reads and writes.
-            let blocks = unsafe { std::slice::from_raw_parts_mut(segment.start.cast::<[u8; 16]>(), segment.blocks) };
-            for block in blocks {
-                xor(block, &item.chain);
-                key.encrypt_block(block);
-                item.chain = *block;
-            }
-        }
+        // SAFETY: the caller's promises are the same.
+        unsafe { encrypt_one(item) };
     }
     wipe_frames();
 }
 
+/// In a frame of its own, as the cipher is made there.
+///
+/// # Safety
+/// As for [`EncryptKernel`].
+#[inline(never)]
+unsafe fn encrypt_one(item: &mut CbcItem) {
+    // SAFETY: the caller promises that the key is valid for reads.
+    let cipher = unsafe { &*item.key }.plain();
+    for segment in item.segments.iter().filter(|segment| segment.blocks > 0) {
+        // SAFETY: the caller promises that the segment is ours alone, for reads and writes.
+        let blocks = unsafe { std::slice::from_raw_parts_mut(segment.start.cast::<[u8; 16]>(), segment.blocks) };
+        for block in blocks {
+            xor(block, &item.chain);
+            cipher.encrypt_block(block);
+            item.chain = *block;
+        }
+    }
+}
+
 fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
+    decrypt_one(key, chain, blocks);
+    wipe_frames();
+}
+
+/// In a frame of its own, as the cipher is made there.
+#[inline(never)]
+fn decrypt_one(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
+    let cipher = key.plain();
     for blocks in blocks.chunks_mut(8) {
         let mut ciphertext = [[0; 16]; 8];
         ciphertext[..blocks.len()].copy_from_slice(blocks);
-        key.decrypt_blocks(blocks);
+        cipher.decrypt_blocks(blocks);
         for (block, ciphertext) in blocks.iter_mut().zip(&ciphertext) {
             xor(block, chain);
             *chain = *ciphertext;
         }
     }
-    wipe_frames();
 }
 
 unsafe fn hash<D: Digest>(items: &mut [HashItem<D::State>]) {

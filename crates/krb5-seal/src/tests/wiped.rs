@@ -112,7 +112,7 @@ fn patterns(enctype: Enctype, key: &[u8]) -> (Vec<Pattern>, Vec<Pattern>) {
     let keys = ContextKeys::new(enctype, key, Role::Initiator, true).expect("the enctype's length");
     let (mut kept, mut passing) = (Vec::new(), vec![("base key".into(), key.to_vec())]);
     for (direction, seal, sign) in [(&keys.send, 24, 25), (&keys.receive, 22, 23)] {
-        let schedule = &direction.cipher.round_keys;
+        let schedule = &direction.cipher;
         for round in 0..=schedule.rounds {
             kept.push((format!("Ke{seal}, round {round}"), schedule.encrypt[round].to_vec()));
             kept.push((format!("Ke{seal}, inverse round {round}"), schedule.decrypt[round].to_vec()));

@@ -55,7 +55,7 @@ unsafe fn wide<const N: usize, const ROUNDS: usize, const SAME: bool>(lanes: &mu
 pub(in crate::kernels) fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     // SAFETY: the kernel is offered only where AES-NI is.
     unsafe {
-        match key.round_keys.rounds {
+        match key.rounds {
             10 => decrypt_rounds::<10>(key, chain, blocks),
             _ => decrypt_rounds::<14>(key, chain, blocks),
         }
@@ -68,7 +68,7 @@ unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16]
     const N: usize = 8;
     // SAFETY: round keys and blocks are 16 bytes each, and loads and stores stay in their arrays.
     unsafe {
-        let keys: *const __m128i = key.round_keys.decrypt.as_ptr().cast();
+        let keys: *const __m128i = key.decrypt.as_ptr().cast();
         let mut before = _mm_loadu_si128(chain.as_ptr().cast());
         let (many, rest) = blocks.as_chunks_mut::<N>();
         for blocks in many {

@@ -62,8 +62,8 @@ pub(in crate::kernels) unsafe fn seal(item: &mut StitchedOne<[u64; 8]>, steps: u
 unsafe fn seal_steps(item: &mut StitchedOne<[u64; 8]>, steps: usize) {
     // SAFETY: the key is valid for reads, the chain has 16 bytes; the caller promises so many steps' bytes.
     unsafe {
-        let keys: *const __m128i = (*item.key).round_keys.encrypt.as_ptr().cast();
-        debug_assert_eq!((*item.key).round_keys.rounds, ROUNDS);
+        let keys: *const __m128i = (*item.key).encrypt.as_ptr().cast();
+        debug_assert_eq!((*item.key).rounds, ROUNDS);
         let mut chain = _mm_loadu_si128(item.chain.as_ptr().cast());
         let mut state = item.state;
         for at in 0..steps {

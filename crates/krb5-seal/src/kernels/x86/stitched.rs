@@ -14,7 +14,7 @@ pub(in crate::kernels) unsafe fn seal(items: &mut [Stitched], blocks: usize) {
     // SAFETY: the caller's promise.
     unsafe {
         let Some(first) = items.first() else { return };
-        match ((*first.key).round_keys.rounds, items) {
+        match ((*first.key).rounds, items) {
             (10, [a]) => seal_rounds::<10, 1>([a], blocks),
             (10, [a, b]) => seal_rounds::<10, 2>([a, b], blocks),
             (10, [a, b, c]) => seal_rounds::<10, 3>([a, b, c], blocks),
@@ -33,7 +33,7 @@ pub(in crate::kernels) unsafe fn seal(items: &mut [Stitched], blocks: usize) {
 unsafe fn seal_rounds<const ROUNDS: usize, const N: usize>(items: [&mut Stitched; N], blocks: usize) {
     let swap = swap_all();
     // SAFETY: keys are valid for reads.
-    let keys: [*const __m128i; N] = std::array::from_fn(|lane| unsafe { (*items[lane].key).round_keys.encrypt.as_ptr().cast() });
+    let keys: [*const __m128i; N] = std::array::from_fn(|lane| unsafe { (*items[lane].key).encrypt.as_ptr().cast() });
     // SAFETY: there are 15 round keys, each of 16 aligned bytes, of which the first `ROUNDS + 1` are used.
     let round_key = |lane: usize, round: usize| unsafe { _mm_load_si128(keys[lane].add(round)) };
     let mut abcd: [__m128i; N] = std::array::from_fn(|lane| {

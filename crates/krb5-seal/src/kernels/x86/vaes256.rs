@@ -70,7 +70,7 @@ fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     let (many, rest) = blocks.as_chunks_mut::<LANES>();
     // SAFETY: the kernel is offered only where VAES and AVX2 are.
     unsafe {
-        match key.round_keys.rounds {
+        match key.rounds {
             10 => decrypt_rounds::<10>(key, chain, many),
             _ => decrypt_rounds::<14>(key, chain, many),
         }
@@ -83,7 +83,7 @@ fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
 unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[[u8; 16]; LANES]]) {
     // SAFETY: round keys are 16 bytes each; loads and stores stay in the blocks, two to a vector.
     unsafe {
-        let keys: *const __m128i = key.round_keys.decrypt.as_ptr().cast();
+        let keys: *const __m128i = key.decrypt.as_ptr().cast();
         let key = |round: usize| _mm256_broadcastsi128_si256(_mm_load_si128(keys.add(round)));
         let mut before = _mm_loadu_si128(chain.as_ptr().cast());
         for blocks in blocks {

@@ -86,7 +86,7 @@ fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     let (many, rest) = blocks.as_chunks_mut::<BLOCKS>();
     // SAFETY: the kernel is offered only where VAES and AVX-512F are.
     unsafe {
-        match key.round_keys.rounds {
+        match key.rounds {
             10 => decrypt_rounds::<10>(key, chain, many),
             _ => decrypt_rounds::<14>(key, chain, many),
         }
@@ -99,7 +99,7 @@ fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
 unsafe fn decrypt_rounds<const ROUNDS: usize>(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[[u8; 16]; BLOCKS]]) {
     // SAFETY: round keys are 16 bytes each; loads and stores stay in the blocks, four to a vector.
     unsafe {
-        let keys: *const __m128i = key.round_keys.decrypt.as_ptr().cast();
+        let keys: *const __m128i = key.decrypt.as_ptr().cast();
         let key = |round: usize| _mm512_broadcast_i32x4(_mm_load_si128(keys.add(round)));
         // The ciphertext before, in the last quarter.
         let mut before = _mm512_broadcast_i32x4(_mm_loadu_si128(chain.as_ptr().cast()));
