@@ -263,6 +263,11 @@ impl Client {
         }
     }
 
+    /// Open owners and lock owners.
+    pub(super) fn owner_count(&self) -> usize {
+        self.open_owners.len() + self.lock_owners.len()
+    }
+
     /// It was heard of.
     #[inline]
     pub(super) fn renew(&mut self, now: u64) {

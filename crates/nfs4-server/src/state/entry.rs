@@ -1,5 +1,6 @@
 //! What stateids name, and the owners behind them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use vouch_nfs4::{OwnerSeq, StateSeq, Stateid};
@@ -42,7 +43,9 @@ pub(super) struct Open<F> {
     pub(super) history: u16,
     pub(super) file: F,
     /// Lock owners' locks that began with this open.
-    pub(super) locks: Vec<StateKey>,
+    pub(super) locks: BTreeSet<StateKey>,
+    /// Byte ranges locked by them.
+    pub(super) ranges: usize,
 }
 
 /// A lock owner's locks of a file.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::State;
+use super::file_locks::FileLocks;
 use super::hash::{Map, Set};
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
 use super::limits::{CHANGE_MEMORY_MS, CONFLICT_MEMORY_MS, RECENT_FILES_MAX, REUSE_MEMORY_MS};
@@ -15,7 +16,7 @@ pub(super) struct FileState {
     pub(super) key: FileKey,
     pub(super) opens: Set<StateKey>,
     pub(super) shares: ShareCounts,
-    pub(super) locks: Vec<StateKey>,
+    pub(super) locks: FileLocks,
     /// Delegations held or recalled.
     pub(super) delegations: Vec<StateKey>,
     /// Blocking locks that wait, oldest first.
@@ -81,7 +82,7 @@ impl Files {
             key: *key,
             opens: Set::with_hasher(self.hasher),
             shares: ShareCounts::default(),
-            locks: Vec::new(),
+            locks: FileLocks::default(),
             delegations: Vec::new(),
             waiters: Vec::new(),
             copies: 0,

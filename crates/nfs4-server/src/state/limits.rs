@@ -19,8 +19,6 @@ pub(super) const OWNERS_LOOK_ROUND: u32 = 1024;
 pub(super) const WAITERS_PER_CLIENT_MAX: usize = 4096;
 /// Blocking locks that wait for one file: a release looks at those that wait for some of what it frees.
 pub(super) const WAITERS_PER_FILE_MAX: usize = 512;
-/// For all that wait for what is freed at once, so many locks are looked at: some milliseconds, in which nobody else is served.
-pub(super) const WAKE_LOOKS_MAX: usize = 65_536;
 /// Connections bound to a session. Linux's `nconnect` ends at 16.
 pub(super) const CONNECTIONS_PER_SESSION_MAX: usize = 64;
 /// Sessions bound to one connection: each is looked at when one ends. Clients make one or two.
@@ -40,8 +38,10 @@ pub(super) const REPLIES_SHED_SHARE: usize = 4;
 pub(super) const REPLY_CACHE_PRESSURE_SHARE: usize = 8;
 /// And no new session that may keep less, bytes: a few slots and a reply.
 pub(super) const REPLY_CACHE_SESSION_LEN: usize = 16 * 1024;
-/// Lock owners with locks of one file: each LOCK looks at all of them. One origin gets its share.
-pub(super) const LOCK_OWNERS_PER_FILE_MAX: usize = 4096;
+/// Lock owners of one file: more than a cluster has processes that lock the same one. One origin gets its share, and one client of that.
+pub(super) const LOCK_OWNERS_PER_FILE_MAX: usize = 65_536;
+/// Of silent clients' locks in somebody's way so many are looked for before their clients are ended: most often there is one, or one that is not silent is found first.
+pub(super) const SILENT_LOOKS_MAX: usize = 64;
 /// Slots of a back channel that are used: each costs nothing until it is. Linux offers 16.
 pub(super) const BACK_SLOTS_MAX: u32 = 16;
 /// Callbacks of a client that are queued or under way. Recalls beyond it are not sent, and end by their time.

@@ -9,9 +9,9 @@ use vouch_nfs4::{ClientId, OwnerSeq, StateSeq, Stateid, Status};
 use super::State;
 use super::entry::{Entry, Kind, Lock, OwnerKind};
 use super::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
-use super::limits::LOCK_OWNERS_PER_FILE_MAX;
+use super::limits::SILENT_LOOKS_MAX;
 use super::owner::no_more;
-use super::places::fits;
+use super::places::{fits, fits_client};
 use super::range::{Mode, Range, Ranges};
 use super::share::{READ, WRITE};
 use super::slab::Ended;
@@ -107,7 +107,7 @@ impl<F: Clone> State<F> {
             (None, LockBy::New { owner, .. }) => (self.find_owner(client, OwnerKind::Lock, owner), owner.into()),
             (None, LockBy::Old(_)) => unreachable!("an old locker has locks"),
         };
-        if let Err(denied) = self.clear_way(file, owner_key, call.range, call.mode) {
+        if let Err(denied) = self.clear_way(&call.file, owner_key, call.range, call.mode) {
             // Section 18.10.3: what conflicts with a reclaim has been given to another.
             if call.reclaim {
                 return Err(Status::RECLAIM_CONFLICT.into());
@@ -139,10 +139,11 @@ impl<F: Clone> State<F> {
         Ok(self.states[lock].stateid(self.boot, lock))
     }
 
-    /// Whether there may be one more range of this client's origin. Nobody's locks go for it.
+    /// Whether there may be one more range of this client. Nobody's locks go for it.
     fn room_for_lock(&self, client: ClientKey) -> bool {
-        let own = self.places.holds(self.clients[client].place).locks;
-        fits(own, 1, self.lock_count, self.config.limits.locks_max)
+        let (record, max) = (&self.clients[client], self.config.limits.locks_max);
+        let of_origin = self.places.holds(record.place).locks;
+        fits(of_origin, 1, self.lock_count, max) && fits_client(record.locks, of_origin, self.lock_count, max)
     }
 
     /// The open behind a locker, and its locks of the file if it has any.
@@ -178,24 +179,28 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether nobody but `owner` holds what conflicts; silent clients that do are ended. O(m log n): m owners with locks of the file, n ranges of each.
-    fn clear_way(&mut self, file: FileRef, owner: Option<OwnerKey>, range: Range, mode: Mode) -> Result<(), Denied> {
-        let mut silent = Vec::new();
-        for &key in &self.files[file].locks {
-            let lock = self.lock_of(key);
-            if Some(lock.owner) == owner {
-                continue;
+    /// Whether nobody but `owner` holds what conflicts; silent clients that do are ended. O(log n) in ranges of the file, but for those whose clients are ended.
+    fn clear_way(&mut self, key: &FileKey, owner: Option<OwnerKey>, range: Range, mode: Mode) -> Result<(), Denied> {
+        loop {
+            // The end of a client may be the end of the file's state.
+            let Some(file) = self.files.find(key) else { return Ok(()) };
+            let (mut silent, mut after) = (Vec::new(), None);
+            while silent.len() < SILENT_LOOKS_MAX
+                && let Some((held, mode)) = self.files[file].locks.conflict(range, mode, owner, after)
+            {
+                let client = self.states[held.lock].client;
+                if !self.is_courtesy(client) {
+                    let owner = self.owners[held.owner].name.clone();
+                    return Err(Denied { range: held.range, mode, client: self.clients[client].id, owner });
+                }
+                silent.push(client);
+                after = Some(held.position());
             }
-            let Some((range, mode)) = lock.ranges.conflict(range, mode) else { continue };
-            let client = self.states[key].client;
-            if !self.is_courtesy(client) {
-                let owner = self.owners[lock.owner].name.clone();
-                return Err(Denied { range, mode, client: self.clients[client].id, owner });
+            if silent.is_empty() {
+                return Ok(());
             }
-            silent.push(client);
+            silent.into_iter().for_each(|client| self.expire(client));
         }
-        silent.into_iter().for_each(|client| self.expire(client));
-        Ok(())
     }
 
     fn first_lock(
@@ -207,9 +212,7 @@ impl<F: Clone> State<F> {
         name: &[u8],
     ) -> Result<StateKey, Status> {
         let place = self.clients[client].place;
-        let locks = &self.files[file].locks;
-        let own = locks.iter().filter(|&&lock| self.clients[self.states[lock].client].place == place).count();
-        if !fits(own, 1, locks.len(), LOCK_OWNERS_PER_FILE_MAX) {
+        if !self.files[file].locks.has_room(place, client) {
             return Err(no_more(self.clients[client].family(), OwnerKind::Lock));
         }
         let owner = self.owner(client, OwnerKind::Lock, name)?;
@@ -221,9 +224,11 @@ impl<F: Clone> State<F> {
         let export = call.file.export;
         let key = self.states.insert(Entry { client, file, export, seq: StateSeq(1), kind: Kind::Lock(lock) });
         self.owners[owner].states.insert((file, export), key);
-        self.files[file].locks.push(key);
+        self.files[file].locks.enter(place, client);
         match &mut self.states[open].kind {
-            Kind::Open(open) => open.locks.push(key),
+            Kind::Open(open) => {
+                open.locks.insert(key);
+            }
             _ => unreachable!("a locker's open is an open"),
         }
         Ok(key)
@@ -231,15 +236,23 @@ impl<F: Clone> State<F> {
 
     fn set_range(&mut self, key: StateKey, range: Range, mode: Option<Mode>) {
         let entry = &mut self.states[key];
+        let (file, client) = (entry.file, entry.client);
         let Kind::Lock(lock) = &mut entry.kind else { unreachable!("what is locked is a lock") };
-        let before = lock.ranges.len();
-        lock.ranges.set(range, mode);
-        let after = lock.ranges.len();
-        let client = &mut self.clients[entry.client];
-        client.locks = client.locks - before + after;
-        let held = &mut self.places.at(client.place).locks;
-        *held = *held - before + after;
-        self.lock_count = self.lock_count - before + after;
+        let (owner, open) = (lock.owner, lock.open);
+        let change = lock.ranges.set(range, mode);
+        self.files[file].locks.change(key, owner, &change, self.hasher);
+        self.count_ranges(client, open, change.removed.len(), change.added.len());
+    }
+
+    /// So many ranges are gone, and so many have come.
+    fn count_ranges(&mut self, client: ClientKey, open: StateKey, gone: usize, come: usize) {
+        let client = &mut self.clients[client];
+        let open = self.states.get_mut(open).and_then(|entry| match &mut entry.kind {
+            Kind::Open(open) => Some(&mut open.ranges),
+            _ => None,
+        });
+        let counts = [&mut client.locks, &mut self.places.at(client.place).locks, &mut self.lock_count];
+        counts.into_iter().chain(open).for_each(|count| *count = *count - gone + come);
     }
 
     /// LOCKU.
@@ -283,10 +296,7 @@ impl<F: Clone> State<F> {
             return Err(Status::GRACE.into());
         }
         let owner = self.find_owner(client, OwnerKind::Lock, owner);
-        match self.files.find(file) {
-            Some(file) => self.clear_way(file, owner, range, mode).map_err(LockError::Denied),
-            None => Ok(()),
-        }
+        self.clear_way(file, owner, range, mode).map_err(LockError::Denied)
     }
 
     /// RELEASE_LOCKOWNER (4.0). RFC 7530, section 16.37.3: LOCKS_HELD while it holds any.
@@ -321,15 +331,13 @@ impl<F: Clone> State<F> {
     fn take_lock(&mut self, key: StateKey, ended: Ended) -> Option<(FileRef, Range)> {
         let entry = self.states.remove(key, ended)?;
         let Kind::Lock(lock) = entry.kind else { unreachable!("what is dropped as a lock is one") };
-        self.files[entry.file].locks.retain(|&other| other != key);
+        let place = self.clients[entry.client].place;
+        self.files[entry.file].locks.leave(place, entry.client, key, lock.ranges.iter());
         self.owners[lock.owner].states.remove(&(entry.file, entry.export));
+        self.count_ranges(entry.client, lock.open, lock.ranges.len(), 0);
         if let Some(Kind::Open(open)) = self.states.get_mut(lock.open).map(|entry| &mut entry.kind) {
-            open.locks.retain(|&other| other != key);
+            open.locks.remove(&key);
         }
-        let client = &mut self.clients[entry.client];
-        client.locks -= lock.ranges.len();
-        self.places.at(client.place).locks -= lock.ranges.len();
-        self.lock_count -= lock.ranges.len();
         let awaited = !self.files[entry.file].waiters.is_empty();
         self.settle(entry.file);
         lock.ranges.hull().filter(|_| awaited).map(|range| (entry.file, range))

@@ -1,5 +1,7 @@
 //! OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE and CLOSE, as far as they are state (RFC 8881, sections 18.16, 18.18, 18.2; RFC 7530, section 16.18).
 
+use std::collections::BTreeSet;
+
 use vouch_nfs4::op::DelegationType;
 use vouch_nfs4::{StateSeq, Stateid, Status};
 
@@ -174,7 +176,8 @@ impl<F: Clone> State<F> {
                     deny: call.share.deny,
                     history: call.share.bit(),
                     file: opened,
-                    locks: Vec::new(),
+                    locks: BTreeSet::new(),
+                    ranges: 0,
                 };
                 let export = call.file.export;
                 let key = self.states.insert(Entry { client: call.client, file, export, seq: StateSeq(1), kind: Kind::Open(open) });
@@ -295,8 +298,7 @@ impl<F: Clone> State<F> {
         let key = self.resolve_open(client, stateid, file, now)?;
         let entry = &self.states[key];
         let Kind::Open(open) = &entry.kind else { return Err(Status::BAD_STATEID) };
-        let locked = |&lock: &StateKey| matches!(&self.states[lock].kind, Kind::Lock(lock) if !lock.ranges.is_empty());
-        if open.locks.iter().any(locked) {
+        if open.ranges > 0 {
             return Err(Status::LOCKS_HELD);
         }
         let (owner, client, seq) = (open.owner, entry.client, entry.seq);

@@ -9,7 +9,7 @@ use super::entry::{Kind, Owner, OwnerKind, OwnerReply, Sequencer};
 use super::hash::Map;
 use super::id::{ClientKey, OwnerKey, StateKey};
 use super::limits::{OWNER_REPLY_LEN_MAX, OWNERS_LOOK_ROUND, OWNERS_PER_CLIENT_MAX};
-use super::places::fits;
+use super::places::{fits, fits_client};
 use super::slab::Ended;
 
 /// What an owner's call is, in 4.0.
@@ -37,11 +37,14 @@ impl<F: Clone> State<F> {
             return Ok(owner);
         }
         let (family, place) = (record.family(), record.place);
-        let few = record.open_owners.len() + record.lock_owners.len() < OWNERS_PER_CLIENT_MAX;
+        let few = record.owner_count() < OWNERS_PER_CLIENT_MAX;
         let owners_max = self.config.limits.owners_max;
-        let room = few && fits(self.places.holds(place).owners, 1, self.owners.len(), owners_max)
+        let of_client = |state: &Self| state.clients[client].owner_count();
+        let (of_origin, all) = (self.places.holds(place).owners, self.owners.len());
+        let fits = fits(of_origin, 1, all, owners_max) && fits_client(of_client(self), of_origin, all, owners_max);
+        let room = few && fits
             || self.make_room_for_owner(client)
-            || few && self.make_room_for_state(client, owners_max, |state| state.owners.len(), |held| held.owners, |_| 0);
+            || few && self.make_room_for_state(client, owners_max, |state| state.owners.len(), |held| held.owners, of_client);
         if !room {
             return Err(no_more(family, kind));
         }

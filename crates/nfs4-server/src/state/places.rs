@@ -51,7 +51,7 @@ pub(super) struct Listed {
 }
 
 /// Where it is told what an origin holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place(u32);
 
 /// What the clients of one origin hold together.

@@ -1,5 +1,7 @@
 //! Byte ranges and the ranges that one owner has locked in one file. Pure; the ends of 64 bits included.
 
+use std::collections::BTreeMap;
+
 use vouch_nfs4::Status;
 
 /// Bytes from `first` to `last`, both included; `u64::MAX` as last is the end of the file wherever that is.
@@ -67,7 +69,16 @@ impl Mode {
 
 /// What one owner has locked: disjoint, in order, and neighbours of one mode joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ranges(Vec<(Range, Mode)>);
+pub(super) struct Ranges(BTreeMap<u64, (u64, Mode)>);
+
+/// What became of an owner's ranges.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Change {
+    /// Those that are gone, in order.
+    pub(super) removed: Vec<(Range, Mode)>,
+    /// Those that are new.
+    pub(super) added: Vec<(Range, Mode)>,
+}
 
 impl Ranges {
     pub(super) fn len(&self) -> usize {
@@ -80,67 +91,56 @@ impl Ranges {
 
     /// From the first byte locked to the last; none if there are none.
     pub(super) fn hull(&self) -> Option<Range> {
-        let (first, last) = (self.0.first()?.0, self.0.last()?.0);
-        Some(first.hull(last))
+        let (&first, &(last, _)) = (self.0.first_key_value()?.0, self.0.last_key_value()?.1);
+        Some(Range { first, last })
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &(Range, Mode)> {
-        self.0.iter()
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Range, Mode)> {
+        self.0.iter().map(|(&first, &(last, mode))| (Range { first, last }, mode))
     }
 
     /// Those that share a byte with `range`. O(log n) to find the first.
-    fn overlapping(&self, range: Range) -> std::ops::Range<usize> {
-        let from = self.0.partition_point(|(other, _)| other.last < range.first);
-        let until = from + self.0[from..].partition_point(|(other, _)| other.first <= range.last);
-        from..until
-    }
-
-    /// The first range that keeps another owner from locking `range` in `mode`.
-    pub(super) fn conflict(&self, range: Range, mode: Mode) -> Option<(Range, Mode)> {
-        self.0[self.overlapping(range)].iter().find(|(_, held)| held.conflicts(mode)).copied()
+    fn overlapping(&self, range: Range) -> impl Iterator<Item = (Range, Mode)> {
+        let before = self.0.range(..=range.first).next_back().filter(|(_, (last, _))| *last >= range.first);
+        let from = before.map_or(range.first, |(&first, _)| first);
+        self.0.range(from..=range.last).map(|(&first, &(last, mode))| (Range { first, last }, mode))
     }
 
     /// Whether to unlock `range` makes two of one.
     pub(super) fn splits(&self, range: Range) -> bool {
-        self.0[self.overlapping(range)].first().is_some_and(|(held, _)| held.first < range.first && held.last > range.last)
+        self.overlapping(range).next().is_some_and(|(held, _)| held.first < range.first && held.last > range.last)
     }
 
     /// Sets the mode of all bytes of `range`; none unlocks them. What was there in part stays for the rest (RFC 8881, section 18.12: a lock may be unlocked in
-    /// part; section 9.5: up- and downgraded in part).
-    pub(super) fn set(&mut self, range: Range, mode: Option<Mode>) {
-        let hit = self.overlapping(range);
-        let mut new: Vec<(Range, Mode)> = Vec::with_capacity(3);
-        if let Some(&(first, held)) = self.0[hit.clone()].first()
-            && first.first < range.first
-        {
-            new.push((Range { first: first.first, last: range.first - 1 }, held));
-        }
-        if let Some(mode) = mode {
-            new.push((range, mode));
-        }
-        if let Some(&(last, held)) = self.0[hit.clone()].last()
-            && last.last > range.last
-        {
-            new.push((Range { first: range.last + 1, last: last.last }, held));
-        }
-        // Neighbours of the same mode join.
-        let (mut from, mut until) = (hit.start, hit.end);
-        if from > 0 && !new.is_empty() {
-            from -= 1;
-            new.insert(0, self.0[from]);
-        }
-        if until < self.0.len() && !new.is_empty() {
-            new.push(self.0[until]);
-            until += 1;
-        }
-        new.dedup_by(|next, kept| {
-            let joined = kept.1 == next.1 && kept.0.last.checked_add(1) == Some(next.0.first);
-            if joined {
-                kept.0.last = next.0.last;
+    /// part; section 9.5: up- and downgraded in part). O(k log n) for k that are touched.
+    pub(super) fn set(&mut self, range: Range, mode: Option<Mode>) -> Change {
+        let mut change = Change::default();
+        let mut new = range;
+        let touched = Range { first: range.first.saturating_sub(1), last: range.last.saturating_add(1) };
+        for (held, held_mode) in self.overlapping(touched) {
+            if mode == Some(held_mode) {
+                // Neighbours of the same mode join.
+                new = new.hull(held);
+            } else if held.overlaps(range) {
+                if held.first < range.first {
+                    change.added.push((Range { first: held.first, last: range.first - 1 }, held_mode));
+                }
+                if held.last > range.last {
+                    change.added.push((Range { first: range.last + 1, last: held.last }, held_mode));
+                }
+            } else {
+                continue;
             }
-            joined
-        });
-        self.0.splice(from..until, new);
+            change.removed.push((held, held_mode));
+        }
+        change.added.extend(mode.map(|mode| (new, mode)));
+        for (gone, _) in &change.removed {
+            self.0.remove(&gone.first);
+        }
+        for &(Range { first, last }, mode) in &change.added {
+            self.0.insert(first, (last, mode));
+        }
+        change
     }
 }
 
@@ -172,17 +172,22 @@ mod tests {
                 let to_end = first + len >= LEN as u64;
                 let range = Range { first, last: if to_end { u64::MAX } else { first + len - 1 } };
                 let mode = [None, Some(Mode::Shared), Some(Mode::Exclusive)][usize::from(mode)];
-                ranges.set(range, mode);
+                let mut mirror: Vec<_> = ranges.iter().collect();
+                let change = ranges.set(range, mode);
+                prop_assert!(change.removed.is_sorted_by_key(|(gone, _)| gone.first));
+                mirror.retain(|held| !change.removed.contains(held));
+                mirror.extend(&change.added);
+                mirror.sort_by_key(|(held, _)| held.first);
+                prop_assert_eq!(mirror, ranges.iter().collect::<Vec<_>>(), "the change tells all");
                 model.iter_mut().enumerate().filter(|(at, _)| *at as u64 >= first && (*at as u64) <= range.last).for_each(|(_, byte)| *byte = mode);
                 for (at, byte) in model.iter().enumerate() {
                     let place = match at { 31 => u64::MAX, at => at as u64 };
                     let one = Range { first: place, last: place };
-                    let held = ranges.iter().find(|(range, _)| range.overlaps(one)).map(|(_, mode)| *mode);
+                    let held = ranges.iter().find(|(range, _)| range.overlaps(one)).map(|(_, mode)| mode);
                     prop_assert_eq!(held, *byte);
-                    prop_assert_eq!(ranges.conflict(one, Mode::Exclusive).is_some(), byte.is_some());
-                    prop_assert_eq!(ranges.conflict(one, Mode::Shared).is_some(), *byte == Some(Mode::Exclusive));
+                    prop_assert_eq!(ranges.overlapping(one).next().is_some(), byte.is_some());
                 }
-                for pair in ranges.0.windows(2) {
+                for pair in ranges.iter().collect::<Vec<_>>().windows(2) {
                     prop_assert!(pair[0].0.last < pair[1].0.first, "in order");
                     prop_assert!(pair[0].1 != pair[1].1 || pair[0].0.last + 1 < pair[1].0.first, "joined");
                 }

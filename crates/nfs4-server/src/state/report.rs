@@ -205,7 +205,7 @@ impl<F: Clone> State<F> {
                 }
                 Kind::Lock(lock) => {
                     let room = REPORT_ROWS_MAX - status.locks.len();
-                    status.locks.extend(lock.ranges.iter().take(room).map(|&(range, mode)| LockStatus {
+                    status.locks.extend(lock.ranges.iter().take(room).map(|(range, mode)| LockStatus {
                         client,
                         file,
                         offset: range.offset(),

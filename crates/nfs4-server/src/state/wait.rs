@@ -8,9 +8,10 @@ use std::sync::Arc;
 use super::State;
 use super::client::Family;
 use super::effect::CallbackOp;
+use super::entry::OwnerKind;
 use super::expiry::Timer;
 use super::id::{ClientKey, FileKey, FileRef};
-use super::limits::{LOCK_INTEREST_MS, LOCK_RESERVED_MS, WAITERS_PER_CLIENT_MAX, WAITERS_PER_FILE_MAX, WAKE_LOOKS_MAX};
+use super::limits::{LOCK_INTEREST_MS, LOCK_RESERVED_MS, WAITERS_PER_CLIENT_MAX, WAITERS_PER_FILE_MAX};
 use super::lock::Denied;
 use super::range::{Mode, Range};
 use crate::ExportId;
@@ -94,8 +95,8 @@ impl<F: Clone> State<F> {
         Some(Denied { range: first.range, mode: first.mode, client, owner: first.owner.clone() })
     }
 
-    /// Locks of the file were freed within `freed`: those that wait for any of it and can have theirs now are told, in order. O(m) for each of them, m lock owners of the
-    /// file, but no more than [`WAKE_LOOKS_MAX`] in all: those for whom that is not enough ask again by themselves.
+    /// Locks of the file were freed within `freed`: those that wait for any of it and can have theirs now are told, in order. O(w + log n) for each of them, w that wait for the
+    /// file, n ranges locked in it.
     pub(super) fn wake(&mut self, file: FileRef, freed: Range) {
         if self.files.table.get(file).is_none_or(|state| state.waiters.is_empty()) {
             return;
@@ -104,7 +105,6 @@ impl<F: Clone> State<F> {
         self.forget_lost_interest(file, now);
         let mut told = Vec::new();
         let mut ahead: Vec<(Range, Mode)> = Vec::new();
-        let mut looks = 0;
         for at in 0..self.files[file].waiters.len() {
             let waiter = &self.files[file].waiters[at];
             let (range, mode) = (waiter.range, waiter.mode);
@@ -118,12 +118,9 @@ impl<F: Clone> State<F> {
             if ahead.iter().any(|&(other, held)| other.overlaps(range) && held.conflicts(mode)) {
                 continue;
             }
-            if looks >= WAKE_LOOKS_MAX {
-                break;
-            }
-            let (free, looked) = self.is_free(file, waiter);
-            looks += looked;
-            if free {
+            let (client, name) = (waiter.client, waiter.owner.clone());
+            let owner = self.find_owner(client, OwnerKind::Lock, &name);
+            if self.files[file].locks.conflict(range, mode, owner, None).is_none() {
                 ahead.push((range, mode));
                 let waiter = &mut self.files[file].waiters[at];
                 if waiter.reserved_ms.is_none_or(|until| until <= now) {
@@ -154,21 +151,6 @@ impl<F: Clone> State<F> {
             }
             !lost
         });
-    }
-
-    /// Whether nobody's lock is in the way of one that waits, and how many lock owners were looked at for it.
-    fn is_free(&self, file: FileRef, waiter: &Waiter) -> (bool, usize) {
-        let locks = &self.files[file].locks;
-        let first = locks.iter().position(|&key| {
-            let lock = self.lock_of(key);
-            // Names are compared only where there is something in the way.
-            lock.ranges.conflict(waiter.range, waiter.mode).is_some()
-                && !(self.states[key].client == waiter.client && self.owners[lock.owner].name == waiter.owner)
-        });
-        match first {
-            Some(at) => (false, at + 1),
-            None => (true, locks.len()),
-        }
     }
 
     /// Those that were told and did not come go to the end of the queue, and the next are told; who has not asked for long waits no more. One that is told

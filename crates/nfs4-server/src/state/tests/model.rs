@@ -173,6 +173,9 @@ fn run(steps: Vec<Step>) -> Result<(), TestCaseError> {
         let totals = world.state.totals();
         prop_assert_eq!((totals.opens, totals.delegations), (model.opens.len(), model.delegations.len()));
         prop_assert_eq!(world.open_files(), model.opens.len() + model.delegations.len());
+        // What each owner has locked is known of the file.
+        let of_files: usize = world.state.files.table.iter().map(|(_, file)| file.locks.len()).sum();
+        prop_assert_eq!(totals.locks, of_files);
     }
     // In the end nothing is left behind.
     for peer in peers {
