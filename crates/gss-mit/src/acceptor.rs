@@ -10,9 +10,9 @@ use vouch_krb5_seal::{ContextKeys, Enctype, Role, wipe_stack};
 use vouch_rpcsec_gss::{Accept, Acceptor, EstablishedContext};
 
 use crate::Fault;
-use crate::fault::{Side, name_text};
-use crate::ffi::{Context, Cred, Exchange, Gss, Lucid, Name, Status, Usage};
-use crate::ticket::{Ticket, old_name};
+use crate::fault::{EXPIRED, NOT_YET_VALID, SKEW, Side, name_text};
+use crate::ffi::{Context, Cred, Exchange, Gss, Lucid, Name, OpenedTicket, Status, Usage};
+use crate::ticket::{Request, Ticket, made_s, old_name};
 
 /// Accepts contexts by the keys of a keytab: any key of it whose principal is of the service that was named, so that one server answers to several host names and in
 /// several realms. A keytab that is written anew is read anew.
@@ -20,6 +20,8 @@ pub struct MitAcceptor {
     gss: &'static Gss,
     cred: Cred,
     service: String,
+    /// The keytab's path; the system's if none.
+    keytab: Option<CString>,
 }
 
 /// What is kept between two exchanges.
@@ -33,15 +35,17 @@ impl MitAcceptor {
     pub fn new(keytab: Option<&Path>, service: &str) -> Result<Self, Fault> {
         let gss = Gss::get().map_err(Fault::no_library)?;
         let mut stores = Vec::new();
+        let mut named = None;
         let mut of = String::from("the system's keytab");
         if let Some(path) = keytab {
             let path_bytes = CString::new(path.as_os_str().as_bytes())
                 .map_err(|_| Fault::refused("the keytab's path holds a zero byte".into(), "name another"))?;
+            named = Some(path_bytes.clone());
             stores.push(("keytab", path_bytes));
             of = path.display().to_string();
         }
         let cred = gss.acquire(None, Usage::Accept, &stores).map_err(|status| Fault::of(gss, &of, status, Side::Server))?;
-        Ok(Self { gss, cred, service: format!("{service}/") })
+        Ok(Self { gss, cred, service: format!("{service}/"), keytab: named })
     }
 
     fn established(&self, context: Context, initiator: Option<Name>, token: &[u8]) -> Result<EstablishedContext, Fault> {
@@ -85,7 +89,8 @@ impl MitAcceptor {
         let is_first = partial.is_none();
         let mut context = partial.map(|partial| partial.0);
         let (outcome, answer, initiator) = self.gss.accept(&mut context, &self.cred, token);
-        let principal = initiator.as_ref().and_then(|name| name.display().ok()).and_then(|name| name_text(name).ok()).unwrap_or_default();
+        let mut principal =
+            initiator.as_ref().and_then(|name| name.display().ok()).and_then(|name| name_text(name).ok()).unwrap_or_default();
         let fault = match (outcome, context) {
             (Ok(Exchange::Complete), Some(context)) => match self.established(context, initiator, token) {
                 Ok(context) => return Accept::Established { context, token: answer },
@@ -94,7 +99,16 @@ impl MitAcceptor {
             (Ok(Exchange::Continue), Some(context)) => return Accept::Continue { partial: Partial(context), token: answer },
             (Ok(_), None) => Fault::refused("the Kerberos library gave no context".into(), "report it"),
             (Err(status), _) => {
-                let fault = Fault::of(self.gss, &told(token), status, Side::Server);
+                // The library tells nobody's name when it refuses.
+                let opened = Request::of_token(token).and_then(|request| OpenedTicket::open(self.gss, self.keytab.as_deref(), &request));
+                let mut doing = told(token);
+                if let Some(client) = opened.as_ref().and_then(|opened| name_text(opened.client.clone()).ok()) {
+                    doing = format!("{client} with {doing}");
+                    principal = client;
+                }
+                let fault = Fault::of(self.gss, &doing, status, Side::Server);
+                let fault =
+                    opened.as_ref().and_then(|opened| times(&fault, opened, now_s())).map_or(fault.clone(), |times| fault.and(&times));
                 match Ticket::of_token(token) {
                     Some(ticket) if Enctype::try_from(ticket.enctype).is_err() => fault.of_old_enctype(),
                     None if is_first => fault.of_no_ticket(),
@@ -112,10 +126,27 @@ fn told(token: &[u8]) -> String {
     Ticket::of_token(token).map_or_else(|| "a token without a ticket".into(), |ticket| ticket.to_string())
 }
 
+/// By how much a time was missed, where that is why a ticket was refused.
+fn times(fault: &Fault, opened: &OpenedTicket, now_s: u64) -> Option<String> {
+    match fault.code() {
+        SKEW => {
+            let made_s = made_s(&opened.authenticator)?;
+            let way = if made_s > now_s { "ahead of" } else { "behind" };
+            Some(format!("its clock is {} s {way} this machine's", made_s.abs_diff(now_s)))
+        }
+        EXPIRED => Some(format!("it ended {} s ago", now_s.checked_sub(opened.end_s)?)),
+        NOT_YET_VALID => Some(format!("it begins in {} s", opened.start_s.checked_sub(now_s)?)),
+        _ => None,
+    }
+}
+
 /// How long the ticket is still good. The library's own figure has the allowed clock skew on top.
 pub(crate) fn lifetime_s(lucid: &Lucid) -> u64 {
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    lucid.end_s.saturating_sub(now_s)
+    lucid.end_s.saturating_sub(now_s())
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// The keys of a context; the name of what it uses if that is too old.

@@ -23,6 +23,16 @@ impl Fault {
         Self { what, cure: cure(status, side), major: status.major, minor: status.minor }
     }
 
+    /// Kerberos' own code of the failure (RFC 4120, section 7.5.9), if it is one.
+    pub(crate) fn code(&self) -> i32 {
+        code(self.minor)
+    }
+
+    /// The same, with more of what is known about it.
+    pub(crate) fn and(self, more: &str) -> Self {
+        Self { what: format!("{} ({more})", self.what), ..self }
+    }
+
     /// The same, of a key that is too old, whatever the library stumbled over.
     pub(crate) fn of_old_enctype(self) -> Self {
         Self { cure: Some(OLD_ENCTYPE), ..self }
@@ -73,13 +83,23 @@ const NO_CRED: u32 = 7 << 16;
 /// `GSS_S_CREDENTIALS_EXPIRED`.
 const CREDENTIALS_EXPIRED: u32 = 11 << 16;
 
+/// Codes of RFC 4120, section 7.5.9, that are about times.
+pub(crate) const EXPIRED: i32 = 32;
+pub(crate) const NOT_YET_VALID: i32 = 33;
+pub(crate) const SKEW: i32 = 37;
+
+/// A minor status as krb5.h counts them.
+fn code(minor: u32) -> i32 {
+    const BASE: i32 = -1_765_328_384;
+    (minor as i32).wrapping_sub(BASE)
+}
+
 /// What helps, by the codes of krb5.h.
 fn cure(status: Status, side: Side) -> Option<&'static str> {
-    const BASE: i32 = -1_765_328_384;
-    let by_code = match status.minor as i32 - BASE {
-        37 => Some("set the clocks of client, server and KDC by NTP, or raise clockskew in krb5.conf"),
-        32 => Some("the client's ticket has ended: kinit again, or have the client renew it before"),
-        33 => Some("the ticket is not valid yet: set the clocks of client and KDC by NTP"),
+    let by_code = match code(status.minor) {
+        SKEW => Some("set the clocks of client, server and KDC by NTP, or raise clockskew in krb5.conf"),
+        EXPIRED => Some("the client's ticket has ended: kinit again, or have the client renew it before"),
+        NOT_YET_VALID => Some("the ticket is not valid yet: set the clocks of client and KDC by NTP"),
         34 => Some(
             "the same authenticator came twice: a replay, or two clients sharing a clock and a ticket; it is refused and the client asks again",
         ),

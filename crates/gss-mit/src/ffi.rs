@@ -1,6 +1,6 @@
-//! The functions of libgssapi_krb5, each behind a safe one. The only `unsafe` of the crate.
+//! The functions of libgssapi_krb5, each behind a safe one; those of libkrb5 below it are in `krb5`. The only `unsafe` of the crate.
 //!
-//! Types are those of RFC 2744 and of MIT's gssapi_ext.h and gssapi_krb5.h, which have not changed since version 1.11.
+//! Types are those of RFC 2744 and of MIT's gssapi_ext.h, gssapi_krb5.h and krb5.h, which have not changed since version 1.11.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_int};
@@ -12,7 +12,10 @@ use zeroize::Zeroizing;
 
 use raw::{Buffer, Functions, Handle, KeyValue, KeyValues, LucidContext, Oid, OidSet};
 
+mod krb5;
 mod raw;
+
+pub(crate) use krb5::{MemoryCache, OpenedTicket};
 
 /// A status of GSS-API: whose parts are explained by [`Gss::explain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +138,7 @@ impl Gss {
         let elements: Vec<KeyValue> =
             keys.iter().zip(stores).map(|(key, (_, value))| KeyValue { key: key.as_ptr(), value: value.as_ptr() }).collect();
         let values = KeyValues { count: elements.len() as u32, elements: elements.as_ptr() };
-        let oid = krb5();
+        let oid = krb5_oid();
         let mechanisms = OidSet { count: 1, elements: &oid };
         let (mut minor, mut handle) = (0, null_mut());
         let name = name.map_or(null_mut(), |name| name.handle);
@@ -219,7 +222,7 @@ impl Gss {
                 cred.handle,
                 &mut handle,
                 target.handle,
-                &krb5(),
+                &krb5_oid(),
                 flags,
                 0,
                 null(),
@@ -263,7 +266,7 @@ impl Gss {
             loop {
                 let (mut minor, mut text) = (0, empty());
                 // SAFETY: pointers to values that outlive the call.
-                let major = unsafe { (self.functions.display_status)(&mut minor, code, kind, &krb5(), &mut more, &mut text) };
+                let major = unsafe { (self.functions.display_status)(&mut minor, code, kind, &krb5_oid(), &mut more, &mut text) };
                 let text = String::from_utf8_lossy(&self.take(text)).into_owned();
                 if major & FAILED != 0 {
                     break;
@@ -306,7 +309,7 @@ impl Name {
     pub(crate) fn local(&self) -> Result<String, Status> {
         let (mut minor, mut text) = (0, empty());
         // SAFETY: the name is the library's; pointers to values that outlive the call.
-        let major = unsafe { (self.gss.functions.localname)(&mut minor, self.handle, &krb5(), &mut text) };
+        let major = unsafe { (self.gss.functions.localname)(&mut minor, self.handle, &krb5_oid(), &mut text) };
         let bytes = self.gss.take(text);
         // An account's name that is no text is no account's.
         check(major, minor).map(|_| String::from_utf8(bytes).unwrap_or_default())
@@ -413,7 +416,7 @@ fn oid(bytes: &'static [u8]) -> Oid {
     Oid { length: bytes.len() as u32, elements: bytes.as_ptr().cast() }
 }
 
-fn krb5() -> Oid {
+fn krb5_oid() -> Oid {
     oid(&KRB5_OID)
 }
 

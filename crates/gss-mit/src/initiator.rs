@@ -4,7 +4,6 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use vouch_krb5_seal::{Role, wipe_stack};
 use vouch_rpcsec_gss::{EstablishedClient, InitStep, Initiator};
@@ -12,7 +11,7 @@ use vouch_rpcsec_gss::{EstablishedClient, InitStep, Initiator};
 use crate::Fault;
 use crate::acceptor::{keys, lifetime_s};
 use crate::fault::Side;
-use crate::ffi::{Context, Cred, Exchange, Gss, Name, NameForm, Usage};
+use crate::ffi::{Context, Cred, Exchange, Gss, MemoryCache, Name, NameForm, Usage};
 
 /// Who calls, and where the tickets come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +31,8 @@ pub struct MitInitiator {
     target: Name,
     context: Option<Context>,
     doing: String,
+    /// Where tickets are that were got by a keytab; ends after what uses it.
+    _cache: Option<MemoryCache>,
 }
 
 impl MitInitiator {
@@ -49,13 +50,14 @@ impl MitInitiator {
         if let Some(keytab) = &source.keytab {
             stores.push(("client_keytab", CString::new(keytab.as_os_str().as_bytes()).map_err(zero)?));
         }
+        let mut cache = None;
         match (&source.ccache, &source.keytab) {
             (Some(ccache), _) => stores.push(("ccache", CString::new(ccache.as_str()).map_err(zero)?)),
-            (None, Some(_)) => {
+            (None, Some(keytab)) => {
                 // A cache of its own, in memory: the system's may be another principal's.
-                static NEXT: AtomicU64 = AtomicU64::new(0);
-                let name = format!("MEMORY:vouch-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-                stores.push(("ccache", CString::new(name).map_err(zero)?));
+                let own = MemoryCache::new(gss).map_err(|status| failed(&keytab.display().to_string(), status))?;
+                stores.push(("ccache", own.name()));
+                cache = Some(own);
             }
             (None, None) => {}
         }
@@ -63,7 +65,7 @@ impl MitInitiator {
         let name = source.principal.as_deref().map(|text| gss.name(text, NameForm::Principal));
         let name = name.transpose().map_err(|status| failed(who, status))?;
         let cred = gss.acquire(name.as_ref(), Usage::Initiate, &stores).map_err(|status| failed(who, status))?;
-        Ok(Self { gss, cred, target, context: None, doing: format!("{who} for {service}") })
+        Ok(Self { gss, cred, target, context: None, doing: format!("{who} for {service}"), _cache: cache })
     }
 }
 

@@ -8,6 +8,11 @@ mod acceptor;
 mod fault;
 mod ffi;
 mod initiator;
+#[cfg(test)]
+#[path = "../../vouch/tests/kerberos/kdc.rs"]
+mod kdc;
+#[cfg(test)]
+mod tests;
 mod ticket;
 
 pub use acceptor::{MitAcceptor, Partial};

@@ -1,4 +1,5 @@
-//! What an AP-REQ says in clear of its ticket: for which service it is, and under which key. It proves nothing and serves messages to the administrator alone.
+//! What an AP-REQ says in clear of its ticket: for which service it is, and under which key; and where its sealed parts are. It proves nothing and serves messages to the
+//! administrator alone.
 
 use vouch_krb5_seal::Enctype;
 
@@ -14,14 +15,9 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Reads an initial context token (RFC 4121, section 4.1) as far as is needed. None if it is not one.
+    /// Reads an initial context token as far as is needed. None if it is not one.
     pub(crate) fn of_token(token: &[u8]) -> Option<Ticket> {
-        // [APPLICATION 0] { mechanism, 01 00, AP-REQ }.
-        let (_, token) = element(token, 0x60)?;
-        let after = element_any(token)?.2;
-        let request = after.strip_prefix(&[1, 0]).unwrap_or(after);
-        let (_, fields) = element(request, 0x6e).and_then(|(_, body)| element(body, 0x30))?;
-        let ticket = field(fields, 3)?;
+        let ticket = field(request(token)?, 3)?;
         let (_, fields) = element(ticket, 0x61).and_then(|(_, body)| element(body, 0x30))?;
         let realm = text(element(field(fields, 1)?, 0x1b)?.1);
         let name = element(field(fields, 2)?, 0x30)?.1;
@@ -42,6 +38,59 @@ impl Ticket {
         let kvno = field(sealed, 1).and_then(|body| integer(element(body, 0x02)?.1)).map(|kvno| kvno as u32);
         Some(Ticket { service: format!("{service}@{realm}"), enctype, kvno })
     }
+}
+
+/// The sealed parts of an AP-REQ (RFC 4120, section 5.5.1).
+pub(crate) struct Request<'a> {
+    /// The whole ticket.
+    pub(crate) ticket: &'a [u8],
+    /// Enctype and cipher text of the authenticator.
+    pub(crate) authenticator: (i32, &'a [u8]),
+}
+
+impl<'a> Request<'a> {
+    /// Of an initial context token. None if it is not one.
+    pub(crate) fn of_token(token: &'a [u8]) -> Option<Self> {
+        let fields = request(token)?;
+        let sealed = element(field(fields, 4)?, 0x30)?.1;
+        let enctype = integer(element(field(sealed, 0)?, 0x02)?.1)?;
+        Some(Self { ticket: field(fields, 3)?, authenticator: (enctype, element(field(sealed, 2)?, 0x04)?.1) })
+    }
+}
+
+/// When an authenticator was made by its maker's clock, seconds since 1970, of its plain text (RFC 4120, section 5.5.1).
+pub(crate) fn made_s(authenticator: &[u8]) -> Option<u64> {
+    let (_, fields) = element(authenticator, 0x62).and_then(|(_, body)| element(body, 0x30))?;
+    // YYYYMMDDHHMMSSZ (section 5.2.3).
+    let digits = element(field(fields, 5)?, 0x18)?.1.strip_suffix(b"Z").filter(|digits| digits.len() == 14)?;
+    let number = |at: std::ops::Range<usize>| std::str::from_utf8(&digits[at]).ok().and_then(|text| text.parse::<u64>().ok());
+    let (year, month, day) = (number(0..4)?, number(4..6)?, number(6..8)?);
+    if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // Years that begin with March have the leap day at their end.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
+    /// From the first of March of the year 0 to the beginning of 1970.
+    const DAYS_TO_1970: u64 = 719_468;
+    Some((days.checked_sub(DAYS_TO_1970)? * 24 + number(8..10)?) * 3600 + number(10..12)? * 60 + number(12..14)?)
+}
+
+/// The key that an authenticator brings along.
+#[cfg(test)]
+pub(crate) fn subkey(authenticator: &[u8]) -> Option<&[u8]> {
+    let (_, fields) = element(authenticator, 0x62).and_then(|(_, body)| element(body, 0x30))?;
+    let key = element(field(fields, 6)?, 0x30)?.1;
+    Some(element(field(key, 1)?, 0x04)?.1)
+}
+
+/// The fields of the AP-REQ in an initial context token (RFC 4121, section 4.1).
+fn request(token: &[u8]) -> Option<&[u8]> {
+    // [APPLICATION 0] { mechanism, 01 00, AP-REQ }.
+    let (_, token) = element(token, 0x60)?;
+    let after = element_any(token)?.2;
+    let request = after.strip_prefix(&[1, 0]).unwrap_or(after);
+    element(request, 0x6e).and_then(|(_, body)| element(body, 0x30)).map(|(_, fields)| fields)
 }
 
 impl std::fmt::Display for Ticket {
@@ -136,8 +185,9 @@ mod tests {
         let name = der(0xa2, &[&der(0x30, &[&number(0, 2), &der(0xa1, &[&names])])]);
         let sealed = der(0xa3, &[&der(0x30, &[&number(0, enctype), &number(1, 7), &der(0xa2, &[&der(4, &[&vec![9; cipher_len]])])])]);
         let ticket = der(0x61, &[&der(0x30, &[&number(0, 5), &der(0xa1, &[&der(0x1b, &[b"EXAMPLE.ORG"])]), &name, &sealed])]);
+        let proof = der(0xa4, &[&der(0x30, &[&number(0, 17), &der(0xa2, &[&der(4, &[b"sealed"])])])]);
         let request =
-            der(0x6e, &[&der(0x30, &[&number(0, 5), &number(1, 14), &der(0xa2, &[&der(3, &[&[0; 5]])]), &der(0xa3, &[&ticket])])]);
+            der(0x6e, &[&der(0x30, &[&number(0, 5), &number(1, 14), &der(0xa2, &[&der(3, &[&[0; 5]])]), &der(0xa3, &[&ticket]), &proof])]);
         der(0x60, &[&der(6, &[&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x12, 1, 2, 2]]), &[1, 0], &request])
     }
 
@@ -156,17 +206,55 @@ mod tests {
         let token = token(18, 300);
         for len in 0..token.len() {
             assert_eq!(Ticket::of_token(&token[..len]), None);
+            assert!(Request::of_token(&token[..len]).is_none());
+        }
+    }
+
+    #[test]
+    fn the_sealed_parts_are_found() {
+        let token = token(18, 300);
+        let request = Request::of_token(&token).unwrap();
+        assert_eq!(request.authenticator, (17, &b"sealed"[..]));
+        assert!(request.ticket[0] == 0x61 && request.ticket.len() > 300 && element_any(request.ticket).unwrap().2.is_empty());
+    }
+
+    fn authenticator(time: &[u8]) -> Vec<u8> {
+        der(0x62, &[&der(0x30, &[&der(0xa0, &[&der(2, &[&[5]])]), &der(0xa5, &[&der(0x18, &[time])])])])
+    }
+
+    #[test]
+    fn the_time_of_an_authenticator_is_read() {
+        for (text, made) in [
+            ("19700101000000Z", 0),
+            ("20000229235959Z", 951_868_799),
+            ("20000301000000Z", 951_868_800),
+            ("20260101000000Z", 1_767_225_600),
+            ("21001231120000Z", 4_133_937_600),
+        ] {
+            assert_eq!(made_s(&authenticator(text.as_bytes())), Some(made), "{text}");
+        }
+        for text in [
+            "",
+            "19691231235959Z",
+            "20261301000000Z",
+            "20260001000000Z",
+            "20260100000000Z",
+            "2026010100000Z",
+            "20260101000000",
+            "2026-1-1000000Z",
+        ] {
+            assert_eq!(made_s(&authenticator(text.as_bytes())), None, "{text}");
         }
     }
 
     proptest::proptest! {
         #[test]
         fn garbage_never_panics(bytes: Vec<u8>, at in 0usize..400, value: u8) {
-            let _ = Ticket::of_token(&bytes);
+            let _ = (Ticket::of_token(&bytes), Request::of_token(&bytes).is_some(), made_s(&bytes), made_s(&authenticator(&bytes)));
             let mut token = token(18, 300);
             let len = token.len();
             token[at % len] = value;
-            let _ = Ticket::of_token(&token).map(|ticket| ticket.to_string());
+            let _ = (Ticket::of_token(&token).map(|ticket| ticket.to_string()), Request::of_token(&token).is_some());
         }
     }
 }

@@ -69,19 +69,75 @@ pub(super) struct Cfx {
 
 pub(super) type Handle = *mut c_void;
 
+/// `krb5_data`.
+#[repr(C)]
+pub(super) struct Data {
+    pub(super) magic: i32,
+    pub(super) length: u32,
+    pub(super) data: *mut c_char,
+}
+
+/// `krb5_keyblock`.
+#[repr(C)]
+pub(super) struct Keyblock {
+    pub(super) magic: i32,
+    pub(super) enctype: i32,
+    pub(super) length: u32,
+    pub(super) contents: *const u8,
+}
+
+/// `krb5_enc_data`.
+#[repr(C)]
+pub(super) struct EncData {
+    pub(super) magic: i32,
+    pub(super) enctype: i32,
+    pub(super) kvno: u32,
+    pub(super) ciphertext: Data,
+}
+
+/// `krb5_enc_tkt_part`, as far as it is read.
+#[repr(C)]
+pub(super) struct EncTicketPart {
+    pub(super) magic: i32,
+    pub(super) flags: i32,
+    pub(super) session: *const Keyblock,
+    pub(super) client: Handle,
+    pub(super) transited: Transited,
+    pub(super) auth_s: u32,
+    pub(super) start_s: u32,
+    pub(super) end_s: u32,
+}
+
+/// `krb5_transited`.
+#[repr(C)]
+pub(super) struct Transited {
+    pub(super) magic: i32,
+    pub(super) kind: u8,
+    pub(super) contents: Data,
+}
+
+/// `krb5_ticket`.
+#[repr(C)]
+pub(super) struct RawTicket {
+    pub(super) magic: i32,
+    pub(super) server: Handle,
+    pub(super) enc_part: EncData,
+    pub(super) enc_part2: *const EncTicketPart,
+}
+
 /// Declares the functions that are looked up, and how.
 macro_rules! functions {
-    ($($field:ident: $symbol:literal fn($($argument:ty),* $(,)?);)*) => {
+    ($($field:ident: $symbol:literal fn($($argument:ty),* $(,)?) $(-> $result:ty)?;)*) => {
         pub(super) struct Functions {
-            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> u32,)*
+            $(pub(super) $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
 
         impl Functions {
             pub(super) fn load(library: &'static Library) -> Result<Functions, libloading::Error> {
                 $(
-                    // SAFETY: the symbol has this type in every release of MIT's library since 1.11 (see the head of this file), and the
-                    // library stays loaded for the life of the process.
-                    let $field = unsafe { *library.get::<unsafe extern "C" fn($($argument),*) -> u32>($symbol)? };
+                    // SAFETY: the symbol has this type in every release of MIT's library since 1.11 (see the head of the module above), and
+                    // the library stays loaded for the life of the process. Those of libkrb5 and libk5crypto are found too: it needs them.
+                    let $field = unsafe { *library.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>($symbol)? };
                 )*
                 Ok(Functions { $($field),* })
             }
@@ -91,21 +147,34 @@ macro_rules! functions {
 
 functions! {
     acquire_cred_from: b"gss_acquire_cred_from\0"
-        fn(*mut u32, Handle, u32, *const OidSet, c_int, *const KeyValues, *mut Handle, *mut *mut OidSet, *mut u32);
-    release_cred: b"gss_release_cred\0" fn(*mut u32, *mut Handle);
-    import_name: b"gss_import_name\0" fn(*mut u32, *const Buffer, *const Oid, *mut Handle);
-    display_name: b"gss_display_name\0" fn(*mut u32, Handle, *mut Buffer, *mut *const Oid);
-    release_name: b"gss_release_name\0" fn(*mut u32, *mut Handle);
-    release_buffer: b"gss_release_buffer\0" fn(*mut u32, *mut Buffer);
-    localname: b"gss_localname\0" fn(*mut u32, Handle, *const Oid, *mut Buffer);
+        fn(*mut u32, Handle, u32, *const OidSet, c_int, *const KeyValues, *mut Handle, *mut *mut OidSet, *mut u32) -> u32;
+    release_cred: b"gss_release_cred\0" fn(*mut u32, *mut Handle) -> u32;
+    import_name: b"gss_import_name\0" fn(*mut u32, *const Buffer, *const Oid, *mut Handle) -> u32;
+    display_name: b"gss_display_name\0" fn(*mut u32, Handle, *mut Buffer, *mut *const Oid) -> u32;
+    release_name: b"gss_release_name\0" fn(*mut u32, *mut Handle) -> u32;
+    release_buffer: b"gss_release_buffer\0" fn(*mut u32, *mut Buffer) -> u32;
+    localname: b"gss_localname\0" fn(*mut u32, Handle, *const Oid, *mut Buffer) -> u32;
     accept: b"gss_accept_sec_context\0"
-        fn(*mut u32, *mut Handle, Handle, *const Buffer, *const c_void, *mut Handle, *mut *const Oid, *mut Buffer, *mut u32, *mut u32, *mut Handle);
+        fn(*mut u32, *mut Handle, Handle, *const Buffer, *const c_void, *mut Handle, *mut *const Oid, *mut Buffer, *mut u32, *mut u32, *mut Handle) -> u32;
     init: b"gss_init_sec_context\0"
-        fn(*mut u32, Handle, *mut Handle, Handle, *const Oid, u32, u32, *const c_void, *const Buffer, *mut *const Oid, *mut Buffer, *mut u32, *mut u32);
+        fn(*mut u32, Handle, *mut Handle, Handle, *const Oid, u32, u32, *const c_void, *const Buffer, *mut *const Oid, *mut Buffer, *mut u32, *mut u32) -> u32;
     inquire_context: b"gss_inquire_context\0"
-        fn(*mut u32, Handle, *mut Handle, *mut Handle, *mut u32, *mut *const Oid, *mut u32, *mut c_int, *mut c_int);
-    delete_context: b"gss_delete_sec_context\0" fn(*mut u32, *mut Handle, *mut Buffer);
-    display_status: b"gss_display_status\0" fn(*mut u32, u32, c_int, *const Oid, *mut u32, *mut Buffer);
-    export_lucid: b"gss_krb5_export_lucid_sec_context\0" fn(*mut u32, *mut Handle, u32, *mut *mut c_void);
-    free_lucid: b"gss_krb5_free_lucid_sec_context\0" fn(*mut u32, *mut c_void);
+        fn(*mut u32, Handle, *mut Handle, *mut Handle, *mut u32, *mut *const Oid, *mut u32, *mut c_int, *mut c_int) -> u32;
+    delete_context: b"gss_delete_sec_context\0" fn(*mut u32, *mut Handle, *mut Buffer) -> u32;
+    display_status: b"gss_display_status\0" fn(*mut u32, u32, c_int, *const Oid, *mut u32, *mut Buffer) -> u32;
+    export_lucid: b"gss_krb5_export_lucid_sec_context\0" fn(*mut u32, *mut Handle, u32, *mut *mut c_void) -> u32;
+    free_lucid: b"gss_krb5_free_lucid_sec_context\0" fn(*mut u32, *mut c_void) -> u32;
+    init_context: b"krb5_init_context\0" fn(*mut Handle) -> i32;
+    free_context: b"krb5_free_context\0" fn(Handle);
+    cc_resolve: b"krb5_cc_resolve\0" fn(Handle, *const c_char, *mut Handle) -> i32;
+    cc_destroy: b"krb5_cc_destroy\0" fn(Handle, Handle) -> i32;
+    kt_resolve: b"krb5_kt_resolve\0" fn(Handle, *const c_char, *mut Handle) -> i32;
+    kt_default: b"krb5_kt_default\0" fn(Handle, *mut Handle) -> i32;
+    kt_close: b"krb5_kt_close\0" fn(Handle, Handle) -> i32;
+    decode_ticket: b"krb5_decode_ticket\0" fn(*const Data, *mut *mut RawTicket) -> i32;
+    decrypt_ticket: b"krb5_server_decrypt_ticket_keytab\0" fn(Handle, Handle, *mut RawTicket) -> i32;
+    free_ticket: b"krb5_free_ticket\0" fn(Handle, *mut RawTicket);
+    unparse_name: b"krb5_unparse_name\0" fn(Handle, Handle, *mut *mut c_char) -> i32;
+    free_unparsed_name: b"krb5_free_unparsed_name\0" fn(Handle, *mut c_char);
+    decrypt: b"krb5_c_decrypt\0" fn(Handle, *const Keyblock, i32, *const Data, *const EncData, *mut Data) -> i32;
 }

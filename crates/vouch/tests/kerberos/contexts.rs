@@ -1,7 +1,8 @@
 //! Who gets a context and who does not, beside a real KDC: keys, clocks, ended tickets, names, realms and enctypes. What is refused is told by one line of the log, with the
 //! client, the principal and the cure.
 
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -13,9 +14,12 @@ use vouch_rpcsec_gss::{InitStep, Initiator, Service};
 use crate::credential_cache::CacheFile;
 use crate::export::{Export, Manner};
 use crate::kdc::{self, Kdc, REALM};
-use crate::relay::Relay;
+use crate::relay::{Relay, last_record};
 
 const SERVICE: &str = "nfs/localhost";
+const ALICE: &str = "alice@VOUCH.TEST";
+/// As lines begin that name her.
+const ALICE_CALLS: &str = "alice@VOUCH.TEST with a ticket for nfs/localhost@VOUCH.TEST";
 /// Variables that tell the child what to do.
 const PORT: &str = "VOUCH_TEST_CONTEXT_PORT";
 const TARGET: &str = "VOUCH_TEST_CONTEXT_TARGET";
@@ -126,8 +130,13 @@ fn clocks_that_differ_are_told() {
         let (made, said) = try_context(&kdc, "krb5", &cache, "nfs@localhost", export.address.port());
         assert!(!made, "{name}: {said}\n{}", export.log());
     }
-    export.says(&["a ticket for nfs/localhost@VOUCH.TEST", "skew", "NTP", "peer=127.0.0.1"]);
-    enctype_recorded(&export, Refusal::Authentication, &["skew", "NTP"]);
+    for (way, seconds) in [("behind", 200..=400), ("ahead of", 3400..=3600)] {
+        let line = export.says(&[ALICE_CALLS, "skew", way, "NTP", "peer=127.0.0.1"]);
+        let off = line.split_once("its clock is ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+        assert!(off.is_some_and(|off: i32| seconds.contains(&off)), "{line}");
+        let (principal, enctype) = export.recorded(Refusal::Authentication, &[ALICE_CALLS, "skew", way, "NTP"]);
+        assert!(principal == ALICE && enctype.is_some(), "{principal}");
+    }
     assert_eq!(export.log().lines().filter(|line| line.contains("Kerberos: ")).count(), 2, "{}", export.log());
 }
 
@@ -143,11 +152,46 @@ fn a_ticket_that_has_ended_is_told() {
         assert!(Instant::now() < end, "the ticket does not end");
         std::thread::sleep(Duration::from_millis(500));
     }
-    let line = export.says(&["a ticket for nfs/localhost@VOUCH.TEST", "expired", "kinit again"]);
-    // Whether it was looked into depends on how long it had ended.
-    let (principal, enctype) = export.recorded(Refusal::Expired, &["expired", "kinit again"]);
-    assert!(["", "alice@VOUCH.TEST"].contains(&principal.as_str()) && enctype.is_some(), "{principal}");
+    let line = export.says(&[ALICE_CALLS, "expired", "kinit again"]);
+    let (principal, enctype) = export.recorded(Refusal::Expired, &[ALICE_CALLS, "expired", "kinit again"]);
+    assert!(principal == ALICE && enctype.is_some(), "{principal}");
+    // Beyond what clocks may differ by.
+    let end = Instant::now() + Duration::from_secs(60);
+    while !export.log().contains(" s ago") {
+        assert!(Instant::now() < end, "no line says since when: {}", export.log());
+        assert!(!try_context(&kdc, "krb5", &cache, "nfs@localhost", export.address.port()).0);
+        std::thread::sleep(Duration::from_millis(500));
+    }
     assert!(line.contains("peer=127.0.0.1") && line.contains("; cure: "), "{line}");
+}
+
+#[test]
+fn a_token_that_comes_twice_is_told_with_its_owner_and_one_that_was_altered_names_nobody() {
+    let Some(kdc) = realm() else { return };
+    let export = Export::start(&kdc);
+    let relay = Relay::start(export.address);
+    let cache = tickets(&kdc, "krb5", "alice", &[]);
+    let (made, said) = try_context(&kdc, "krb5", &cache, "nfs@localhost", relay.port());
+    assert!(made, "{said}\n{}", export.log());
+    let again = last_record(&relay.busiest().0);
+    // In the authenticator's checksum: whoever has read a ticket can send it, and is not its owner by that.
+    let mut altered = again.clone();
+    let at = altered.len() - 8;
+    altered[at] ^= 1;
+    let send = |record: &[u8]| {
+        let mut socket = TcpStream::connect(export.address).expect("a connection");
+        socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
+        socket.write_all(record).expect("it is sent");
+        socket.read_exact(&mut [0; 4]).expect("an answer");
+    };
+    send(&altered);
+    let line = export.says(&["Kerberos: a ticket for nfs/localhost@VOUCH.TEST", "; cure: "]);
+    assert!(!line.contains(ALICE), "{line}");
+    assert!(enctype_recorded(&export, Refusal::Authentication, &["a ticket for nfs/localhost@VOUCH.TEST"]).is_some());
+    send(&again);
+    export.says(&[ALICE_CALLS, "replay", "; cure: ", "peer=127.0.0.1"]);
+    let (principal, enctype) = export.recorded(Refusal::Replay, &[ALICE_CALLS, "replay"]);
+    assert!(principal == ALICE && enctype.is_some(), "{principal}");
 }
 
 #[test]

@@ -1,0 +1,164 @@
+//! What is asked of libkrb5 itself: a credential cache that ends when it should, and what a ticket that was refused holds.
+
+use std::ffi::{CStr, CString};
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use zeroize::Zeroizing;
+
+use super::raw::{Data, EncData, EncTicketPart, Handle};
+use super::{Gss, Status};
+use crate::fault::FAILURE;
+use crate::ticket::Request;
+
+/// A context of libkrb5: its configuration, and what it remembers of errors.
+struct Krb5 {
+    handle: Handle,
+    gss: &'static Gss,
+}
+
+// SAFETY: a context may be used by any thread, one at a time (MIT's documentation, "Thread safety").
+unsafe impl Send for Krb5 {}
+
+impl Krb5 {
+    fn new(gss: &'static Gss) -> Result<Self, Status> {
+        let mut handle = null_mut();
+        // SAFETY: the pointer is to a value that outlives the call.
+        check(unsafe { (gss.functions.init_context)(&mut handle) })?;
+        Ok(Self { handle, gss })
+    }
+
+    fn name(&self, principal: Handle) -> Option<Vec<u8>> {
+        let mut text = null_mut();
+        // SAFETY: the principal is the library's, of a ticket that lives.
+        check(unsafe { (self.gss.functions.unparse_name)(self.handle, principal, &mut text) }).ok()?;
+        // SAFETY: the library made a text that ends with a zero, which is freed below.
+        let name = unsafe { CStr::from_ptr(text) }.to_bytes().to_vec();
+        // SAFETY: it is the library's, and nothing borrows from it any more.
+        unsafe { (self.gss.functions.free_unparsed_name)(self.handle, text) };
+        Some(name)
+    }
+}
+
+impl Drop for Krb5 {
+    fn drop(&mut self) {
+        // SAFETY: the context is the library's and is not used again.
+        unsafe { (self.gss.functions.free_context)(self.handle) };
+    }
+}
+
+/// A credential cache in memory, of a name that no other has. Its tickets and their keys are wiped when it is dropped: the library would keep them for the life of the process,
+/// whatever became of those who used them.
+pub(crate) struct MemoryCache {
+    name: CString,
+    handle: Handle,
+    krb5: Krb5,
+}
+
+// SAFETY: as of the context; the cache has a lock of its own.
+unsafe impl Send for MemoryCache {}
+
+impl MemoryCache {
+    /// An empty one.
+    pub(crate) fn new(gss: &'static Gss) -> Result<Self, Status> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let krb5 = Krb5::new(gss)?;
+        let name = CString::new(format!("MEMORY:vouch-{}", NEXT.fetch_add(1, Ordering::Relaxed))).expect("our own words hold no zero byte");
+        let mut handle = null_mut();
+        // SAFETY: the name outlives the call, which copies it; the pointer is to a value that outlives it too.
+        check(unsafe { (gss.functions.cc_resolve)(krb5.handle, name.as_ptr(), &mut handle) })?;
+        Ok(Self { name, handle, krb5 })
+    }
+
+    /// By which it is found.
+    pub(crate) fn name(&self) -> CString {
+        self.name.clone()
+    }
+}
+
+impl Drop for MemoryCache {
+    fn drop(&mut self) {
+        // SAFETY: the cache is the library's and is not used again through this handle. Who still has another finds it empty.
+        unsafe { (self.krb5.gss.functions.cc_destroy)(self.krb5.handle, self.handle) };
+    }
+}
+
+/// What a ticket and the authenticator beside it hold (RFC 4120, sections 5.3 and 5.5.1). Who sent them has, or had, the ticket's session key.
+pub(crate) struct OpenedTicket {
+    /// Who was given the ticket.
+    pub(crate) client: Vec<u8>,
+    /// When the ticket begins and ends, seconds since 1970.
+    pub(crate) start_s: u64,
+    pub(crate) end_s: u64,
+    /// The authenticator's plain text.
+    pub(crate) authenticator: Zeroizing<Vec<u8>>,
+    /// The key that client and service share.
+    #[cfg(test)]
+    pub(crate) session: Zeroizing<Vec<u8>>,
+}
+
+impl OpenedTicket {
+    /// Opens a request by the keys of a keytab, the system's if none. None if the ticket can't be opened, or the authenticator not by its key. Reads the keytab.
+    pub(crate) fn open(gss: &'static Gss, keytab: Option<&CStr>, request: &Request<'_>) -> Option<Self> {
+        let krb5 = Krb5::new(gss).ok()?;
+        let functions = &gss.functions;
+        let mut ticket = null_mut();
+        // SAFETY: the bytes outlive the call, which only reads them.
+        check(unsafe { (functions.decode_ticket)(&data(request.ticket)?, &mut ticket) }).ok()?;
+        let mut keys = null_mut();
+        // SAFETY: the name, if any, outlives the call; the pointer is to a value that outlives it too.
+        let resolved = check(unsafe {
+            match keytab {
+                Some(name) => (functions.kt_resolve)(krb5.handle, name.as_ptr(), &mut keys),
+                None => (functions.kt_default)(krb5.handle, &mut keys),
+            }
+        });
+        let opened = resolved.ok().and_then(|()| {
+            // SAFETY: ticket and keytab are the library's, and live.
+            let decrypted = check(unsafe { (functions.decrypt_ticket)(krb5.handle, keys, ticket) });
+            // SAFETY: the keytab is the library's and is not used again.
+            unsafe { (functions.kt_close)(krb5.handle, keys) };
+            // SAFETY: the library fills this in with a structure of its own when it succeeds, which lives as long as the ticket.
+            decrypted.ok().and_then(|()| unsafe { (*ticket).enc_part2.as_ref() }).and_then(|part| krb5.read(part, request))
+        });
+        // SAFETY: the ticket is the library's and is not used again; what was decrypted of it is wiped.
+        unsafe { (functions.free_ticket)(krb5.handle, ticket) };
+        opened
+    }
+}
+
+impl Krb5 {
+    fn read(&self, part: &EncTicketPart, request: &Request<'_>) -> Option<OpenedTicket> {
+        /// The key usage of an AP-REQ's authenticator (RFC 4120, section 7.5.1).
+        const AUTHENTICATOR: i32 = 11;
+        let (enctype, cipher) = request.authenticator;
+        let sealed = EncData { magic: 0, enctype, kvno: 0, ciphertext: data(cipher)? };
+        // No plain text is longer than what it was sealed to.
+        let mut authenticator = Zeroizing::new(vec![0; cipher.len()]);
+        let mut plain = Data { magic: 0, length: authenticator.len() as u32, data: authenticator.as_mut_ptr().cast() };
+        // SAFETY: the key is the ticket's; all pointers are to values that outlive the call, and the output has the length that it says.
+        check(unsafe { (self.gss.functions.decrypt)(self.handle, part.session, AUTHENTICATOR, null(), &sealed, &mut plain) }).ok()?;
+        authenticator.truncate(plain.length as usize);
+        Some(OpenedTicket {
+            client: self.name(part.client)?,
+            start_s: u64::from(if part.start_s == 0 { part.auth_s } else { part.start_s }),
+            end_s: part.end_s.into(),
+            authenticator,
+            #[cfg(test)]
+            // SAFETY: the key has this length, and lives as long as the ticket.
+            session: unsafe { part.session.as_ref().map(|key| std::slice::from_raw_parts(key.contents, key.length as usize).to_vec()) }?.into(),
+        })
+    }
+}
+
+/// Bytes that the library only reads.
+fn data(bytes: &[u8]) -> Option<Data> {
+    Some(Data { magic: 0, length: bytes.len().try_into().ok()?, data: bytes.as_ptr().cast_mut().cast() })
+}
+
+fn check(code: i32) -> Result<(), Status> {
+    match code {
+        0 => Ok(()),
+        code => Err(Status { major: FAILURE, minor: code as u32 }),
+    }
+}

@@ -1,0 +1,116 @@
+//! What is left of tickets in memory when who got them is dropped. A child asks a real KDC; this process knows the keys by opening what the child would send to the service,
+//! and reads the child's memory.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use vouch_rpcsec_gss::{InitStep, Initiator as _};
+
+use crate::ffi::{Gss, OpenedTicket};
+use crate::kdc::Kdc;
+use crate::ticket::{Request, subkey};
+use crate::{ClientSource, MitInitiator};
+
+/// Set for the child, which gets tickets: its keytab.
+const CHILD: &str = "VOUCH_TEST_GETS_TICKETS";
+const SERVICE: &str = "nfs/localhost";
+
+/// The library keeps caches in memory until somebody ends them.
+#[test]
+#[cfg_attr(not(target_os = "linux"), ignore = "reads /proc")]
+fn no_key_of_a_ticket_outlives_who_got_it_by_a_keytab() {
+    if let Some(keytab) = std::env::var_os(CHILD) {
+        return get_tickets(keytab.into());
+    }
+    let Some(kdc) = Kdc::start() else { return };
+    kdc.add(&["alice", SERVICE]);
+    let (user, service) = (kdc.keytab("alice", &["alice"]), kdc.keytab("service", &[SERVICE]));
+    let service = CString::new(service.as_os_str().as_bytes()).expect("no zero byte");
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", "tests::no_key_of_a_ticket_outlives_who_got_it_by_a_keytab", "--nocapture"]);
+    command.envs(kdc.environment("krb5")).env(CHILD, &user).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("a child");
+    let mut orders = child.stdin.take().expect("piped");
+    let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
+    let mut wait_for = |word: &str| {
+        let rest = lines.find_map(|line| line.expect("a line").strip_prefix(word).map(str::to_owned));
+        rest.unwrap_or_else(|| panic!("the child died before {word}"))
+    };
+    let gss = Gss::get().expect("the library");
+    let mut keys = keytab_keys(&std::fs::read(&user).expect("the keytab"));
+    assert_eq!(keys.len(), 4, "one of each enctype");
+    for round in 0..3 {
+        orders.write_all(b"g").expect("a child that reads");
+        let token = hex(&wait_for("token "));
+        let opened = OpenedTicket::open(gss, Some(&service), &Request::of_token(&token).expect("a ticket")).expect("it is for us");
+        assert_eq!(opened.client, b"alice@VOUCH.TEST");
+        let subkey = subkey(&opened.authenticator).expect("a client sends one").to_vec();
+        for (name, key) in [("session key", opened.session.to_vec()), ("subkey", subkey)] {
+            assert!(scan(child.id(), &key) > 0, "{name} is not found while it is used, so the scan is worth nothing");
+            keys.push((format!("{name} {round}"), key));
+        }
+        orders.write_all(b"d").expect("a child that reads");
+        wait_for("dropped");
+        let left: Vec<_> = keys.iter().map(|(name, key)| (name, scan(child.id(), key))).filter(|(_, count)| *count > 0).collect();
+        assert!(left.is_empty(), "left in memory: {left:?}");
+    }
+    drop(orders);
+    assert!(child.wait().expect("our child").success());
+}
+
+/// The child: a context is begun, and dropped.
+fn get_tickets(keytab: PathBuf) {
+    let mut orders = File::open("/dev/stdin").expect("a pipe");
+    let mut order = [0];
+    while orders.read(&mut order).expect("a pipe") == 1 {
+        let source = ClientSource { principal: Some("alice".into()), keytab: Some(keytab.clone()), ccache: None };
+        let mut initiator = MitInitiator::new("nfs@localhost", &source).expect("a ticket");
+        let InitStep::Continue { token } = initiator.step(None).expect("a ticket for the service") else {
+            panic!("the service has its say")
+        };
+        println!("\ntoken {}", token.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        orders.read_exact(&mut order).expect("a pipe");
+        drop(initiator);
+        println!("\ndropped");
+    }
+}
+
+/// The keys of a keytab with one version of one principal's: behind their enctypes and lengths (MIT's documentation, "Keytab file format").
+fn keytab_keys(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let of = |head: [u8; 4]| {
+        let at = bytes.windows(4).position(|window| window == head)? + 4;
+        Some((format!("long-term key of enctype {}", head[1]), bytes[at..at + usize::from(head[3])].to_vec()))
+    };
+    [[0, 17, 0, 16], [0, 18, 0, 32], [0, 19, 0, 16], [0, 20, 0, 32]].into_iter().filter_map(of).collect()
+}
+
+fn hex(text: &str) -> Vec<u8> {
+    let pairs = text.trim().as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).expect("digits"));
+    pairs.map(|pair| u8::from_str_radix(pair, 16).expect("digits")).collect()
+}
+
+/// How often this lies in what a process can write to.
+fn scan(pid: u32, key: &[u8]) -> usize {
+    let memory = File::open(format!("/proc/{pid}/mem")).expect("a child's memory");
+    let mut count = 0;
+    for line in std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("a child's maps").lines() {
+        let (range, rest) = line.split_once(' ').expect("a map");
+        let (start, end) = range.split_once('-').expect("a range");
+        let [start, end] = [start, end].map(|digits| u64::from_str_radix(digits, 16).expect("an address"));
+        let mut contents = vec![0; (end - start) as usize];
+        if !rest.starts_with("rw") || memory.read_exact_at(&mut contents, start).is_err() {
+            continue;
+        }
+        let mut rest = &contents[..];
+        while let Some(at) = rest.iter().position(|byte| *byte == key[0]) {
+            count += usize::from(rest[at..].starts_with(key));
+            rest = &rest[at + 1..];
+        }
+    }
+    count
+}
