@@ -153,7 +153,7 @@ impl World {
                     self.records.push((key, value));
                 }
                 Effect::Forget { key, .. } => self.records.retain(|(other, _)| *other != key),
-                Effect::GraceEnded | Effect::Disconnect(_) => {}
+                Effect::GraceEnded | Effect::Elsewhere { .. } | Effect::Disconnect(_) => {}
                 Effect::Background(mut job) => while let JobProgress::More = job.step(&self.server, self.now()) {},
             }
         }

@@ -1,8 +1,9 @@
 //! What the server wants done outside: the driver carries effects out, in order.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use crate::state::Network;
 use crate::{Flavour, Job, Principal};
 
 /// Identifies a transport connection for as long as the server runs; never used twice.
@@ -93,6 +94,16 @@ pub enum Effect {
     },
     /// Forget all recovery records that were there at the start and have not been persisted again since: the grace period is over.
     GraceEnded,
+    /// Tell the administrator: a client came back by this name after a restart from elsewhere than it was, so that it may not reclaim what was held under the name. Whoever can connect
+    /// makes as many of these as he likes until grace is over.
+    Elsewhere {
+        /// The client's name.
+        name: Arc<[u8]>,
+        /// Where it calls from.
+        address: IpAddr,
+        /// Where the client of this name called from before.
+        from: Network,
+    },
     /// Close a connection: its peer broke the protocol in a way that no status can tell, or will have no answer over it and has to call again over another.
     Disconnect(ConnectionId),
     /// Work to go on with in a thread that may sleep: [`Job::step`] until it is done.

@@ -304,6 +304,7 @@ impl Server {
                 StateEffect::Persist { key, value } => effects.push(Effect::Persist { key, value, order }),
                 StateEffect::Forget { key } => effects.push(Effect::Forget { key, order }),
                 StateEffect::GraceEnded => effects.push(Effect::GraceEnded),
+                StateEffect::Elsewhere { owner, address, from } => effects.push(Effect::Elsewhere { name: owner, address, from }),
                 StateEffect::Release(open) => io::release(open, effects),
                 StateEffect::Lost { file, delegation, why } => {
                     file.tell_lost(self.observer(), delegation, why, now_ms);

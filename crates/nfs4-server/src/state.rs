@@ -84,6 +84,7 @@ pub use lock::{Denied, LockBy, LockCall, LockError};
 pub use maker::Maker;
 pub use open::{Claim, Extra, OpenCall, OpenPlan, Opened};
 pub use owner::{OwnerToken, OwnerTurn};
+pub use places::Network;
 pub use range::{Mode, Range};
 pub use recovery::RecoveryRecord;
 pub use report::{ClientStatus, DelegationStatus, LockStatus, OpenStatus, SessionStatus, StateStatus, Totals};

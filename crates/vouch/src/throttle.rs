@@ -64,6 +64,11 @@ impl Throttle {
         Throttle { client, all, clients: HashMap::new(), bucket: Bucket::default(), untold: 0 }
     }
 
+    /// For lines of the log.
+    pub(crate) fn of_lines() -> Self {
+        Throttle::new(LINES_CLIENT, LINES_ALL)
+    }
+
     /// Whether to tell of something that this client did; if so, how much of it was left out since the last.
     pub(crate) fn admit(&mut self, client: IpAddr, now_ms: u64) -> Option<u64> {
         let client = network(client);
@@ -119,6 +124,11 @@ const CLIENTS_MAX: usize = 1024;
 const FORGET_MS: u64 = 3_600_000;
 /// Clients of which it is told how much was left out.
 const NAMED_MAX: usize = 8;
+
+/// Lines on one client: a user's mistakes are all told, a loop's are not.
+const LINES_CLIENT: Rate = Rate { count: 5, each_ms: 10_000 };
+/// And on all: a cluster whose keytab is out of date shall not fill the disk with its log.
+const LINES_ALL: Rate = Rate { count: 100, each_ms: 200 };
 
 #[cfg(test)]
 mod tests {

@@ -12,7 +12,7 @@ use super::effect::{CallbackCredential, StateEffect};
 use super::hash::{Map, Set};
 use super::id::{CallbackKey, ClientKey, OwnerKey, SessionKey, StateKey};
 use super::maker::Maker;
-use super::places::{Listed, Origin, Place};
+use super::places::{Listed, Network, Origin, Place};
 use super::{OwnerKind, State};
 use crate::{ConnectionId, ContextLife, Flavour, Principal};
 
@@ -93,6 +93,8 @@ pub(super) struct Client {
     pub(super) callback_queue: VecDeque<CallbackKey>,
     /// Whether the recovery records let it reclaim.
     pub(super) may_reclaim: bool,
+    /// Whether it came from elsewhere than the one for whom what was held under its name waited: until grace is over it can have no state, and no record.
+    pub(super) elsewhere: bool,
     /// Whether it has a recovery record of this life.
     pub(super) recorded: bool,
     pub(super) dialect: Dialect,
@@ -305,6 +307,10 @@ impl<F: Clone> State<F> {
         };
         let id = self.numbers.give();
         let owner: Arc<[u8]> = owner.into();
+        let awaited = self.grace.awaits_from(family, &owner).filter(|from| *from != Network::of(credential.address));
+        if let Some(from) = awaited {
+            self.effects.push_back(StateEffect::Elsewhere { owner: owner.clone(), address: credential.address, from });
+        }
         let hasher = self.hasher;
         let client = Client {
             id,
@@ -332,7 +338,8 @@ impl<F: Clone> State<F> {
             waiters: 0,
             callbacks: 0,
             callback_queue: Default::default(),
-            may_reclaim: self.grace.may_reclaim(family, &owner, verifier),
+            may_reclaim: awaited.is_none() && self.grace.may_reclaim(family, &owner, verifier),
+            elsewhere: awaited.is_some(),
             recorded: false,
             dialect,
         };
@@ -355,7 +362,7 @@ impl<F: Clone> State<F> {
         self.list_client(key);
         // One that has restarted since it held what it could reclaim holds none of it.
         let client = &self.clients[key];
-        if !client.may_reclaim && self.grace.completed(family, &client.owner.clone()) {
+        if !client.may_reclaim && !client.elsewhere && self.grace.completed(family, &client.owner.clone()) {
             self.end_grace();
         }
     }
@@ -402,6 +409,9 @@ impl<F: Clone> State<F> {
     /// Writes the recovery record of a client that has acquired or may acquire state (RFC 8881, section 8.4.2.1).
     pub(super) fn record(&mut self, key: ClientKey, revoked: bool) {
         let client = &mut self.clients[key];
+        if client.elsewhere && self.grace.is_active() {
+            return;
+        }
         client.recorded = true;
         let record = super::RecoveryRecord {
             family: client.family(),
@@ -409,6 +419,7 @@ impl<F: Clone> State<F> {
             verifier: client.verifier,
             revoked,
             maker: client.maker(),
+            from: (!matches!(client.principal, Principal::Gss { .. })).then(|| Network::of(client.address)),
         };
         let (record_key, value) = record.to_bytes();
         self.effects.push_back(StateEffect::Persist { key: record_key, value });

@@ -28,7 +28,7 @@ impl<F: Clone> State<F> {
             return Ok(());
         }
         let client = self.client(key)?;
-        let owner = client.owner.clone();
+        let (owner, elsewhere) = (client.owner.clone(), client.elsewhere);
         let v41 = client.v41_mut().ok_or(Status::NOTSUPP)?;
         // Section 18.51.3: a second one is COMPLETE_ALREADY.
         if v41.reclaim_complete {
@@ -36,7 +36,7 @@ impl<F: Clone> State<F> {
         }
         v41.reclaim_complete = true;
         self.record(key, false);
-        if self.grace.completed(Family::V41, &owner) {
+        if !elsewhere && self.grace.completed(Family::V41, &owner) {
             self.end_grace();
         }
         Ok(())

@@ -42,6 +42,7 @@ impl<F: Clone> State<F> {
         if !client.maker().admits(credential) {
             return Err(Status::CLID_INUSE);
         }
+        self.check_name(key, credential)?;
         self.check_confirmation(key, credential)?;
         // Phase 2: the number. The last one again is a retry; before the first there is nothing to retry.
         if args.seq.next() == v41.next {

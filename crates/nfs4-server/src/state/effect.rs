@@ -1,11 +1,12 @@
 //! What state asks to be done outside of it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use vouch_nfs4::cb::OffloadInfo;
 use vouch_nfs4::{SessionId, SlotId, SlotSeq, StateSeq, Stateid, Status, Time};
 
-use super::FileKey;
+use super::{FileKey, Network};
 use crate::{CallbackContext, CallbackId, CallbackTo};
 
 /// Something to be done after the lock is released, in order.
@@ -28,6 +29,15 @@ pub enum StateEffect<F> {
     /// Forget all records from the start that have not been persisted again: the grace period is over. Must be durable before a reply is sent that lets in what
     /// grace kept out (RFC 8881, section 8.4.3).
     GraceEnded,
+    /// A client came by this name from elsewhere than the one for whom what was held under it waits to be reclaimed: it gets none of that. To be told to the administrator.
+    Elsewhere {
+        /// The client's name.
+        owner: Arc<[u8]>,
+        /// Where it calls from.
+        address: IpAddr,
+        /// Where the other one called from.
+        from: Network,
+    },
     /// An open file that state keeps no longer: close it by dropping.
     Release(F),
     /// Likewise, and the client did not give it back.

@@ -36,6 +36,7 @@ impl<F: Clone> State<F> {
             // No cipher and no hash of SP4_SSV is supported.
             StateProtect::Ssv(_) => return Err(Status::ENCR_ALG_UNSUPP),
         };
+        self.give_name(Family::V41, &args.owner.id, credential)?;
         let named = self.named(Family::V41, &args.owner.id);
         let update = args.flags.contains(ExchangeIdFlags::UPD_CONFIRMED_REC_A);
         let Some(key) = named.confirmed else {

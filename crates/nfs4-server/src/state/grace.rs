@@ -3,11 +3,12 @@
 use vouch_nfs4::{Status, Verifier};
 
 use super::State;
-use super::client::{Credential, Family};
+use super::client::{Client, Credential, Family};
 use super::effect::StateEffect;
 use super::hash::Map;
 use super::id::ClientKey;
 use super::maker::Maker;
+use super::places::Network;
 use super::recovery::RecoveryRecord;
 
 /// The grace period and those for whom it is.
@@ -22,6 +23,7 @@ pub(super) struct Grace {
 struct Awaited {
     verifier: Verifier,
     maker: Maker,
+    from: Option<Network>,
 }
 
 impl Grace {
@@ -30,7 +32,7 @@ impl Grace {
         let mut waiting = Map::with_hasher(hasher);
         // Section 8.4.3: those whose state was taken away in the life before must not have it back.
         for record in records.iter().filter(|record| !record.revoked) {
-            let awaited = Awaited { verifier: record.verifier, maker: record.maker };
+            let awaited = Awaited { verifier: record.verifier, maker: record.maker, from: record.from };
             waiting.insert(RecoveryRecord::key(record.family, &record.owner), awaited);
         }
         Grace { until_ms: (!waiting.is_empty() && grace_ms > 0).then_some(now + grace_ms), waiting }
@@ -52,6 +54,14 @@ impl Grace {
     /// is in use, and the lease counts as begun anew.
     pub(super) fn admits(&self, family: Family, owner: &[u8], credential: Credential<'_>) -> bool {
         !self.is_active() || self.waiting.get(&RecoveryRecord::key(family, owner)).is_none_or(|awaited| awaited.maker.admits(credential))
+    }
+
+    /// Where the one comes from for whom what was held under this name waits, if that is known and was not proven otherwise.
+    pub(super) fn awaits_from(&self, family: Family, owner: &[u8]) -> Option<Network> {
+        if !self.is_active() {
+            return None;
+        }
+        self.waiting.get(&RecoveryRecord::key(family, owner))?.from
     }
 
     /// Whether this life of this client, whose introduction was admitted, has something to reclaim.
@@ -83,6 +93,34 @@ impl<F: Clone> State<F> {
         if self.grace.admits(family, owner, credential) { Ok(()) } else { Err(Status::CLID_INUSE) }
     }
 
+    /// A client introduces itself, or goes on to, by a name under which an unproven one may still reclaim. Under AUTH_SYS anybody says that he is anybody, so that only where he
+    /// calls from tells him from others. Who calls from there has the name, whoever had it meanwhile: he could get nothing by it that would be lost. From elsewhere a client
+    /// is let in, with nothing to reclaim (section 8.4.2.1 leaves it to the server whom it believes), since it may be the same one whose address has changed: it shall go on as soon as
+    /// grace is over. DELAY where the other has come back.
+    pub(super) fn give_name(&mut self, family: Family, owner: &[u8], credential: Credential<'_>) -> Result<(), Status> {
+        let Some(from) = self.grace.awaits_from(family, owner) else { return Ok(()) };
+        let here = from == Network::of(credential.address);
+        if here && !self.grace.admits(family, owner, credential) {
+            return Ok(());
+        }
+        let named = self.named(family, owner);
+        for key in [named.confirmed, named.unconfirmed].into_iter().flatten() {
+            match (here, self.clients[key].elsewhere) {
+                (true, true) => self.expire(key),
+                (false, false) => return Err(Status::DELAY),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for what is done by the number of a client.
+    pub(super) fn check_name(&self, key: ClientKey, credential: Credential<'_>) -> Result<(), Status> {
+        let client = &self.clients[key];
+        let from = if client.elsewhere { None } else { self.grace.awaits_from(client.family(), &client.owner) };
+        if from.is_none_or(|from| from == Network::of(credential.address)) { Ok(()) } else { Err(Status::DELAY) }
+    }
+
     /// Something new is asked for. Section 8.4.2.1: GRACE while others may still reclaim what it conflicts with; section 18.51.3: also for a client of 4.1 that has
     /// not said that it has nothing to reclaim.
     pub(super) fn admit_new(&mut self, key: ClientKey) -> Result<(), Status> {
@@ -112,7 +150,15 @@ impl<F: Clone> State<F> {
     pub(super) fn end_grace(&mut self) {
         if self.grace.until_ms.take().is_some() {
             self.grace.waiting = Map::with_hasher(self.hasher);
+            self.record_those_from_elsewhere();
             self.effects.push_back(StateEffect::GraceEnded);
         }
+    }
+
+    /// Who came by another's name, from elsewhere, has it for his own: until now the other's record was kept. O(n) in clients, once.
+    fn record_those_from_elsewhere(&mut self) {
+        let done = |client: &Client| client.elsewhere && client.v41().is_some_and(|v41| v41.reclaim_complete);
+        let keys: Vec<ClientKey> = self.clients.iter().filter(|(_, client)| done(client)).map(|(key, _)| key).collect();
+        keys.into_iter().for_each(|key| self.record(key, false));
     }
 }

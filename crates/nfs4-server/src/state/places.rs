@@ -11,21 +11,50 @@ use super::id::ClientKey;
 use super::limits::ORIGIN_SHARE;
 use crate::Principal;
 
-/// Where a record comes from, as far as that can't be chosen at will: the principal where it is proven, else the network that one host may have for itself.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Origin {
+/// What one host may have for itself of all addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Network {
+    /// One address.
     V4([u8; 4]),
     /// The first half of the address: a host picks the other as it likes (RFC 4291, section 2.5.1).
     V6([u8; 8]),
+}
+
+impl Network {
+    /// That of an address.
+    pub fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Network::V4(address.octets()),
+            IpAddr::V6(address) => Network::V6(*address.octets().first_chunk().expect("an address has 16 bytes")),
+        }
+    }
+}
+
+impl std::fmt::Display for Network {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Network::V4(address) => write!(f, "{}", std::net::Ipv4Addr::from(*address)),
+            Network::V6(half) => {
+                let mut address = [0; 16];
+                address[..8].copy_from_slice(half);
+                write!(f, "{}/64", std::net::Ipv6Addr::from(address))
+            }
+        }
+    }
+}
+
+/// Where a record comes from, as far as that can't be chosen at will: the principal where it is proven, else the network that one host may have for itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Origin {
+    Network(Network),
     Principal(Arc<str>),
 }
 
 impl Origin {
     pub(super) fn of(credential: &Credential<'_>) -> Self {
-        match (credential.principal, credential.address.to_canonical()) {
-            (Principal::Gss { name }, _) => Origin::Principal(name.clone()),
-            (_, IpAddr::V4(address)) => Origin::V4(address.octets()),
-            (_, IpAddr::V6(address)) => Origin::V6(*address.octets().first_chunk().expect("an address has 16 bytes")),
+        match credential.principal {
+            Principal::Gss { name } => Origin::Principal(name.clone()),
+            _ => Origin::Network(Network::of(credential.address)),
         }
     }
 }
@@ -263,7 +292,7 @@ mod tests {
     #[test]
     fn lists_tell_who_has_most_and_in_which_order() {
         let mut places = Places::new(Seed(1));
-        let (one, two) = (Origin::V4([192, 0, 2, 1]), Origin::V4([192, 0, 2, 2]));
+        let (one, two) = (Origin::Network(Network::V4([192, 0, 2, 1])), Origin::Network(Network::V4([192, 0, 2, 2])));
         assert_eq!(places.most(Worth::Idle), None);
         let first = places.list(Worth::Idle, &one, key(1));
         places.list(Worth::Idle, &two, key(2));
@@ -300,6 +329,8 @@ mod tests {
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1:2:3"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+        let shown = |address: &str| Network::of(address.parse().unwrap()).to_string();
+        assert_eq!((shown("192.0.2.1"), shown("2001:db8:0:1::7")), ("192.0.2.1".to_owned(), "2001:db8:0:1::/64".to_owned()));
         let machine = Principal::Gss { name: "nfs/a@B".into() };
         assert_eq!(Origin::of(&super::super::tests::sys(&machine)), Origin::Principal("nfs/a@B".into()));
     }

@@ -6,8 +6,11 @@ use vouch_xdr::{Error, Reader, Writer};
 
 use super::client::Family;
 use super::maker::Maker;
+use super::places::Network;
 
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// Without the address.
+const VERSION_2: u32 = 2;
 /// Without the maker.
 const VERSION_1: u32 = 1;
 
@@ -24,6 +27,8 @@ pub struct RecoveryRecord {
     pub revoked: bool,
     /// Who introduced it: nobody else may reclaim.
     pub maker: Maker,
+    /// From where, if that was not proven and is known: nobody else may reclaim from elsewhere.
+    pub from: Option<Network>,
 }
 
 impl RecoveryRecord {
@@ -51,6 +56,17 @@ impl RecoveryRecord {
                 w.bool(*protected);
             }
         }
+        match &self.from {
+            None => w.u32(0),
+            Some(Network::V4(address)) => {
+                w.u32(4);
+                w.opaque_fixed(address);
+            }
+            Some(Network::V6(half)) => {
+                w.u32(6);
+                w.opaque_fixed(half);
+            }
+        }
         (Self::key(self.family, &self.owner), w.into_bytes())
     }
 
@@ -68,7 +84,7 @@ impl RecoveryRecord {
         }
         let mut r = Reader::new(value);
         let version = r.u32()?;
-        if !matches!(version, VERSION_1 | VERSION) {
+        if !matches!(version, VERSION_1 | VERSION_2 | VERSION) {
             return Err(unknown("recovery record", version));
         }
         let revoked = r.bool()?;
@@ -83,7 +99,16 @@ impl RecoveryRecord {
                 other => return Err(unknown("maker of a recovery record", other)),
             },
         };
-        Ok(RecoveryRecord { family, owner: owner.to_vec(), verifier, revoked, maker })
+        let from = match version {
+            VERSION_1 | VERSION_2 => None,
+            _ => match r.u32()? {
+                0 => None,
+                4 => Some(Network::V4(r.opaque_fixed()?)),
+                6 => Some(Network::V6(r.opaque_fixed()?)),
+                other => return Err(unknown("address of a recovery record", other)),
+            },
+        };
+        Ok(RecoveryRecord { family, owner: owner.to_vec(), verifier, revoked, maker, from })
     }
 }
 
@@ -91,32 +116,41 @@ impl RecoveryRecord {
 mod tests {
     use super::*;
 
+    fn record(maker: Maker, from: Option<Network>) -> RecoveryRecord {
+        RecoveryRecord { family: Family::V41, owner: b"host".to_vec(), verifier: Verifier([7; 8]), revoked: true, maker, from }
+    }
+
     #[test]
     fn records_come_back_as_they_were_kept() {
         let proven = Maker::Proven { name: [5; 32], protected: true };
+        let (v4, v6) = (Network::V4([192, 0, 2, 1]), Network::V6([0x20, 1, 0xd, 0xb8, 0, 0, 0, 9]));
         for maker in [Maker::Unknown, Maker::Nobody, Maker::Sys, proven] {
-            let record = RecoveryRecord { family: Family::V41, owner: b"host".to_vec(), verifier: Verifier([7; 8]), revoked: true, maker };
-            let (key, value) = record.to_bytes();
-            assert_eq!(RecoveryRecord::from_bytes(&key, &value), Ok(record));
-            for len in 0..value.len() {
-                assert!(RecoveryRecord::from_bytes(&key, &value[..len]).is_err());
+            for from in [None, Some(v4), Some(v6)] {
+                let record = record(maker, from);
+                let (key, value) = record.to_bytes();
+                assert_eq!(RecoveryRecord::from_bytes(&key, &value), Ok(record));
+                for len in 0..value.len() {
+                    assert!(RecoveryRecord::from_bytes(&key, &value[..len]).is_err());
+                }
+                assert!(RecoveryRecord::from_bytes(b"", &value).is_err());
+                assert!(RecoveryRecord::from_bytes(b"\x02x", &value).is_err());
             }
-            assert!(RecoveryRecord::from_bytes(b"", &value).is_err());
-            assert!(RecoveryRecord::from_bytes(b"\x02x", &value).is_err());
         }
-        let record =
-            RecoveryRecord { family: Family::V41, owner: b"host".to_vec(), verifier: Verifier([7; 8]), revoked: true, maker: proven };
-        let (key, value) = record.to_bytes();
-        let head = b"\0\0\0\x02\0\0\0\x01\x07\x07\x07\x07\x07\x07\x07\x07\0\0\0\x03";
-        assert_eq!((key, value), (b"\x01host".to_vec(), [&head[..], &[5; 32], b"\0\0\0\x01"].concat()));
+        let head = |maker: u8| [&b"\0\0\0\x03\0\0\0\x01\x07\x07\x07\x07\x07\x07\x07\x07\0\0\0"[..], &[maker]].concat();
+        let bytes = |maker, from| record(maker, from).to_bytes();
+        assert_eq!(bytes(proven, None), (b"\x01host".to_vec(), [&head(3)[..], &[5; 32], b"\0\0\0\x01\0\0\0\0"].concat()));
+        assert_eq!(bytes(Maker::Sys, Some(v4)).1, [&head(2)[..], b"\0\0\0\x04\xc0\0\x02\x01"].concat());
+        assert_eq!(bytes(Maker::Nobody, Some(v6)).1, [&head(1)[..], b"\0\0\0\x06\x20\x01\x0d\xb8\0\0\0\x09"].concat());
     }
 
-    // Those that a server kept which did not know makers yet.
+    // Those that a server kept which did not know makers yet, or where they came from.
     #[test]
-    fn records_of_the_first_version_are_read() {
+    fn records_of_earlier_versions_are_read() {
         let value = b"\0\0\0\x01\0\0\0\0\x07\x07\x07\x07\x07\x07\x07\x07";
-        let record = RecoveryRecord::from_bytes(b"\0host", value).unwrap();
-        assert_eq!((record.family, record.revoked, record.verifier, record.maker), (Family::V40, false, Verifier([7; 8]), Maker::Unknown));
-        assert!(RecoveryRecord::from_bytes(b"\0host", b"\0\0\0\x03\0\0\0\0\x07\x07\x07\x07\x07\x07\x07\x07").is_err());
+        let first = RecoveryRecord::from_bytes(b"\0host", value).unwrap();
+        assert_eq!((first.family, first.revoked, first.verifier, first.maker), (Family::V40, false, Verifier([7; 8]), Maker::Unknown));
+        let value = b"\0\0\0\x02\0\0\0\x01\x07\x07\x07\x07\x07\x07\x07\x07\0\0\0\x02";
+        assert_eq!(RecoveryRecord::from_bytes(b"\x01host", value), Ok(record(Maker::Sys, None)));
+        assert!(RecoveryRecord::from_bytes(b"\0host", b"\0\0\0\x04\0\0\0\0\x07\x07\x07\x07\x07\x07\x07\x07").is_err());
     }
 }

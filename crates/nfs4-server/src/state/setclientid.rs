@@ -25,6 +25,7 @@ impl<F: Clone> State<F> {
         now: u64,
     ) -> Result<(ClientId, Verifier), SetClientError> {
         let confirm = self.random.verifier();
+        self.give_name(Family::V40, &owner.id, credential).map_err(SetClientError::Status)?;
         let named = self.named(Family::V40, &owner.id);
         let admitted = self.admit_introduction(Family::V40, &owner.id, credential).is_ok();
         if let Some(key) = named.confirmed {
@@ -79,6 +80,7 @@ impl<F: Clone> State<F> {
         if !same_principal {
             return Err(Status::CLID_INUSE);
         }
+        self.check_name(key, credential)?;
         self.check_confirmation(key, credential)?;
         let v40 = self.clients[key].v40().ok_or(Status::STALE_CLIENTID)?;
         if pending && confirmed {

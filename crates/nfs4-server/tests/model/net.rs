@@ -110,6 +110,7 @@ impl Net {
                     let boot = self.boot;
                     self.records.retain(|_, (written, _)| *written == boot);
                 }
+                Effect::Elsewhere { .. } => panic!("all call from one host"),
                 Effect::Disconnect(_) => panic!("nobody here breaks the protocol"),
                 Effect::Background(mut job) => while let JobProgress::More = job.step(&self.server, self.now()) {},
             }

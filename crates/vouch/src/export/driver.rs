@@ -1,7 +1,7 @@
 //! What all threads of the server share, and how the engine's effects are carried out: callbacks leave, records become durable before replies that depend on them do.
 
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
@@ -29,6 +29,7 @@ use super::recovery::{Change, Recovery};
 use super::report::ExportStatus;
 use super::shares::Commons;
 use super::traffic::Traffic;
+use crate::throttle::Throttle;
 
 /// The engine and everything around it.
 pub(super) struct Driver {
@@ -52,6 +53,8 @@ pub(super) struct Driver {
     /// Connections of each worker, to deal new ones out evenly.
     pub(super) open: Vec<AtomicUsize>,
     pub(super) traffic: Traffic,
+    /// How much is told of clients that come from elsewhere than before.
+    pub(super) strangers: Mutex<Throttle>,
     /// Kerberos, if there is a keytab.
     pub(super) gss: Option<Arc<Gss>>,
     /// The audit trail, if there is one.
@@ -237,6 +240,7 @@ impl Driver {
                         }
                     }
                 }
+                Effect::Elsewhere { name, address, from } => self.tell_elsewhere(&name, address, from),
                 Effect::Disconnect(id) => {
                     if let Some(connection) = self.connection(id) {
                         tracing::info!(peer = %connection.peer(), "a peer is told by the end of its connection to call again over another");
@@ -247,6 +251,15 @@ impl Driver {
             }
         }
         changes
+    }
+
+    fn tell_elsewhere(&self, name: &[u8], address: IpAddr, from: impl std::fmt::Display) {
+        if let Some(left_out) = self.strangers.lock().admit(address, clock::mono_ms()) {
+            tracing::warn!(
+                client = %name.escape_ascii(), %address, before = %from, left_out,
+                "a client came back from another address than before the restart: what was open and locked under its name it may not reclaim, and it goes on when grace is over"
+            );
+        }
     }
 
     fn call_back(self: &Arc<Self>, to: CallbackTo, callback: QueuedCallback) {

@@ -263,6 +263,7 @@ impl Server {
             open: inboxes.iter().map(|_| AtomicUsize::new(0)).collect(),
             inboxes,
             traffic: Traffic::default(),
+            strangers: Mutex::new(crate::throttle::Throttle::of_lines()),
             stop: AtomicBool::new(false),
             record_len_max,
             limits: config.limits,

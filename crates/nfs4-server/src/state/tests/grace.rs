@@ -2,6 +2,8 @@
 
 use vouch_nfs4::op::DelegationType;
 
+use super::room::address;
+
 use super::*;
 
 /// What a store would hold after these effects.
@@ -24,7 +26,7 @@ impl Store {
                 }
                 StateEffect::Forget { key } => self.records.retain(|(other, _)| *other != key),
                 StateEffect::GraceEnded => self.records.retain(|(key, _)| self.fresh.contains(key)),
-                StateEffect::Callback(_) | StateEffect::Release(_) | StateEffect::Lost { .. } => {}
+                StateEffect::Elsewhere { .. } | StateEffect::Callback(_) | StateEffect::Release(_) | StateEffect::Lost { .. } => {}
             }
         }
     }
@@ -280,6 +282,7 @@ fn a_client_of_4_0_that_was_proven_is_waited_for_likewise() {
         verifier: Verifier([1; 8]),
         revoked: false,
         maker: Maker::of(&host, false),
+        from: None,
     };
     let mut world = World::with(StateConfig { boot: 2, ..config() }, &[record]);
     let owner = |life: u8| ClientOwner { verifier: Verifier([life; 8]), id: Bytes(b"a") };
@@ -295,4 +298,118 @@ fn a_client_of_4_0_that_was_proven_is_waited_for_likewise() {
     // It holds nothing yet, so that another could have its name if it did not wait.
     assert!(world.state.set_client(&owner(2), Callback40::unknown(), sys(&root), 0).is_err());
     assert!(world.state.client_of_40(id, 0).is_ok());
+}
+
+fn from(last: u8, principal: &Principal) -> Credential<'_> {
+    Credential { address: address(last), ..sys(principal) }
+}
+
+/// A client of 4.1 that says that it has nothing to reclaim, or nothing more.
+fn complete(world: &mut World, peer: &Peer) {
+    world.state.reclaim_complete(peer.client, false).unwrap();
+}
+
+/// After a restart, with a client named "a" from the first address that may reclaim.
+fn after_restart() -> (Store, World) {
+    let (mut store, mut world) = (Store::default(), World::new());
+    let a = enter(&mut world, "a", 1, from(1, &user(0))).unwrap();
+    complete(&mut world, &a);
+    store.carry_out(&mut world);
+    let world = store.restart(2);
+    (store, world)
+}
+
+#[test]
+fn what_an_unproven_client_held_waits_for_who_calls_from_where_it_was() {
+    // Sections 2.4.3 and 8.4.2.1.
+    let (mut store, mut world) = after_restart();
+    let root = user(0);
+    // Whoever comes from elsewhere, as the same life or as another, gets in and nothing of it.
+    for life in [2, 1] {
+        let stranger = enter(&mut world, "a", life, from(2, &root)).unwrap();
+        assert_eq!(reclaim(&mut world, &stranger), Err(Status::RECLAIM_BAD));
+        complete(&mut world, &stranger);
+        assert_eq!(world.open(&stranger, 2, 1, 0), Err(Status::GRACE));
+        assert!(world.state.in_grace(), "the other has not come");
+        let told = world.state.take_effects();
+        let told = told.iter().filter(|effect| matches!(effect, StateEffect::Elsewhere { owner, .. } if **owner == *b"a")).count();
+        assert_eq!(told, 1);
+        if life == 2 {
+            world.state.destroy_session(&stranger.session, stranger.connection, from(2, &root)).unwrap();
+            world.state.destroy_client(stranger.id, from(2, &root)).unwrap();
+        }
+    }
+    store.carry_out(&mut world);
+    // Also over one more restart; and who has the name meanwhile makes way.
+    for mut world in [world, store.clone().restart(3)] {
+        let back = enter(&mut world, "a", 1, from(1, &root)).unwrap();
+        assert_eq!(world.state.totals().clients, 1);
+        assert!(reclaim(&mut world, &back).is_ok());
+        // Now that it is there, nobody from elsewhere is taken for it.
+        for life in [1, 2] {
+            assert_eq!(enter(&mut world, "a", life, from(2, &root)).err(), Some(Status::DELAY));
+        }
+        let next = session_args(back.id, CreateSeq(2));
+        assert_eq!(world.state.create_session(&next, back.connection, from(2, &root), 0).err(), Some(Status::DELAY));
+        assert!(world.state.create_session(&next, back.connection, from(1, &root), 0).is_ok());
+        complete(&mut world, &back);
+        assert!(!world.state.in_grace());
+    }
+}
+
+#[test]
+fn a_client_whose_address_has_changed_goes_on_when_grace_is_over() {
+    let (mut store, mut world) = after_restart();
+    let root = user(0);
+    let mut moved = enter(&mut world, "a", 1, from(2, &root)).unwrap();
+    complete(&mut world, &moved);
+    world.pass(LEASE_MS / 2);
+    world.beat(&mut moved).unwrap();
+    world.pass(LEASE_MS / 2);
+    assert!(world.open(&moved, 1, 3, 0).is_ok());
+    // Its record is of where it is now.
+    store.carry_out(&mut world);
+    for (last, outcome) in [(1, Some(Status::RECLAIM_BAD)), (2, None)] {
+        let mut world = store.clone().restart(3);
+        let peer = enter(&mut world, "a", 1, from(last, &root)).unwrap();
+        assert_eq!(reclaim(&mut world, &peer).err(), outcome);
+    }
+}
+
+#[test]
+fn a_record_that_tells_no_address_is_anybodys_who_says_who_he_is() {
+    let (store, _) = after_restart();
+    let records: Vec<_> = store.records.iter().map(|(key, value)| RecoveryRecord::from_bytes(key, value).unwrap()).collect();
+    assert_eq!(records[0].from, Some(Network::of(address(1))));
+    let records: Vec<_> = records.into_iter().map(|record| RecoveryRecord { from: None, ..record }).collect();
+    let mut world = World::with(StateConfig { boot: 2, ..config() }, &records);
+    let a = enter(&mut world, "a", 1, from(2, &user(0))).unwrap();
+    assert!(reclaim(&mut world, &a).is_ok());
+}
+
+#[test]
+fn a_client_of_4_0_reclaims_from_where_it_was_alone() {
+    // RFC 7530, section 9.6.2.
+    let record = RecoveryRecord {
+        family: Family::V40,
+        owner: b"a".to_vec(),
+        verifier: Verifier([1; 8]),
+        revoked: false,
+        maker: Maker::Sys,
+        from: Some(Network::of(address(1))),
+    };
+    let mut world = World::with(StateConfig { boot: 2, ..config() }, &[record]);
+    let root = user(0);
+    let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"a") };
+    let come = |world: &mut World, last: u8| {
+        let (id, confirm) = world.state.set_client(&owner, Callback40::unknown(), from(last, &root), 0)?;
+        world.state.confirm_client(id, confirm, from(last, &root), 0).map_err(SetClientError::Status)?;
+        Ok::<_, SetClientError>(world.state.client_of_40(id, 0).unwrap())
+    };
+    let stranger = come(&mut world, 2).unwrap();
+    assert_eq!(world.state.admit_reclaim(stranger), Err(Status::RECLAIM_BAD));
+    let back = come(&mut world, 1).unwrap();
+    assert!(world.state.in_grace() && world.state.admit_reclaim(back).is_ok());
+    assert_eq!(come(&mut world, 2), Err(SetClientError::Status(Status::DELAY)));
+    assert_eq!(world.state.totals().clients, 1);
 }

@@ -146,7 +146,7 @@ fn what_is_counted_by_origin_goes_with_the_clients() {
     }
     world.pass(LEASE_MS + 1);
     world.pass(limits::COURTESY_MS + LEASE_MS);
-    let origins = (0..20).map(|last| places::Origin::V4([192, 0, 2, last]));
+    let origins = (0..20).map(|last| places::Origin::Network(Network::V4([192, 0, 2, last])));
     assert_eq!(origins.map(|origin| world.state.places.of(&origin)).sum::<usize>(), 0);
     use places::Worth::{Courtesy, Idle, Unconfirmed};
     assert_eq!([Unconfirmed, Idle, Courtesy].map(|worth| world.state.places.total(worth)), [0; 3]);

@@ -19,7 +19,7 @@ use super::identity::as_ourselves;
 use super::output::Outgoing;
 use super::pool::{Origin, Pool};
 use super::traffic::Count;
-use crate::throttle::{Rate, Throttle};
+use crate::throttle::Throttle;
 
 mod back;
 mod look;
@@ -76,7 +76,7 @@ impl Gss {
             pool: Pool::new("kerberos", THREADS_MAX, WAITING_MAX, relief),
             counts: GssCounts::default(),
             awaited: back::Awaited::default(),
-            refusals: Mutex::new(Throttle::new(LINES_CLIENT, LINES_ALL)),
+            refusals: Mutex::new(Throttle::of_lines()),
         }
     }
 
@@ -229,10 +229,6 @@ fn why(major: u32, minor: u32) -> Refusal {
     }
 }
 
-/// Lines of the log on one client's tickets: a user's mistakes are all told, a loop's are not.
-const LINES_CLIENT: Rate = Rate { count: 5, each_ms: 10_000 };
-/// And on all: a cluster whose keytab is out of date shall not fill the disk with its log.
-const LINES_ALL: Rate = Rate { count: 100, each_ms: 200 };
 /// The service's name in keytabs: nfs/HOST (RFC 7530, section 3.2.1; RFC 8881, section 2.2.1.1.1.2).
 const SERVICE: &str = "nfs";
 /// Contexts that a connection remembers: a node of a cluster with users side by side.
