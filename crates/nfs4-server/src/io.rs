@@ -1,7 +1,7 @@
 //! Which open file I/O goes to: the one that a stateid names, or one opened for an anonymous stateid and kept for a while.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -25,6 +25,8 @@ pub(crate) struct Held {
     open: Arc<dyn OpenFile>,
     opener: Arc<Caller>,
     tally: Arc<Tally>,
+    /// Where it was opened from.
+    address: IpAddr,
     /// Where it came from, if the observer wants to know how it ends.
     origin: Option<Arc<Origin>>,
 }
@@ -97,18 +99,19 @@ impl Held {
             file: file.clone(),
         };
         let origin = walk.tracks.then(|| Arc::new(origin()));
-        Arc::new(Held { origin, ..Held::nameless(open, &file.grant.caller, walk.now.mono_ms) })
+        Arc::new(Held { origin, ..Held::nameless(open, &file.grant.caller, walk) })
     }
 
-    fn nameless(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, now_ms: u64) -> Held {
-        let tally =
-            Arc::new(Tally { since_ms: now_ms, read: AtomicU64::new(0), written: AtomicU64::new(0), delegation_used: Default::default() });
-        Held { open, opener: opener.clone(), tally, origin: None }
+    fn nameless(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, walk: &Walk<'_>) -> Held {
+        let since_ms = walk.now.mono_ms;
+        let tally = Arc::new(Tally { since_ms, read: AtomicU64::new(0), written: AtomicU64::new(0), delegation_used: Default::default() });
+        Held { open, opener: opener.clone(), tally, address: walk.connection.peer().ip(), origin: None }
     }
 
     /// In the place of another, for more than that was opened for.
     pub(crate) fn widened(open: Arc<dyn OpenFile>, opener: &Arc<Caller>, before: &Held) -> OpenHandle {
-        Arc::new(Held { open, opener: opener.clone(), tally: before.tally.clone(), origin: before.origin.clone() })
+        let (tally, origin) = (before.tally.clone(), before.origin.clone());
+        Arc::new(Held { open, opener: opener.clone(), tally, address: before.address, origin })
     }
 
     /// Tells the observer that it ended otherwise than by its client's word.
@@ -152,7 +155,7 @@ pub(crate) fn release(open: OpenHandle, effects: &mut Vec<Effect>) {
     if let Ok(held) = Arc::try_unwrap(open)
         && held.open.frees_when_closed() >= FREED_LEN_LONG
     {
-        effects.push(Effect::Background(Job::new(Closing(Some(held)))));
+        effects.push(Effect::Background(Job::new(held.address, Closing(Some(held)))));
     }
 }
 
@@ -260,7 +263,7 @@ fn anonymous(walk: &mut Walk<'_>, file: &FileRef, purpose: Use) -> Result<OpenHa
     }
     let opened =
         file.files().open(caller, &file.id, access, Leniency::Owner, walk.patience).map_err(|error| wrong_type(walk.minor, error))?;
-    let open = Arc::new(Held::nameless(opened, caller, walk.now.mono_ms));
+    let open = Arc::new(Held::nameless(opened, caller, walk));
     walk.server.anonymous().put(key, caller.clone(), access, open.clone(), walk.now.mono_ms);
     Ok(open)
 }

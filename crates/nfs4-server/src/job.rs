@@ -1,9 +1,15 @@
 //! Work that outlives the compound that asked for it: asynchronous COPY.
 
+use std::net::IpAddr;
+
 use crate::{Effect, Now, Server};
 
 /// A piece of work to be gone on with in a thread that may sleep.
-pub struct Job(Box<dyn Steps>);
+pub struct Job {
+    /// Of the call that it comes from.
+    address: IpAddr,
+    steps: Box<dyn Steps>,
+}
 
 /// How far a job is.
 pub enum JobProgress {
@@ -18,12 +24,17 @@ pub(crate) trait Steps: Send {
 }
 
 impl Job {
-    pub(crate) fn new(steps: impl Steps + 'static) -> Self {
-        Job(Box::new(steps))
+    pub(crate) fn new(address: IpAddr, steps: impl Steps + 'static) -> Self {
+        Job { address, steps: Box::new(steps) }
+    }
+
+    /// Whose work it is: where the call came from that brought it about.
+    pub fn address(&self) -> IpAddr {
+        self.address
     }
 
     /// Does a bounded part of the work, perhaps sleeping.
     pub fn step(&mut self, server: &Server, now: Now) -> JobProgress {
-        self.0.step(server, now)
+        self.steps.step(server, now)
     }
 }

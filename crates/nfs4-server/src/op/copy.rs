@@ -111,7 +111,8 @@ fn in_background(walk: &mut Walk<'_>, pair: &Pair, copying: Copying) -> Outcome 
     let tracks = walk.tracks;
     let told = Outlasting::of(walk.core, pair.from.clone(), pair.to.clone());
     walk.core.stage = Stage::Begun;
-    walk.core.effects.push(Effect::Background(Job::new(Background { copy, copying, verifier, tracks, told })));
+    let job = Job::new(walk.connection.peer().ip(), Background { copy, copying, verifier, tracks, told });
+    walk.core.effects.push(Effect::Background(job));
     answer(walk, WriteResponse { callback: Some(stateid), count: 0, committed: StableHow::Unstable, verifier }, false);
     Ok(())
 }

@@ -116,6 +116,7 @@ fn the_last_close_of_a_big_file_without_a_name_is_done_apart() {
     let mut jobs: Vec<_> =
         effects.into_iter().filter_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None }).collect();
     let [job] = &mut jobs[..] else { panic!("one is to be closed") };
+    assert_eq!(job.address(), world.connect().peer().ip(), "it is the work of who had it open");
     assert!(matches!(job.step(&world.server, world.now()), JobProgress::Done(effects) if effects.is_empty()));
     assert_eq!((world.files.open_count(), world.files.file_count()), (0, 2), "the root and the small one are left");
 }

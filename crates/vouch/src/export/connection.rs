@@ -204,7 +204,7 @@ impl Connection {
 
     /// Whose work its calls are.
     pub(super) fn origin(&self) -> Origin {
-        Origin::Address(self.peer().ip())
+        Origin::call(self.peer().ip())
     }
 
     /// Whether one more of its calls, which may be so long, may have to wait: many of its address do, and of all.

@@ -53,7 +53,7 @@ impl Diallers {
                     }
                 }
             },
-            Entry::Vacant(_) if count >= CALLBACK_CONNECTIONS_MAX || self.pool.is_crowded(Origin::Address(address.ip())) => {
+            Entry::Vacant(_) if count >= CALLBACK_CONNECTIONS_MAX || self.pool.is_crowded(Origin::call(address.ip())) => {
                 drop(targets);
                 driver.unanswered([callback.id]);
             }
@@ -61,7 +61,7 @@ impl Diallers {
                 entry.insert(Target::Connecting(vec![callback]));
                 drop(targets);
                 let driver = driver.clone();
-                self.pool.submit(Origin::Address(address.ip()), move || driver.diallers.connect(&driver, address));
+                self.pool.submit(Origin::call(address.ip()), move || driver.diallers.connect(&driver, address));
             }
         }
     }

@@ -321,7 +321,7 @@ impl Driver {
 
     fn run_job(self: &Arc<Self>, mut job: Job) {
         let driver = self.clone();
-        self.pool.submit(Origin::Jobs, move || match job.step(&driver.engine, clock::now()) {
+        self.pool.submit(Origin::job(job.address()), move || match job.step(&driver.engine, clock::now()) {
             JobProgress::More => driver.run_job(job),
             JobProgress::Done(effects) => driver.carry_alone(effects),
         });

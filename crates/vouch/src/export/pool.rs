@@ -12,6 +12,7 @@ use std::thread;
 use parking_lot::{Condvar, Mutex};
 
 use super::limits::{SHARE, WAITING_THREAD_IDLE};
+use super::shares;
 
 type Task = Box<dyn FnOnce() + Send>;
 
@@ -20,10 +21,22 @@ type Task = Box<dyn FnOnce() + Send>;
 pub(super) enum Origin {
     /// What everybody waits for: never kept waiting for others' sake.
     Server,
-    /// What goes on behind calls that were answered.
-    Jobs,
-    /// A call from there.
+    /// What goes on behind answered calls from there. See [`Origin::job`].
+    Job(IpAddr),
+    /// A call from there. See [`Origin::call`].
     Address(IpAddr),
+}
+
+impl Origin {
+    /// A call from this address, whichever of its addresses a host calls from.
+    pub(super) fn call(address: IpAddr) -> Self {
+        Origin::Address(shares::origin(address))
+    }
+
+    /// What goes on behind an answered call from this address.
+    pub(super) fn job(address: IpAddr) -> Self {
+        Origin::Job(shares::origin(address))
+    }
 }
 
 /// A set of threads.
@@ -242,7 +255,7 @@ mod tests {
         let (send, receive) = mpsc::channel();
         for _ in 0..count {
             let (done, send) = (done.clone(), send.clone());
-            pool.submit(Origin::Jobs, move || {
+            pool.submit(address(1), move || {
                 thread::sleep(Duration::from_micros(100));
                 if done.fetch_add(1, Ordering::SeqCst) + 1 == count {
                     send.send(()).unwrap();
@@ -251,11 +264,70 @@ mod tests {
         }
         assert!(pool.load().1 <= 3);
         receive.recv_timeout(Duration::from_secs(20)).unwrap();
-        assert!(!pool.is_crowded(Origin::Jobs));
+        assert!(!pool.is_crowded(address(1)));
     }
 
     fn address(last: u8) -> Origin {
-        Origin::Address(IpAddr::from([192, 0, 2, last]))
+        Origin::call(IpAddr::from([192, 0, 2, last]))
+    }
+
+    #[test]
+    fn a_host_is_one_origin_whatever_half_of_its_address_it_picks() {
+        for of in [Origin::call, Origin::job] {
+            let of = |address: &str| of(address.parse().unwrap());
+            assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1:2:3"));
+            assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+            assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        }
+    }
+
+    /// Has `submit` hand in a hundred tasks that never end by themselves; how many of a pool of so many threads they get, when another has been served since.
+    fn taken(threads_max: usize, submit: impl Fn(&Pool, u8, Box<dyn FnOnce() + Send>)) -> usize {
+        let pool = Pool::new("test", threads_max, 1000, || ());
+        let (began, count) = mpsc::channel();
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        for number in 0..100 {
+            let (began, gate) = (began.clone(), gate.clone());
+            let stuck = move || {
+                began.send(()).unwrap();
+                gate.1.wait_while(&mut gate.0.lock(), |open| !*open);
+            };
+            submit(&pool, number, Box::new(stuck));
+        }
+        let (send, receive) = mpsc::channel();
+        pool.submit(address(200), move || send.send(()).unwrap());
+        let served = receive.recv_timeout(Duration::from_secs(60));
+        let taken = count.try_iter().count();
+        *gate.0.lock() = true;
+        gate.1.notify_all();
+        served.expect("another is served, whoever has work that never ends");
+        (taken..100).for_each(|_| count.recv_timeout(Duration::from_secs(60)).unwrap());
+        taken
+    }
+
+    #[test]
+    fn a_host_with_many_addresses_leaves_threads_for_others() {
+        let from = |number: u8| format!("2001:db8::{number:x}").parse().unwrap();
+        assert!(taken(32, |pool, number, task| pool.submit(Origin::call(from(number)), task)) <= 25);
+    }
+
+    #[test]
+    fn jobs_of_one_host_leave_threads_for_those_of_others() {
+        let from = |number: u8| format!("2001:db8::{number:x}").parse().unwrap();
+        assert!(taken(32, |pool, number, task| pool.submit(Origin::job(from(number)), task)) <= 25);
+        let pool = Pool::new("test", 1, 1000, || ());
+        let (go, wait) = mpsc::channel::<()>();
+        pool.submit(Origin::Server, move || wait.recv().unwrap());
+        let (send, receive) = mpsc::channel();
+        for (last, count) in [(1, 5), (2, 1)] {
+            for _ in 0..count {
+                let send = send.clone();
+                pool.submit(Origin::job(IpAddr::from([192, 0, 2, last])), move || send.send(last).unwrap());
+            }
+        }
+        go.send(()).unwrap();
+        let order: Vec<u8> = (0..6).map(|_| receive.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
+        assert_eq!(order, [1, 2, 1, 1, 1, 1]);
     }
 
     #[test]
@@ -309,9 +381,9 @@ mod tests {
         let pool = Pool::new("test", 1, 10, || ());
         let (send, receive) = mpsc::channel();
         for _ in 0..3 {
-            pool.submit(Origin::Jobs, || panic!("as the test wants it"));
+            pool.submit(address(1), || panic!("as the test wants it"));
             let send = send.clone();
-            pool.submit(Origin::Jobs, move || send.send(()).unwrap());
+            pool.submit(address(1), move || send.send(()).unwrap());
             receive.recv_timeout(Duration::from_secs(60)).unwrap();
         }
         assert!(pool.load().1 <= 1);
@@ -322,9 +394,9 @@ mod tests {
         let (relieved, relief) = mpsc::channel();
         let pool = Pool::new("test", 1, 2, move || relieved.send(()).unwrap());
         let (go, wait) = mpsc::channel::<()>();
-        pool.submit(Origin::Jobs, move || wait.recv().unwrap());
-        (0..3).for_each(|_| pool.submit(Origin::Jobs, || ()));
-        assert!(pool.is_crowded(Origin::Jobs) && !pool.is_crowded(address(1)));
+        pool.submit(address(2), move || wait.recv().unwrap());
+        (0..3).for_each(|_| pool.submit(address(2), || ()));
+        assert!(pool.is_crowded(address(2)) && !pool.is_crowded(address(1)));
         go.send(()).unwrap();
         relief.recv_timeout(Duration::from_secs(20)).unwrap();
     }

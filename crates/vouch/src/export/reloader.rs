@@ -23,7 +23,7 @@ pub(super) struct Reloader {
 }
 
 impl Reloader {
-    /// Puts a new list in force, or says why the old one stays. Connections and what clients have open are not touched.
+    /// Puts a new list in force, or says why the old one stays. Connections stay, and so does what clients have open but where its export is gone, shows something else, or is not for them any more.
     pub(super) fn reload(&self) -> Result<Vec<String>, String> {
         let _turn = self.turn.lock();
         crate::service::reloading();
