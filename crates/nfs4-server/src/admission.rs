@@ -38,7 +38,8 @@ pub(crate) fn check(walk: &Walk<'_>, op: Op) -> Result<(), Status> {
     if !makes_a_client(op) {
         return Ok(());
     }
-    let (tree, now_ms) = (&walk.tree, walk.now.mono_ms);
+    // Of now, and not of when the call began: what it makes would outlast a reload.
+    let (tree, now_ms) = (walk.server.tree(), walk.now.mono_ms);
     let mut known = walk.connection.admission().lock();
     let fresh = |known: &&Known| known.generation == tree.generation && now_ms.saturating_sub(known.made_ms) < AGE_MS_MAX;
     let admission = match known.as_ref().filter(fresh) {

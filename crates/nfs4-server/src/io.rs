@@ -265,6 +265,10 @@ fn anonymous(walk: &mut Walk<'_>, file: &FileRef, purpose: Use) -> Result<OpenHa
         file.files().open(caller, &file.id, access, Leniency::Owner, walk.patience).map_err(|error| wrong_type(walk.minor, error))?;
     let open = Arc::new(Held::nameless(opened, caller, walk));
     walk.server.anonymous().put(key, caller.clone(), access, open.clone(), walk.now.mono_ms);
+    if walk.server.tree().generation != walk.tree.generation {
+        // Those of exports that are gone may have been closed before.
+        walk.server.anonymous().forget_exports(&[key.export]);
+    }
     Ok(open)
 }
 

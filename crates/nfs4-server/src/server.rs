@@ -15,7 +15,7 @@ use crate::replies::Replies;
 use crate::state::{ClientKey, DelegationPolicy, FileKey, Held, RecoveryRecord, State, StateConfig, StateEffect, Totals};
 use crate::syncs::Syncs;
 use crate::tree::{Site, Tree};
-use crate::walk::{Core, Object};
+use crate::walk::{Core, FileRef, Object};
 use crate::{
     CallbackContexts, CallbackId, Compound, Config, Connection, ConnectionId, Effect, ErrorReport, ExportId, Exports, Identity, Now,
     Observer, Principal, Recovered, Request, StatusReport, Unreachable, callback,
@@ -176,6 +176,22 @@ impl Server {
             state.end_exports(&gone, now.mono_ms) + state.end_lost(peer, is_lost, now.mono_ms)
         });
         Replaced { effects, ended }
+    }
+
+    /// Whether a call that began with the exports of a generation may still be granted something of a file that it has found in one of them. As where the export is asked for anew: STALE
+    /// if it is gone, shows another directory or not this file, or is not for the client any more; DELAY if that can't be told yet.
+    pub(crate) fn still_grants(&self, generation: u64, file: &FileRef, peer: SocketAddr) -> Result<(), Status> {
+        let tree = self.tree.read();
+        if tree.generation == generation {
+            return Ok(());
+        }
+        let before = &file.grant.site;
+        let site = tree.site(before.export.id).filter(|site| site.shows_the_same_as(before)).ok_or(Status::STALE)?;
+        let clients = &site.export.clients;
+        if clients.access_for(peer).is_none() {
+            return Err(if clients.is_undecided(peer) { Status::DELAY } else { Status::STALE });
+        }
+        if site.hides(before, &file.id) { Err(Status::STALE) } else { Ok(()) }
     }
 
     /// Exports that lie below others in which no directory leads to them, and those others, by their sources: clients go through directories that are made up.

@@ -289,6 +289,20 @@ impl<'s> Walk<'s> {
         self.server.with_state(&mut self.core.effects, self.core.now.mono_ms, act)
     }
 
+    /// The same for what grants something of a file. A call goes on with the exports that there were when it began; what they have granted ends with them, under the lock of the state
+    /// (`Server::replace_exports`), and under it they grant nothing any more.
+    pub(crate) fn granting<R>(
+        &mut self,
+        file: &FileRef,
+        act: impl FnOnce(&mut State<crate::OpenHandle>) -> Result<R, Status>,
+    ) -> Result<R, Status> {
+        let (server, generation, peer) = (self.server, self.tree.generation, self.connection.peer());
+        self.state(|state| {
+            server.still_grants(generation, file, peer)?;
+            act(state)
+        })
+    }
+
     /// The reply must not leave before all records are durable that were to be written until now: what others held and have lost was not in the way of this call,
     /// and must not be reclaimed after it (RFC 8881, section 8.4.3).
     pub(crate) fn tell(&mut self) {

@@ -105,7 +105,7 @@ fn answer(walk: &mut Walk<'_>, response: WriteResponse, synchronous: bool) {
 fn in_background(walk: &mut Walk<'_>, pair: &Pair, copying: Copying) -> Outcome {
     let client = walk.turn()?.client;
     let key = pair.to.key();
-    let (copy, stateid) = walk.state(|state| state.copy_begin(client, &key))?;
+    let (copy, stateid) = walk.granting(&pair.to, |state| state.copy_begin(client, &key))?;
     let verifier = walk.server.write_verifier();
     // Its bytes are counted where it was opened only if others are, too.
     let tracks = walk.tracks;

@@ -153,7 +153,7 @@ fn existing(walk: &mut Walk<'_>, wish: &Wish<'_>, file: &FileRef, truncate: bool
     if truncate {
         cut(walk, file, open.file())?;
     }
-    Ok(walk.state(|state| state.open(&call, open, plan.union, now))?)
+    Ok(walk.granting(file, |state| state.open(&call, open, plan.union, now))?)
 }
 
 /// What the file has to be open for, that a delegation which is reclaimed with the open can be used.

@@ -4,13 +4,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use vouch_nfs4::Name as WireName;
 use vouch_nfs4::op::{self, Args, Results};
-use vouch_nfs4::{Bytes, ClientId, ClientOwner, CreateSeq, NetAddr, StateProtect, Status, Verifier};
+use vouch_nfs4::{
+    Attributes, Bytes, ClientId, ClientOwner, CreateSeq, NetAddr, OwnerSeq, StateOwner, StateProtect, Stateid, Status, Verifier,
+};
 use vouch_nfs4_server::testing::LEASE_MS;
-use vouch_nfs4_server::{ClientAccess, ClientMatcher, Connection, Export, Exports, Flavour};
+use vouch_nfs4_server::{ClientAccess, ClientMatcher, Connection, Export, Exports, Flavour, Progress};
 use vouch_vfs::{FileSystem as _, Name};
 
-use crate::world::{Client, MemoryFs, World, access, compound, export, getattr, results, session_args, user};
+use crate::world::{Client, MemoryFs, Packed, World, access, compound, export, getattr, lookup, open_args, results, session_args, user};
 
 /// Lets in whom it knows, and does not know yet whom it is to look for.
 #[derive(Default)]
@@ -186,4 +189,92 @@ fn what_is_held_of_a_file_ends_when_its_export_does_not_show_it_any_more() {
     assert_eq!((replaced.ended, files.open_count()), (1, 1));
     let read = Args::Read(op::ReadArgs { stateid: inside, offset: 0, count: 1 });
     assert_eq!(client.status(&["export", "inside"], &[read]), Status::OK);
+}
+
+/// A file that is long enough for a copy in the background, and for a thread that must not wait to leave it to another.
+const LONG: u64 = 1 << 30;
+
+#[test]
+fn a_call_that_goes_on_over_a_reload_is_granted_nothing_of_what_has_ended() {
+    let files = Arc::new(MemoryFs::new());
+    let here = || export(7, &["export"], &files, access());
+    let chosen = Arc::new(Chosen::default());
+    let find =
+        |name: &str| files.lookup(&vouch_vfs::Caller::root(), &files.root(), Name::new(name.as_bytes()).unwrap(), vouch_vfs::Patience::Any);
+    // What comes of an OPEN, and of a COPY, that began before the reload.
+    let over = |after: Vec<Export>| {
+        [true, false].map(|opens| {
+            let world = World::with(files.clone(), vec![here()]);
+            let mut client = Client::new(&world, "one", 0);
+            let stateid = client.create("f");
+            let size = |size| Packed::new(&[4], &Attributes { size: Some(size), ..Attributes::default() });
+            let (long, none) = (size(LONG), size(0));
+            let set = Args::Setattr(op::SetattrArgs { stateid, attrs: long.fattr() });
+            assert_eq!(client.status(&["export", "f"], &[set]), Status::OK);
+            let cut = op::OpenHow::Create(op::CreateHow::Unchecked(none.fattr()));
+            let open = Args::Open(op::OpenArgs {
+                seq: OwnerSeq(0),
+                access: op::ShareAccess::BOTH,
+                deny: op::ShareDeny(0),
+                owner: StateOwner { client: ClientId(0), owner: Bytes(b"another") },
+                how: cut,
+                claim: op::OpenClaim::Null(WireName(b"f")),
+            });
+            let copy = Args::Copy(op::CopyArgs {
+                source: Stateid::ANONYMOUS,
+                destination: Stateid::ANONYMOUS,
+                source_offset: 0,
+                destination_offset: LONG,
+                count: LONG,
+                consecutive: true,
+                synchronous: false,
+                source_server: vouch_nfs4::List(vec![]),
+            });
+            let mut ops = vec![client.sequence(false), Args::Putrootfh, lookup("export")];
+            ops.extend(if opens { vec![open] } else { vec![lookup("f"), Args::Savefh, copy] });
+            let mut call = world.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
+            assert!(matches!(call.run(&world.server, vouch_vfs::Patience::None), Progress::Blocked));
+            let replaced = world.server.replace_exports(Exports::new(after.iter().cloned()).unwrap());
+            let Progress::Done(Some(reply)) = call.run(&world.server, vouch_vfs::Patience::Any) else { panic!("it does not end") };
+            let totals = world.server.totals(world.now()).0;
+            (results(reply.bytes[28..].to_vec()).0, replaced.ended, totals.opens + totals.copies)
+        })
+    };
+    let elsewhere = Arc::new(MemoryFs::new());
+    let gone = [(Status::STALE, 1, 0); 2];
+    assert_eq!(over(vec![]), gone);
+    assert_eq!(over(vec![export(7, &["export"], &elsewhere, access())]), gone, "it shows another directory");
+    assert_eq!(over(vec![for_chosen(&files, &chosen)]), gone, "it is not for the client");
+    chosen.sought.lock().push(HOME.into());
+    assert_eq!(over(vec![for_chosen(&files, &chosen)]), [(Status::DELAY, 0, 1); 2], "whether it is can't be told");
+    assert_eq!(over(vec![here()]), [(Status::OK, 0, 2); 2]);
+    let hidden = Arc::new(files.without(find("f").unwrap().0));
+    assert_eq!(over(vec![export(7, &["export"], &hidden, access())]), gone, "the file is not shown");
+}
+
+#[test]
+fn a_file_that_was_made_by_a_call_over_a_reload_is_not_left_behind() {
+    let files = Arc::new(MemoryFs::new());
+    let here = || export(7, &["export"], &files, access());
+    let world = World::with(files.clone(), vec![here()]);
+    let mut client = Client::new(&world, "one", 0);
+    client.create("long");
+    let mode = crate::world::mode(0o644);
+    let big = Packed::new(&[4], &Attributes { size: Some(LONG), ..Attributes::default() });
+    let none = Packed::new(&[4], &Attributes { size: Some(0), ..Attributes::default() });
+    assert_eq!(
+        client.status(&["export", "long"], &[Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: big.fattr() })]),
+        Status::OK
+    );
+    let before = files.file_count();
+    // It stops at what gives much back, and then makes a file.
+    let cut = Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: none.fattr() });
+    let ops = [client.sequence(false), Args::Putrootfh, lookup("export"), Args::Savefh, lookup("long"), cut, Args::Restorefh];
+    let ops: Vec<Args<'_>> = ops.into_iter().chain([open_args("made", Some(&mode))]).collect();
+    let mut call = world.begin(Flavour::Sys, &client.connection, &client.principal, compound(2, &ops));
+    assert!(matches!(call.run(&world.server, vouch_vfs::Patience::None), Progress::Blocked));
+    drop(world.server.replace_exports(Exports::new([]).unwrap()));
+    let Progress::Done(Some(reply)) = call.run(&world.server, vouch_vfs::Patience::Any) else { panic!("it does not end") };
+    assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::STALE);
+    assert_eq!((files.file_count(), files.open_count()), (before, 0));
 }

@@ -73,9 +73,9 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
     walk.must_sync(&directory.grant, &[file.id, directory.id]);
     let call = wish.call(&file, file.grant.caller.uid);
     let open = Held::new(created.open, walk, &file);
-    let opened = match walk.state(|state| state.open(&call, open, wish.share, now)) {
-        // The client has no room for one more open, and would find its own file in the way when it has.
-        Err(status @ (Status::NOSPC | Status::RESOURCE)) => {
+    let opened = match walk.granting(&file, |state| state.open(&call, open, wish.share, now)) {
+        // The client has no room for one more open, and would find its own file in the way when it has; or the export is not for it any more.
+        Err(status @ (Status::NOSPC | Status::RESOURCE | Status::STALE | Status::DELAY)) => {
             return Err(super::super::unmade(walk, &directory, component, &file.id, status.into()));
         }
         opened => opened?,
