@@ -5,6 +5,7 @@ mod back_channel;
 mod contexts;
 mod credential_cache;
 mod export;
+mod forged;
 mod kdc;
 mod measuring;
 mod nat;

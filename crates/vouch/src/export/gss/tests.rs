@@ -282,6 +282,12 @@ fn callbacks_and_their_answers_are_believed_only_from_those_who_made_the_context
         let mut altered = sent.clone();
         altered[23] ^= 1;
         denied(answered(&altered), AuthStat::RPCSEC_GSS_CRED_PROBLEM);
+        // Nor do numbers that nobody proved move what is taken for new.
+        for number in (0..3000).map(|at| 0x7fff_ffff - at) {
+            let mut ahead = sent.clone();
+            ahead[40..44].copy_from_slice(&u32::to_be_bytes(number));
+            denied(answered(&ahead), AuthStat::RPCSEC_GSS_CRED_PROBLEM);
+        }
         let answer = answered(&sent).expect("an answer");
         assert_eq!(answered(&sent), None, "it came before");
         // An answer without proof, one with another, and then the client's own.

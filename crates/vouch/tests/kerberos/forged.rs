@@ -1,0 +1,161 @@
+//! Who sends what proves nothing, as fast as he can: it is refused and counted, told in few lines, and in nobody's way.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use vouch_audit::record::Refusal;
+use vouch_oncrpc::{Accepted, Flavor, OpaqueAuth, Reply, ReplyBody, begin_record, end_record};
+use vouch_xdr::Writer;
+
+use crate::export::Export;
+use crate::kdc::Kdc;
+use crate::own_client::{child, realm, succeeds};
+
+/// Most lines about one client at once, and the time that each further one takes.
+const LINES: u64 = 5;
+const EACH: Duration = Duration::from_secs(10);
+
+/// How many lines of this kind there are, and how many they say were left out.
+fn told(export: &Export, words: &str) -> (u64, u64) {
+    let log = export.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains(words)).collect();
+    let untold = lines.iter().filter_map(|line| line.split_once("untold=")?.1.split(' ').next()?.parse::<u64>().ok()).sum();
+    (lines.len() as u64, untold)
+}
+
+#[test]
+fn tokens_that_are_no_tickets_are_counted_and_told_in_few_lines_and_keep_nobody_out() {
+    let Some(kdc) = Kdc::start().map(realm) else { return };
+    let export = Export::start(&kdc);
+    let began = Instant::now();
+    let mut socket = TcpStream::connect(export.address).expect("a connection");
+    socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
+    let mut sent = 0;
+    let mut send = |sent: &mut u64| {
+        *sent += 1;
+        let (mut w, none) = (Writer::new(), OpaqueAuth::NONE);
+        let start = begin_record(&mut w);
+        [*sent as u32, 0, 2, 100_003, 4, 0].into_iter().for_each(|word| w.u32(word));
+        // RPCSEC_GSS_INIT (RFC 2203, section 5.2): version, procedure, number, service, no handle; the token.
+        [Flavor::RPCSEC_GSS.0, 20, 1, 1, 0, 1, 0, none.flavor.0, 0, 8].into_iter().for_each(|word| w.u32(word));
+        w.raw(b"no token");
+        end_record(w.bytes_mut(), start, 0);
+        socket.write_all(w.as_bytes()).expect("it is sent");
+        let mut mark = [0; 4];
+        socket.read_exact(&mut mark).expect("an answer");
+        socket.read_exact(&mut vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize]).expect("an answer");
+    };
+    (0..300).for_each(|_| send(&mut sent));
+    // Somebody honest, from the same address.
+    succeeds(child(&kdc, "krb5", "", "krb5i", export.address.port()).spawn().expect("this program starts"), &export);
+    assert_eq!(export.metric("vouch_export_gss_contexts_refused_total"), sent as f64);
+    let most = |began: Instant| LINES + (began.elapsed().as_secs_f64() / EACH.as_secs_f64()) as u64 + 1;
+    let (lines, _) = told(&export, "no Kerberos V5 ticket");
+    assert!((1..=most(began)).contains(&lines), "{}", export.log());
+    // What was left out is told with the next line.
+    let end = Instant::now() + Duration::from_secs(120);
+    let (lines, untold) = loop {
+        let (lines, untold) = told(&export, "no Kerberos V5 ticket");
+        if untold > 0 {
+            break (lines, untold);
+        }
+        assert!(Instant::now() < end, "nothing is said of what was left out: {}", export.log());
+        thread::sleep(Duration::from_millis(200));
+        send(&mut sent);
+    };
+    assert!(lines <= most(began) && lines + untold <= sent && untold >= 300 - lines, "{lines} lines, {untold} left out, {sent} sent");
+    export.recorded(Refusal::Authentication, &["no Kerberos V5 ticket"]);
+}
+
+/// Between a client and a server: answers the server's callbacks before the client does, and without its keys.
+struct Forger {
+    port: u16,
+    forged: Arc<AtomicU64>,
+}
+
+/// Answers made up for each callback.
+const FORGED: u64 = 40;
+
+impl Forger {
+    fn start(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let forger = Forger { port: listener.local_addr().expect("bound").port(), forged: Arc::default() };
+        let forged = forger.forged.clone();
+        thread::spawn(move || {
+            while let Ok((client, _)) = listener.accept() {
+                let Ok(server) = TcpStream::connect(server) else { continue };
+                let to_server = Arc::new(Mutex::new(server.try_clone().expect("a socket")));
+                let (to_client, from_client) = (client.try_clone().expect("a socket"), client);
+                let (of_client, forged) = (to_server.clone(), forged.clone());
+                thread::spawn(move || carry(from_client, &of_client, |_| {}));
+                thread::spawn(move || {
+                    carry(server, &Mutex::new(to_client), |record| {
+                        // A call, on its way to a client.
+                        if record[8..12] == [0; 4] {
+                            let xid = u32::from_be_bytes(record[4..8].try_into().expect("four bytes"));
+                            let mut to_server = to_server.lock().expect("nobody panics with it");
+                            for number in 0..FORGED {
+                                let _ = to_server.write_all(&answer(xid, number));
+                                forged.fetch_add(1, Ordering::Relaxed);
+                            }
+                        }
+                    });
+                });
+            }
+        });
+        forger
+    }
+}
+
+/// NFS4_OK to whatever was asked, with no verifier or one that is none.
+fn answer(xid: u32, number: u64) -> Vec<u8> {
+    let mut w = Writer::new();
+    let start = begin_record(&mut w);
+    let verf = match number % 2 {
+        0 => OpaqueAuth::NONE,
+        _ => OpaqueAuth { flavor: Flavor::RPCSEC_GSS, body: &[7; 28] },
+    };
+    Reply { xid, body: ReplyBody::Accepted { verf, outcome: Accepted::Success(&[0; 12]) } }.encode(&mut w);
+    end_record(w.bytes_mut(), start, 0);
+    w.as_bytes().to_vec()
+}
+
+/// Hands on whole records, each after this has seen it.
+fn carry(mut from: TcpStream, to: &Mutex<TcpStream>, mut see: impl FnMut(&[u8])) {
+    let mut record = vec![0; 4];
+    while from.read_exact(&mut record[..4]).is_ok() {
+        let len = u32::from_be_bytes(record[..4].try_into().expect("four bytes")) & 0x7fff_ffff;
+        record.resize(4 + len as usize, 0);
+        if from.read_exact(&mut record[4..]).is_err() {
+            break;
+        }
+        see(&record);
+        if to.lock().expect("nobody panics with it").write_all(&record).is_err() {
+            break;
+        }
+    }
+    let _ = to.lock().expect("nobody panics with it").shutdown(std::net::Shutdown::Both);
+    let _ = from.shutdown(std::net::Shutdown::Both);
+}
+
+#[test]
+fn answers_to_callbacks_that_prove_nothing_are_told_in_few_lines_and_the_recall_goes_on() {
+    let Some(kdc) = Kdc::start().map(realm) else { return };
+    let export = Export::start(&kdc);
+    let began = Instant::now();
+    let forger = Forger::start(export.address);
+    succeeds(child(&kdc, "krb5", "", "recall", forger.port).spawn().expect("this program starts"), &export);
+    // Two recalls under each of three services, at least.
+    let forged = forger.forged.load(Ordering::Relaxed);
+    assert!(forged >= 6 * FORGED, "{forged}");
+    let words = "an answer to a callback is not the client's";
+    export.says(&[words, "peer=127.0.0.1"]);
+    let (lines, untold) = told(&export, words);
+    let most = LINES + (began.elapsed().as_secs_f64() / EACH.as_secs_f64()) as u64 + 1;
+    assert!(lines <= most && lines + untold <= forged, "{lines} lines, {untold} left out, {forged} sent");
+    export.recorded(Refusal::Altered, &["an answer to a callback"]);
+}
