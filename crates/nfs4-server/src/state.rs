@@ -46,6 +46,7 @@ mod id;
 mod keep;
 mod limits;
 mod lock;
+mod looks;
 mod maker;
 mod open;
 mod overlaps;
@@ -152,8 +153,6 @@ pub struct State<F> {
     contexts: Option<Arc<dyn CallbackContexts>>,
     /// Clients that may go to make room for others.
     places: places::Places,
-    /// When it may be looked for again who could make room.
-    room_after_ms: u64,
     clients_displaced: u64,
     clients_refused: u64,
     grace: grace::Grace,
@@ -195,7 +194,6 @@ impl<F: Clone> State<F> {
             callbacks: slab::Slab::new(),
             contexts: None,
             places: places::Places::new(hasher),
-            room_after_ms: 0,
             clients_displaced: 0,
             clients_refused: 0,
             grace,

@@ -2,7 +2,8 @@
 
 use super::State;
 use super::id::SessionKey;
-use super::limits::{ORIGIN_SHARE, REPLIES_SHED_SHARE, REPLY_CACHE_SESSION_LEN, ROOM_LOOK_INTERVAL_MS, SESSIONS_MAX};
+use super::limits::{ORIGIN_SHARE, REPLIES_SHED_SHARE, REPLY_CACHE_SESSION_LEN, SESSIONS_MAX};
+use super::looks::Scarce;
 use super::places::{Held, Place, fits};
 
 impl<F: Clone> State<F> {
@@ -22,13 +23,13 @@ impl<F: Clone> State<F> {
     /// Makes room for so many bytes more. Whether there is, then. `spared`: the session that asks.
     #[cold]
     pub(super) fn make_room_for_replies(&mut self, place: Place, spared: Option<SessionKey>, more: usize) -> bool {
-        self.shed(place, spared, Held::cache_len) && self.may_keep(place, more)
+        self.shed(place, spared, Scarce::Replies) && self.may_keep(place, more)
     }
 
     /// Makes room for one more session of this origin. Whether there is, then.
     pub(super) fn make_room_for_session(&mut self, place: Place) -> bool {
         let may = |state: &Self| fits(state.places.holds(place).sessions, 1, state.sessions.len(), SESSIONS_MAX);
-        let room = may(self) || self.shed(place, None, |held| held.sessions) && may(self);
+        let room = may(self) || self.shed(place, None, Scarce::Sessions) && may(self);
         if !room {
             return false;
         }
@@ -37,11 +38,17 @@ impl<F: Clone> State<F> {
 
     /// Sessions go that are of the origin that has the most of it, nothing under way, those of clients first that were not heard of for longest; their clients make new ones
     /// (RFC 8881, section 2.10.13.2: the loss of a session). A quarter of what that origin has. Whether any did. O(n log n) in sessions, and so not more than once in a while.
-    fn shed(&mut self, place: Place, spared: Option<SessionKey>, what: fn(&Held) -> usize) -> bool {
-        if self.latest_ms < self.room_after_ms {
+    fn shed(&mut self, place: Place, spared: Option<SessionKey>, scarce: Scarce) -> bool {
+        if !self.places.may_look(place, scarce, self.latest_ms) {
             return false;
         }
-        self.room_after_ms = self.latest_ms + ROOM_LOOK_INTERVAL_MS;
+        let found = self.shed_of_richest(place, spared, scarce);
+        self.places.looked(place, scarce, found, self.latest_ms);
+        found
+    }
+
+    fn shed_of_richest(&mut self, place: Place, spared: Option<SessionKey>, scarce: Scarce) -> bool {
+        let what = |held: &Held| scarce.of(held);
         let Some(richest) = self.places.richest(what) else { return false };
         // Of two that have as much, who asks is the one who pays.
         let whose = if what(self.places.holds(richest)) > what(self.places.holds(place)) { richest } else { place };

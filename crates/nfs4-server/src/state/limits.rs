@@ -30,8 +30,16 @@ pub(super) const OPENS_PER_FILE_MAX: usize = 32_768;
 /// One origin may have so many times the opens, owners, locks, sessions and kept replies that are left for all: a lone one has four fifths then, and leaves the last fifth to
 /// others.
 pub(super) const ORIGIN_SHARE: usize = 4;
-/// How often it is looked for who could make room, after there was nobody, milliseconds: that takes some, in which nobody else is served.
+/// How often it is looked for who could make room, after there was nobody, milliseconds: that takes some, in which nobody else is served. Twice as long each time that there is nobody again.
 pub(super) const ROOM_LOOK_INTERVAL_MS: u64 = 100;
+/// See [`ROOM_LOOK_INTERVAL_MS`]: who comes later may have become one who can.
+pub(super) const ROOM_LOOK_DOUBLINGS_MAX: u32 = 4;
+/// Looks of one origin for one thing in that time: one that finds somebody makes room for more than one call.
+pub(super) const LOOKS_PER_ORIGIN_MAX: u32 = 4;
+/// Looks of all in that time: where there is as much as may be of all, each takes a millisecond.
+pub(super) const LOOKS_MAX: u32 = 16;
+/// So many silent clients are ended by one look.
+pub(super) const ENDS_PER_LOOK_MAX: usize = 16;
 /// Of the kept replies of the origin that has the most, one in so many bytes goes to make room.
 pub(super) const REPLIES_SHED_SHARE: usize = 4;
 /// An origin that may keep less than one in so many bytes of all beyond what it has gets fewer slots.

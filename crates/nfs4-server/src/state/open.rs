@@ -12,6 +12,7 @@ use super::effect::{Loss, StateEffect};
 use super::entry::{Entry, Kind, Open, OwnerKind};
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
 use super::limits::OPENS_PER_FILE_MAX;
+use super::looks::Scarce;
 use super::owner::no_more;
 use super::share::{Share, WRITE, reachable};
 use super::slab::Ended;
@@ -153,6 +154,8 @@ impl<F: Clone> State<F> {
     /// Makes or widens an open. `opened` is an open file that serves all that `covers` allows; it is dropped by the caller if this fails. DELAY if the owner's open was
     /// widened meanwhile beyond `covers`.
     pub fn open(&mut self, call: &OpenCall<'_>, opened: F, covers: Share, now: u64) -> Result<Opened, Status> {
+        // The file's disk may have taken longer than a lease: who is served is not silent.
+        self.client(call.client)?.renew(now);
         let plan = self.check_open(call, now)?;
         if plan.union.access & !covers.access != 0 {
             return Err(Status::DELAY);
@@ -223,9 +226,9 @@ impl<F: Clone> State<F> {
         let few = self.clients[call.client].opens < limits.opens_per_client_max && of_file < OPENS_PER_FILE_MAX;
         few && self.make_room_for_state(
             call.client,
+            Scarce::Opens,
             limits.opens_max,
             |state| state.open_count,
-            |held| held.opens,
             |state| state.clients[call.client].opens,
         )
     }

@@ -9,6 +9,7 @@ use super::entry::{Kind, Owner, OwnerKind, OwnerReply, Sequencer};
 use super::hash::Map;
 use super::id::{ClientKey, OwnerKey, StateKey};
 use super::limits::{OWNER_REPLY_LEN_MAX, OWNERS_LOOK_ROUND, OWNERS_PER_CLIENT_MAX};
+use super::looks::Scarce;
 use super::places::{fits, fits_client};
 use super::slab::Ended;
 
@@ -44,7 +45,7 @@ impl<F: Clone> State<F> {
         let fits = fits(of_origin, 1, all, owners_max) && fits_client(of_client(self), of_origin, all, owners_max);
         let room = few && fits
             || self.make_room_for_owner(client)
-            || few && self.make_room_for_state(client, owners_max, |state| state.owners.len(), |held| held.owners, of_client);
+            || few && self.make_room_for_state(client, Scarce::Owners, owners_max, |state| state.owners.len(), of_client);
         if !room {
             return Err(no_more(family, kind));
         }

@@ -9,6 +9,7 @@ use super::client::Credential;
 use super::hash::{Map, Seed};
 use super::id::ClientKey;
 use super::limits::ORIGIN_SHARE;
+use super::looks::{Gates, Looks, Scarce};
 use crate::Principal;
 
 /// What one host may have for itself of all addresses.
@@ -98,6 +99,8 @@ pub(super) struct Held {
     pub(super) kept_len: usize,
     /// Bytes promised to compounds under way, whose replies are to be kept: the last client may go before them.
     promised_len: usize,
+    /// How often it has looked for room.
+    gates: Gates,
 }
 
 impl Held {
@@ -127,6 +130,7 @@ pub(super) struct Places {
     vacant: Vec<Place>,
     lists: [Lists; WORTHS],
     numbers: u64,
+    looks: Looks,
 }
 
 struct Lists {
@@ -145,6 +149,7 @@ impl Places {
             vacant: Vec::new(),
             lists: std::array::from_fn(|_| lists()),
             numbers: 0,
+            looks: Looks::default(),
         }
     }
 
@@ -158,7 +163,8 @@ impl Places {
                     Place(u32::try_from(self.held.len() - 1).expect("there are no more origins than clients"))
                 });
                 self.origins.insert(origin.clone(), place);
-                self.at(place).origin = Some(origin.clone());
+                let held = self.at(place);
+                (held.origin, held.gates) = (Some(origin.clone()), Gates::default());
                 place
             }
         };
@@ -208,6 +214,16 @@ impl Places {
     #[inline]
     pub(super) fn holds(&self, place: Place) -> &Held {
         &self.held[place.0 as usize]
+    }
+
+    /// Whether this origin may have room looked for now. If so, [`Places::looked`] is to be told how it went.
+    pub(super) fn may_look(&mut self, place: Place, scarce: Scarce, now: u64) -> bool {
+        self.looks.may(&mut self.held[place.0 as usize].gates, scarce, now)
+    }
+
+    /// Room was looked for.
+    pub(super) fn looked(&mut self, place: Place, scarce: Scarce, found: bool, now: u64) {
+        self.at(place).gates.looked(scarce, found, now);
     }
 
     /// All records of an origin.

@@ -5,8 +5,9 @@ use vouch_nfs4::Status;
 use super::State;
 use super::client::{Client, Lease};
 use super::id::ClientKey;
-use super::limits::{CLIENTS_SHARE, IDLE_LOOKS_MAX, ROOM_LOOK_INTERVAL_MS, ROOM_ROUNDS_MAX, UNCONFIRMED_MIN, UNCONFIRMED_SHARE};
-use super::places::{Held, Origin, Worth, fits, fits_client};
+use super::limits::{CLIENTS_SHARE, ENDS_PER_LOOK_MAX, IDLE_LOOKS_MAX, ROOM_ROUNDS_MAX, UNCONFIRMED_MIN, UNCONFIRMED_SHARE};
+use super::looks::Scarce;
+use super::places::{Origin, Place, Worth, fits, fits_client};
 
 impl Client {
     /// Of which worth it is; none if it may not go.
@@ -37,7 +38,7 @@ impl<F: Clone> State<F> {
         if self.places.total(Worth::Unconfirmed) >= (clients_max / UNCONFIRMED_SHARE).max(UNCONFIRMED_MIN) {
             let whose = self.crowding(origin).or_else(|| self.places.most(Worth::Unconfirmed).map(|(whose, _)| whose));
             if let Some(whose) = whose {
-                self.displace(Worth::Unconfirmed, &whose);
+                self.displace(Worth::Unconfirmed, &whose, None);
             }
         }
         let left = clients_max.saturating_sub(self.clients.len());
@@ -45,7 +46,7 @@ impl<F: Clone> State<F> {
             0 => self.displace_any(origin),
             // Near the end one origin does not get what is left for all.
             left if self.places.of(origin) >= left.saturating_mul(CLIENTS_SHARE) => {
-                [Worth::Unconfirmed, Worth::Idle, Worth::Courtesy].into_iter().any(|worth| self.displace(worth, origin))
+                [Worth::Unconfirmed, Worth::Idle, Worth::Courtesy].into_iter().any(|worth| self.displace(worth, origin, None))
             }
             _ => true,
         };
@@ -67,7 +68,7 @@ impl<F: Clone> State<F> {
 
     /// The table is full. Nobody's state goes as long as there are clients without; of those, whoever has most loses one.
     fn displace_any(&mut self, origin: &Origin) -> bool {
-        self.crowding(origin).is_some_and(|whose| self.displace(Worth::Unconfirmed, &whose))
+        self.crowding(origin).is_some_and(|whose| self.displace(Worth::Unconfirmed, &whose, None))
             || self.displace_of_most(Worth::Idle)
             || self.displace_of_most(Worth::Unconfirmed)
             || self.displace_of_most(Worth::Courtesy)
@@ -75,11 +76,11 @@ impl<F: Clone> State<F> {
 
     fn displace_of_most(&mut self, worth: Worth) -> bool {
         // A list that was out of date is better afterwards.
-        (0..ROOM_ROUNDS_MAX).any(|_| self.places.most(worth).is_some_and(|(whose, _)| self.displace(worth, &whose)))
+        (0..ROOM_ROUNDS_MAX).any(|_| self.places.most(worth).is_some_and(|(whose, _)| self.displace(worth, &whose, None)))
     }
 
-    /// One of this worth and origin goes: of those that hold nothing the one that was heard of least recently, of others the one that was listed first. O(log n).
-    fn displace(&mut self, worth: Worth, origin: &Origin) -> bool {
+    /// One of this worth and origin goes: of those that hold nothing the one that was heard of least recently, of others the one that was listed first. Not `spared`. O(log n).
+    fn displace(&mut self, worth: Worth, origin: &Origin, spared: Option<ClientKey>) -> bool {
         let keys: Vec<ClientKey> = self.places.first(worth, origin).take(IDLE_LOOKS_MAX).collect();
         let mut found: Option<(u64, ClientKey)> = None;
         for key in keys {
@@ -89,7 +90,7 @@ impl<F: Clone> State<F> {
                 continue;
             }
             let heard_ms = if worth == Worth::Idle { client.renewed_ms } else { 0 };
-            if client.running == 0 && found.is_none_or(|(before, _)| heard_ms < before) {
+            if client.running == 0 && Some(key) != spared && found.is_none_or(|(before, _)| heard_ms < before) {
                 found = Some((heard_ms, key));
             }
         }
@@ -99,40 +100,47 @@ impl<F: Clone> State<F> {
         true
     }
 
-    /// Whether the client's origin may have one more of what `what` measures, of which all have `all` and may have `max`, and the client, which has `of_client`, within that. Silent clients are ended for it, where a lease has run
-    /// out: its own, or those of the origin that holds the most and more than itself. O(n) in origins, but not for each call that is refused.
+    /// Whether the client's origin may have one more of this, of which all have `all` and may have `max`, and the client, which has `of_client`, within that. Silent clients are ended for it, where a
+    /// lease has run out: its own, or those of the origin that holds the most and more than itself; never the client that asks. O(n) in origins, but not for each call that is refused.
     pub(super) fn make_room_for_state(
         &mut self,
         key: ClientKey,
+        scarce: Scarce,
         max: usize,
         all: impl Fn(&Self) -> usize,
-        what: fn(&Held) -> usize,
         of_client: impl Fn(&Self) -> usize,
     ) -> bool {
         let Some(client) = self.clients.get(key) else { return false };
         let (place, origin) = (client.place, client.origin.clone());
         let room = |state: &Self| {
-            let (own, all) = (what(state.places.holds(place)), all(state));
+            let (own, all) = (scarce.of(state.places.holds(place)), all(state));
             fits(own, 1, all, max) && fits_client(of_client(state), own, all, max)
         };
-        loop {
+        if room(self) {
+            return true;
+        }
+        if !self.places.may_look(place, scarce, self.latest_ms) {
+            return false;
+        }
+        let mut found = false;
+        for _ in 0..ENDS_PER_LOOK_MAX {
+            let own = self.places.listed(Worth::Courtesy, &origin) > 0 && self.displace(Worth::Courtesy, &origin, Some(key));
+            if !own && !self.displace_of_richer(place, scarce) {
+                break;
+            }
+            found = true;
             if room(self) {
-                return true;
-            }
-            if self.latest_ms < self.room_after_ms {
-                return false;
-            }
-            let whose = match self.places.listed(Worth::Courtesy, &origin) {
-                0 => {
-                    let own = what(self.places.holds(place));
-                    self.places.richest_of(Worth::Courtesy, what).filter(|(_, most)| *most > own).map(|(whose, _)| whose)
-                }
-                _ => Some(origin.clone()),
-            };
-            if !whose.is_some_and(|whose| self.displace(Worth::Courtesy, &whose)) {
-                self.room_after_ms = self.latest_ms + ROOM_LOOK_INTERVAL_MS;
-                return room(self);
+                break;
             }
         }
+        self.places.looked(place, scarce, found, self.latest_ms);
+        room(self)
+    }
+
+    /// A silent client goes that is of the origin that holds the most of this, if that is more than what this place holds.
+    fn displace_of_richer(&mut self, place: Place, scarce: Scarce) -> bool {
+        let own = scarce.of(self.places.holds(place));
+        let richest = self.places.richest_of(Worth::Courtesy, |held| scarce.of(held)).filter(|(_, most)| *most > own);
+        richest.is_some_and(|(whose, _)| self.displace(Worth::Courtesy, &whose, None))
     }
 }

@@ -9,7 +9,7 @@ use super::client::{BackContext, BackParms, Credential, Protection};
 use super::id::{ClientKey, SessionKey, session_index};
 use super::limits::{CONNECTIONS_PER_SESSION_MAX, REPLY_CACHE_PRESSURE_SHARE, SESSIONS_PER_CONNECTION_MAX, SLOTS_UNDER_PRESSURE};
 use super::places::Place;
-use super::slots::{Begun, SlotTable};
+use super::slots::{self, Begun, SlotTable};
 use vouch_nfs4::op::Op;
 
 use super::State;
@@ -151,11 +151,13 @@ impl<F: Clone> State<F> {
         if call.request_len > session.fore.request_len_max as usize {
             return Err(Status::REQ_TOO_BIG);
         }
+        // Which request it is comes first: for one that is none, nobody makes room, and its client is told what is wrong with it.
+        let turn = session.slots.judge(args.slot, args.seq, args.highest_slot, call.fingerprint)?;
         // What is promised now can be kept later, whatever else comes: more than the bound is never held.
         let place = session.place;
         let promised = if args.cache_this { session.fore.response_cached_len_max as usize } else { 0 };
         let more = promised + session.slots.growth(args.slot);
-        if more > 0 && !session.slots.is_retry(args.slot, args.seq) && !self.may_keep(place, more) {
+        if more > 0 && turn == slots::Turn::New && !self.may_keep(place, more) {
             self.latest_ms = self.latest_ms.max(now);
             if !self.make_room_for_replies(place, Some(key), more) {
                 // Section 15.1.1.3: the slot's number stays, and the client sends the same again.

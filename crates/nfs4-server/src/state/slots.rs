@@ -30,6 +30,15 @@ impl Slot {
 /// A slot's buffer up to this length is used again as it is, bytes.
 const REPLY_LEN_KEPT: usize = 256;
 
+/// Which request it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// The next one.
+    New,
+    /// The last one, which is done.
+    Again,
+}
+
 /// What a request is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Begun {
@@ -65,9 +74,9 @@ impl SlotTable {
         SlotId(self.target - 1)
     }
 
-    /// A request comes on a slot.
+    /// What a request on a slot is. Changes nothing.
     #[inline]
-    pub(super) fn begin(&mut self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<Begun, Status> {
+    pub(super) fn judge(&self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<Turn, Status> {
         // Section 18.46.3: a slot beyond the table is BADSLOT; a highest slot beyond it is BAD_HIGH_SLOT.
         if slot.0 >= self.granted {
             return Err(Status::BADSLOT);
@@ -75,6 +84,27 @@ impl SlotTable {
         if highest.0 >= self.granted {
             return Err(Status::BAD_HIGH_SLOT);
         }
+        // One that was never used is made by the first request.
+        let place = self.slots.get(slot.0 as usize).unwrap_or(const { &Slot::new() });
+        // Section 2.10.6.1: one more than the last, modulo 2^32, is new; the same is a retry; anything else is misordered.
+        if seq == place.seq.next() {
+            return if place.phase == Phase::Busy { Err(Status::SEQ_MISORDERED) } else { Ok(Turn::New) };
+        }
+        match place.phase {
+            _ if seq != place.seq => Err(Status::SEQ_MISORDERED),
+            Phase::Unused => Err(Status::SEQ_MISORDERED),
+            // Section 2.10.6.2: a retry while the original is under way gets DELAY.
+            Phase::Busy => Err(Status::DELAY),
+            // Section 2.10.6.1.3.1: a retry that differs from the original is told so.
+            _ if place.fingerprint != fingerprint => Err(Status::SEQ_FALSE_RETRY),
+            Phase::Cached | Phase::Uncached => Ok(Turn::Again),
+        }
+    }
+
+    /// A request comes on a slot.
+    #[inline]
+    pub(super) fn begin(&mut self, slot: SlotId, seq: SlotSeq, highest: SlotId, fingerprint: u64) -> Result<Begun, Status> {
+        let turn = self.judge(slot, seq, highest, fingerprint)?;
         let grown = self.growth(slot);
         self.held_len += grown;
         self.slots.reserve_exact(grown / size_of::<Slot>());
@@ -82,27 +112,13 @@ impl SlotTable {
             self.slots.push(Slot::new());
         }
         let place = &mut self.slots[slot.0 as usize];
-        // Section 2.10.6.1: one more than the last, modulo 2^32, is new; the same is a retry; anything else is misordered.
-        let begun = if seq == place.seq.next() {
-            if place.phase == Phase::Busy {
-                return Err(Status::SEQ_MISORDERED);
+        let begun = match (turn, place.phase) {
+            (Turn::New, _) => {
+                (place.seq, place.phase, place.fingerprint) = (seq, Phase::Busy, fingerprint);
+                Begun::New
             }
-            place.seq = seq;
-            place.phase = Phase::Busy;
-            place.fingerprint = fingerprint;
-            Begun::New
-        } else if seq == place.seq {
-            match place.phase {
-                Phase::Unused => return Err(Status::SEQ_MISORDERED),
-                // Section 2.10.6.2: a retry while the original is under way gets DELAY.
-                Phase::Busy => return Err(Status::DELAY),
-                // Section 2.10.6.1.3.1: a retry that differs from the original is told so.
-                _ if place.fingerprint != fingerprint => return Err(Status::SEQ_FALSE_RETRY),
-                Phase::Cached => Begun::Replay(place.reply.clone()),
-                Phase::Uncached => Begun::Uncached,
-            }
-        } else {
-            return Err(Status::SEQ_MISORDERED);
+            (Turn::Again, Phase::Cached) => Begun::Replay(place.reply.clone()),
+            (Turn::Again, _) => Begun::Uncached,
         };
         if self.target < self.granted {
             self.retire(highest);
@@ -158,11 +174,6 @@ impl SlotTable {
     pub(super) fn growth(&self, slot: SlotId) -> usize {
         let wanted = if slot.0 < self.granted { slot.0 as usize + 1 } else { 0 };
         wanted.saturating_sub(self.slots.len()) * size_of::<Slot>()
-    }
-
-    /// Whether a request is the last of its slot again.
-    pub(super) fn is_retry(&self, slot: SlotId, seq: SlotSeq) -> bool {
-        self.slots.get(slot.0 as usize).is_some_and(|place| place.seq == seq && place.phase != Phase::Unused)
     }
 
     /// Bytes held: slots, and replies for retries.

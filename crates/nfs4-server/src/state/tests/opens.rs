@@ -185,6 +185,54 @@ fn silent_clients_make_room_for_opens_and_whoever_holds_the_most_first() {
 }
 
 #[test]
+fn who_looks_for_room_in_vain_keeps_nobody_else_from_it() {
+    let mut config = config();
+    config.limits.opens_max = 100;
+    let mut world = World::with(config, &[]);
+    let from = |world: &mut World, last, name| peer(world, address(last), name).unwrap();
+    let (mut a, mut b, laptop) = (from(&mut world, 1, "a"), from(&mut world, 2, "b"), from(&mut world, 3, "laptop"));
+    assert!((1..=30).all(|number| world.open(&laptop, number, 1, 0).is_ok()));
+    world.pass(LEASE_MS / 2);
+    world.beat(&mut a).unwrap();
+    world.beat(&mut b).unwrap();
+    world.pass(LEASE_MS / 2 + 1);
+    let greedy = |world: &mut World, peer: &Peer| (1..=50).take_while(|&number| world.open(peer, number, 1, 0).is_ok()).count();
+    assert!(greedy(&mut world, &a) > 40);
+    let more = |world: &mut World| (60..=110).find(|&number| world.open(&a, number, 1, 0).is_err());
+    // Whatever it asks for, there is nobody who holds more than it does.
+    assert!(more(&mut world).is_some());
+    assert!((0..100).all(|_| world.open(&a, 120, 1, 0) == Err(Status::NOSPC)));
+    assert!(world.state.clients.get(laptop.client).is_some());
+    let many = greedy(&mut world, &b);
+    assert!(many > 20 && world.state.clients.get(laptop.client).is_none(), "the silent one has made room: {many}");
+}
+
+#[test]
+fn an_open_that_took_longer_than_a_lease_does_not_end_its_own_client() {
+    // RFC 7530, section 9.5: the operation has renewed the lease, at its beginning.
+    let mut config = config();
+    config.limits.opens_max = 10;
+    let mut world = World::with(config, &[]);
+    let peer = super::v40::client(&mut world, "a");
+    let count = (1..=20).take_while(|&number| world.open(&peer, number, 1, 0).is_ok()).count();
+    let call = OpenCall {
+        client: peer.client,
+        owner: b"owner",
+        file: file(100),
+        share: share(1, 0),
+        claim: Claim::New,
+        want: Want::Unstated,
+        extra: Extra::default(),
+        truncate: false,
+    };
+    let plan = world.state.check_open(&call, world.now).unwrap();
+    world.pass(LEASE_MS + 1);
+    let handle = world.handle.clone();
+    assert_eq!(world.state.open(&call, handle, plan.union, world.now), Err(Status::RESOURCE));
+    assert_eq!(world.state.totals().opens, count);
+}
+
+#[test]
 fn claims_are_judged() {
     // Section 18.16.3.
     let mut world = World::new();

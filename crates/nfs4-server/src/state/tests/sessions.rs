@@ -204,6 +204,45 @@ fn idle_sessions_of_whoever_keeps_the_most_make_way() {
 }
 
 #[test]
+fn what_is_wrong_with_a_request_is_told_before_anybody_makes_room_for_it() {
+    // Section 18.46.3.
+    let mut world = World::new();
+    let peer = world.peer("a");
+    let mut other = super::room::peer(&mut world, super::room::address(100), "other").unwrap();
+    for seq in 1..3 {
+        let Ok(Sequenced::New(turn)) = world.sequence_on(&other, 7, SlotSeq(seq), true) else { panic!("a new request is new") };
+        world.state.finish(&turn, Some(&[7; 4096]), 0);
+    }
+    world.state.reply_cache_len += Limits::default().reply_cache_len_max;
+    assert!(matches!(world.sequence_on(&peer, 0, SlotSeq(5), true), Err(Status::SEQ_MISORDERED)));
+    assert!(matches!(world.sequence_on(&peer, 64, SlotSeq(1), true), Err(Status::BADSLOT)));
+    assert!(matches!(world.sequence_on(&other, 7, SlotSeq(2), true), Ok(Sequenced::Replay(_))));
+    assert_eq!(world.state.totals().sessions, 2, "nobody has made room");
+    assert!(matches!(world.sequence_on(&peer, 0, SlotSeq(1), true), Err(Status::DELAY)));
+    assert_eq!(world.beat(&mut other), Err(Status::BADSESSION), "whoever keeps the most has");
+}
+
+#[test]
+fn who_finds_no_room_for_opens_keeps_nobody_from_a_session() {
+    let mut config = config();
+    (config.limits.reply_cache_len_max, config.limits.opens_max) = (1 << 20, 10);
+    let mut world = World::with(config, &[]);
+    let greedy = super::room::peer(&mut world, super::room::address(1), "greedy").unwrap();
+    // Hosts enough that each share is next to nothing, all idle.
+    for from in 3..60 {
+        let mut turns = Vec::new();
+        fill(&mut world, from, 0..40, &mut turns);
+        turns.into_iter().for_each(|turn| world.state.finish(&turn, Some(&[7; 4096]), world.now));
+        world.pass(limits::ROOM_LOOK_INTERVAL_MS);
+    }
+    let left = (1 << 20) - world.state.reply_cache_len;
+    assert!(left < limits::REPLY_CACHE_SESSION_LEN, "somebody has to make room for a session: {left}");
+    assert!((1..=20).any(|number| world.open(&greedy, number, 1, 0).is_err()));
+    assert_eq!(world.open(&greedy, 100, 1, 0), Err(Status::NOSPC));
+    assert!(super::room::peer(&mut world, super::room::address(2), "new").is_ok());
+}
+
+#[test]
 fn sessions_of_one_connection_are_bounded() {
     let mut world = World::new();
     let connection = world.connection();
