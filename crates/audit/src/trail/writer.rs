@@ -9,17 +9,16 @@ mod ring;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
 
 use super::prune::Retention;
-use super::{Disk, Log, LogError, Lost, SegmentFile};
+use super::{Disk, Log, LogError, Lost};
 use crate::Record;
 use crate::record::Class;
-use house::Tidying;
+use house::{Backlog, Closed, Tidying};
 use ring::Ring;
 
 /// What is done when a record can't be kept.
@@ -135,7 +134,7 @@ struct Queue {
 }
 
 impl Trail {
-    /// Starts the threads: one that writes, one that compresses and prunes. `halt` is called at most once, under [`Policy::Halt`].
+    /// Starts the threads: one that writes, one that compresses and prunes, one that helps it. `halt` is called at most once, under [`Policy::Halt`].
     pub fn start(log: Log, disk: Arc<dyn Disk>, keeping: Keeping, halt: impl Fn() + Send + 'static) -> io::Result<Trail> {
         let shared = Arc::new(Shared {
             rings: (0..RING_COUNT).map(|_| Ring::default()).collect(),
@@ -154,12 +153,12 @@ impl Trail {
             failures: AtomicU64::new(0),
             behind: AtomicU64::new(0),
         });
-        let (send, receive) = mpsc::channel();
+        let backlog = Arc::new(Backlog::default());
         let directory = log.directory().to_owned();
         let writer = Writer {
             shared: shared.clone(),
             log,
-            closed: send,
+            closed: Closed(backlog.clone()),
             halt: Some(Box::new(halt)),
             unsynced: 0,
             synced_at: Instant::now(),
@@ -167,10 +166,12 @@ impl Trail {
             written_ns: now_ns(),
             gaps: Vec::new(),
         };
-        let keeper = shared.clone();
+        let (keeper, helper) = (shared.clone(), shared.clone());
+        let (disk_too, backlog_too) = (disk.clone(), backlog.clone());
         let threads = vec![
             thread::Builder::new().name("audit".into()).spawn(move || writer.run())?,
-            thread::Builder::new().name("audit-keep".into()).spawn(move || keeper.keep_house(&*disk, &directory, &receive))?,
+            thread::Builder::new().name("audit-keep".into()).spawn(move || keeper.keep_house(&*disk, &directory, &backlog))?,
+            thread::Builder::new().name("audit-catch-up".into()).spawn(move || helper.catch_up(&*disk_too, &backlog_too))?,
         ];
         Ok(Trail { shared, threads: Mutex::new(threads) })
     }
@@ -281,7 +282,7 @@ impl Shared {
 struct Writer {
     shared: Arc<Shared>,
     log: Log,
-    closed: Sender<SegmentFile>,
+    closed: Closed,
     halt: Option<Box<dyn Fn() + Send>>,
     unsynced: u64,
     synced_at: Instant,
@@ -402,8 +403,7 @@ impl Writer {
         }
         self.log.maintain(now_ns())?;
         for segment in self.log.take_closed() {
-            // Without the other thread, it stays as it is.
-            let _ = self.closed.send(segment);
+            self.closed.add(segment);
         }
         Ok(self.unsynced == 0 || self.shared.keeping.durable == Durable::System)
     }

@@ -1,9 +1,13 @@
 //! What is done with closed segments behind the writer: indexed, compressed, and removed when they are too old.
 
+use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{self, Receiver};
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
 
 use super::super::index::is_indexed;
 use super::super::prune::{PRUNED, prune};
@@ -42,38 +46,114 @@ impl Shared {
         }
     }
 
-    /// Indexes and compresses what was closed and removes what is too old.
-    pub(super) fn keep_house(&self, disk: &dyn Disk, directory: &Path, closed: &Receiver<SegmentFile>) {
-        // Records of operations come first: what this thread does can wait. Where it may not be lowered, it goes on as it is.
-        let _ = rustix::process::setpriority_process(None, HOUSE_NICE);
+    /// Indexes and compresses what was closed, when nothing else wants the CPU, and removes what is too old.
+    pub(super) fn keep_house(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
+        // Records of operations come first: what these threads do can wait. Where one may not be lowered, it goes on as it is.
+        let _ = rustix::process::setpriority_process(None, IDLE_NICE);
         self.index_left(directory);
-        loop {
-            let stop = match closed.recv_timeout(HOUSE_STEP) {
-                Ok(segment) => {
-                    index(&segment);
-                    if self.keeping.compress
-                        && let Err(error) = compress(disk, &segment)
-                    {
-                        tracing::warn!(%error, segment = segment.number, "a closed segment of the audit trail stays uncompressed");
-                    }
-                    false
-                }
-                Err(mpsc::RecvTimeoutError::Timeout) => false,
-                Err(mpsc::RecvTimeoutError::Disconnected) => true,
-            };
-            if stop {
-                return;
+        while let Some(segment) = backlog.wait(0) {
+            if let Some(segment) = segment {
+                self.put_away(disk, &segment);
+                backlog.done(&segment);
             }
-            // Once the trail ends nobody writes what would be said of it: the next start removes it.
-            let turn = self.tidying.lock();
-            if *turn == Tidying::Ended {
-                continue;
-            }
-            match prune(disk, directory, &self.keeping.retention, now_ns(), |last| self.tell_removal(last)) {
-                Ok(_) => {}
-                Err(error) => tracing::warn!(%error, "old segments of the audit trail can't be removed"),
+            self.tidy(disk, directory, backlog);
+        }
+    }
+
+    /// Helps with that where more waits than may.
+    pub(super) fn catch_up(&self, disk: &dyn Disk, backlog: &Backlog) {
+        let _ = rustix::process::setpriority_process(None, HOUSE_NICE);
+        while let Some(segment) = backlog.wait(BACKLOG_MAX) {
+            if let Some(segment) = segment {
+                self.put_away(disk, &segment);
+                backlog.done(&segment);
             }
         }
+    }
+
+    fn put_away(&self, disk: &dyn Disk, segment: &SegmentFile) {
+        index(segment);
+        if self.keeping.compress
+            && let Err(error) = compress(disk, segment)
+        {
+            tracing::warn!(%error, segment = segment.number, "a closed segment of the audit trail stays uncompressed");
+        }
+    }
+
+    /// Once the trail ends nobody writes what would be said of it: the next start removes it.
+    fn tidy(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
+        let turn = self.tidying.lock();
+        if *turn == Tidying::Ended {
+            return;
+        }
+        // One that is being compressed is not removed under way: it would come back.
+        let may_go = |last| !backlog.is_in_work(last) && self.tell_removal(last);
+        if let Err(error) = prune(disk, directory, &self.keeping.retention, now_ns(), may_go) {
+            tracing::warn!(%error, "old segments of the audit trail can't be removed");
+        }
+    }
+}
+
+/// Closed segments that are neither indexed nor compressed yet.
+#[derive(Default)]
+pub(super) struct Backlog {
+    inside: Mutex<Waiting>,
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct Waiting {
+    segments: VecDeque<SegmentFile>,
+    in_work: Vec<u64>,
+    has_ended: bool,
+}
+
+impl Backlog {
+    /// The oldest, once more than so many wait or no more will come. Some(None) when it is time to look after old ones; none at the end.
+    fn wait(&self, more_than: usize) -> Option<Option<SegmentFile>> {
+        let mut inside = self.inside.lock();
+        let until = Instant::now() + HOUSE_STEP;
+        loop {
+            if (inside.has_ended || inside.segments.len() > more_than)
+                && let Some(segment) = inside.segments.pop_front()
+            {
+                inside.in_work.push(segment.number);
+                return Some(Some(segment));
+            }
+            if inside.has_ended {
+                return None;
+            }
+            if self.news.wait_until(&mut inside, until).timed_out() {
+                return Some(None);
+            }
+        }
+    }
+
+    fn done(&self, segment: &SegmentFile) {
+        self.inside.lock().in_work.retain(|number| *number != segment.number);
+    }
+
+    /// Whether any up to this one is, or waits to be.
+    fn is_in_work(&self, last: u64) -> bool {
+        let inside = self.inside.lock();
+        inside.segments.iter().map(|segment| &segment.number).chain(&inside.in_work).any(|number| *number <= last)
+    }
+}
+
+/// The writer's end: when it is dropped no more come.
+pub(super) struct Closed(pub(super) Arc<Backlog>);
+
+impl Closed {
+    pub(super) fn add(&self, segment: SegmentFile) {
+        self.0.inside.lock().segments.push_back(segment);
+        self.0.news.notify_all();
+    }
+}
+
+impl Drop for Closed {
+    fn drop(&mut self) {
+        self.0.inside.lock().has_ended = true;
+        self.0.news.notify_all();
     }
 }
 
@@ -112,11 +192,52 @@ fn index(segment: &SegmentFile) {
     }
 }
 
-/// How nice the thread is that indexes and compresses: on a machine that is fully used it has about a tenth of a core, which is enough for 50,000 records a second.
+/// How nice the thread is that indexes and compresses: it takes what others leave of a machine, and hardly more. A burst costs whoever waits for answers nothing of it.
+const IDLE_NICE: i32 = 19;
+/// How nice the one is that helps: on a machine that is fully used it has about a tenth of a core, which is enough for 50,000 records a second.
 const HOUSE_NICE: i32 = 10;
+/// Closed segments that may wait for idle time: of 64 MiB each, seven million records. They are searched from end to end meanwhile.
+const BACKLOG_MAX: usize = 16;
 /// How long it is waited for the record of a removal; without it, nothing is removed this time.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is looked whether segments are too old.
 const HOUSE_STEP: Duration = Duration::from_secs(60);
 /// How long the end of a trail waits for segments that are being removed.
 const TIDYING_MAX: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segment(number: u64) -> SegmentFile {
+        SegmentFile { number, path: format!("{number:012}.trail").into(), packed: false }
+    }
+
+    #[test]
+    fn who_helps_gets_none_until_more_wait_than_may_and_all_at_the_end() {
+        let backlog = Arc::new(Backlog::default());
+        let closed = Closed(backlog.clone());
+        (1..=3).for_each(|number| closed.add(segment(number)));
+        let next = |more_than| backlog.wait(more_than).flatten().map(|segment| segment.number);
+        assert_eq!(next(2), Some(1), "three wait, and two may");
+        assert_eq!(next(0), Some(2));
+        let helper = backlog.clone();
+        let waiting = std::thread::spawn(move || helper.wait(2).flatten().map(|segment| segment.number));
+        (4..=5).for_each(|number| closed.add(segment(number)));
+        assert_eq!(waiting.join().expect("it does not fail"), Some(3), "three wait again");
+        drop(closed);
+        assert_eq!([next(2), next(2), next(2)], [Some(4), Some(5), None], "nothing more comes, so nothing is left");
+    }
+
+    #[test]
+    fn one_that_is_put_away_is_not_removed_under_way() {
+        let backlog = Arc::new(Backlog::default());
+        let closed = Closed(backlog.clone());
+        closed.add(segment(7));
+        assert!([7, 8].iter().all(|last| backlog.is_in_work(*last)) && !backlog.is_in_work(6));
+        let segment = backlog.wait(0).flatten().expect("one waits");
+        assert!(backlog.is_in_work(7), "it is in work");
+        backlog.done(&segment);
+        assert!(!backlog.is_in_work(7));
+    }
+}

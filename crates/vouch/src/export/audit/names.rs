@@ -1,6 +1,7 @@
 //! Paths of files, from names that operations have told: each file's directory and its name there, so that a directory that is renamed takes all below it along. What no
 //! operation has named is asked of the file system once.
 
+mod at_hand;
 mod moved;
 mod stamps;
 #[cfg(test)]
@@ -14,13 +15,14 @@ use vouch_audit::rules::Rules;
 use vouch_nfs4_server::{Export, ExportId, Observation, Told};
 use vouch_vfs::{FileId, FileType, Patience};
 
+use at_hand::AtHand;
 pub(super) use moved::{MOVED, Moved};
 use stamps::{Stamped, Stamps};
 
 /// A file of an export.
 type Node = (ExportId, FileId);
-/// A name's bytes.
-type Name = Box<[u8]>;
+/// A name's bytes: shared, so that a path is put together without copies of them.
+type Name = Arc<[u8]>;
 
 /// What is known of names. Bounded: what is forgotten is asked for again.
 pub(super) struct Names {
@@ -33,6 +35,7 @@ pub(super) struct Names {
     told: Cache<Node, Arc<Stamped>>,
     /// Paths that were put together.
     whole: Cache<Node, Arc<Stamped>>,
+    at_hand: AtHand,
     stamps: Stamps,
     pub(super) moved: Arc<Moved>,
     /// How many names files have.
@@ -87,6 +90,7 @@ impl Names {
             others: Cache::new(FILES_MAX),
             told: Cache::new(FILES_MAX),
             whole: Cache::new(FILES_MAX),
+            at_hand: AtHand::new(),
             stamps: Stamps::new(seed),
             moved: Arc::new(moved),
             counts: Cache::new(FILES_MAX),
@@ -139,12 +143,15 @@ impl Names {
                 paths.file = after.copied();
             }
             (_, Some(name), _) => {
+                let moves = self.stamps.moves();
                 paths.path = below(current, name);
                 if done
                     && FOLLOWS.contains(&op)
                     && let (Some(directory), Some(file)) = (current, after)
                 {
-                    self.learn(export, file, directory, name, rules);
+                    if self.learn(export, file, directory, name, rules) && !Rules::is_partial(&paths.path) {
+                        self.at_hand.put((export.id, *file), moves, paths.path.clone());
+                    }
                     paths.file = Some(*file);
                 } else {
                     paths.file = named(current, name);
@@ -229,7 +236,9 @@ impl Names {
     fn also(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules) {
         let key = (export.id, *file);
         match self.links.get(&key) {
-            None => self.learn(export, file, directory, name, rules),
+            None => {
+                self.learn(export, file, directory, name, rules);
+            }
             Some(known) if known.0 == *directory && *known.1 == *name => {}
             Some(_) => {
                 self.children.insert((export.id, *directory, name.into()), *file);
@@ -276,28 +285,33 @@ impl Names {
         }
     }
 
-    fn learn(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules) {
+    /// Whether it had no name so far, and this one is put to it.
+    fn learn(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules) -> bool {
         let key = (export.id, *file);
         let before = self.links.get(&key);
         let known = before.as_ref().is_some_and(|(parent, known)| *parent == *directory && **known == *name);
         if known || file == directory {
-            return;
+            return false;
         }
         // Another name of the file, or of a directory that was renamed on the server itself: then what lies below has other paths, too. Whoever looks up the names of one
         // file in turn makes old that file's path and nobody else's.
         let old = before.is_some().then(|| self.path(export, file));
         let link = (*directory, Name::from(name));
         self.links.insert(key, link.clone());
+        self.children.insert((export.id, *directory, link.1.clone()), *file);
         if let Some(before) = before {
             self.put_by(key, before, Some(&link));
         }
-        self.children.insert((export.id, *directory, name.into()), *file);
         match old {
             Some(old) => {
                 self.stamps.moved(&old);
                 self.moved.found(rules, &old, &self.below(export, Some(directory), name));
+                false
             }
-            None => drop(self.whole.remove(&key)),
+            None => {
+                self.whole.remove(&key);
+                true
+            }
         }
     }
 
@@ -319,12 +333,18 @@ impl Names {
     /// The path of a file; of one that nobody knows a name of, the export's and its identity's place in `file`.
     pub(super) fn path(&self, export: &Export, file: &FileId) -> Arc<[u8]> {
         let key = (export.id, *file);
+        let moves = self.stamps.moves();
+        if let Some(path) = self.at_hand.get(&key, moves) {
+            return path;
+        }
         if let Some(known) = self.whole.get(&key)
             && self.stamps.is_good(&known)
         {
+            if !Rules::is_partial(&known.path) {
+                self.at_hand.put(key, moves, known.path.clone());
+            }
             return known.path.clone();
         }
-        let moves = self.stamps.moves();
         let path = Arc::<[u8]>::from(self.put_together(export, file));
         if !path.is_empty()
             && let Some(stamped) = self.stamps.stamp(path.clone(), moves)
@@ -336,7 +356,7 @@ impl Names {
 
     fn put_together(&self, export: &Export, file: &FileId) -> Vec<u8> {
         let root = export.file_system.root();
-        let mut parts: Vec<Box<[u8]>> = Vec::new();
+        let mut parts: Vec<Name> = Vec::new();
         let mut at = *file;
         let mut path = export.source.as_bytes().to_vec();
         while at != root && parts.len() < DEPTH_MAX {

@@ -162,29 +162,28 @@ fn by_any<'p, T>(others: &'p Others, mut is_by: impl FnMut(By<'p>, &'p [u8]) -> 
 
 fn detail(record: &Record<'_>, stage: Stage, by: By<'_>, is_named: bool) -> String {
     // Of most operations there is nothing to say, and nothing is allocated.
-    let mut parts = Vec::new();
-    let mut say = |part: String| {
-        if !part.is_empty() {
-            parts.push(part);
+    let mut told = access::sets(record.asked.unwrap_or(0), record.mode);
+    let mut say = |part: &str| {
+        if !told.is_empty() && !part.is_empty() {
+            told.push_str("; ");
         }
+        told.push_str(part);
     };
-    say(access::sets(record.asked.unwrap_or(0), record.mode));
     say(match stage {
         Stage::Whole => "",
         Stage::Begun => "goes on in the background",
         Stage::Ended => "ended in the background",
         Stage::Stopped => "stopped in the background before its end",
-    }
-    .into());
-    say(by.told(record.path, is_named));
+    });
+    say(&by.told(record.path, is_named));
     if !record.export.is_empty() {
         if record.path.is_empty() && !matches!(by, By::Link(_)) {
-            say("its path is not known".into());
+            say("its path is not known");
         } else if Rules::is_partial(record.path) {
-            say("its path is not known in part".into());
+            say("its path is not known in part");
         }
     }
-    parts.join("; ")
+    told
 }
 
 impl By<'_> {

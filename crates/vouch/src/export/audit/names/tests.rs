@@ -45,7 +45,9 @@ fn who_looks_up_the_names_of_one_file_in_turn_makes_no_others_path_old() {
     let files = Arc::new(MemoryFs::new());
     let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
     names.learn(&export, &id(1), &root, b"d", &Rules::default());
-    (2..1002).for_each(|number| names.learn(&export, &id(number), &id(1), format!("f{number}").as_bytes(), &Rules::default()));
+    for number in 2..1002 {
+        names.learn(&export, &id(number), &id(1), format!("f{number}").as_bytes(), &Rules::default());
+    }
     let all = || (1..1002).map(|number| names.path(&export, &id(number))).collect::<Vec<_>>();
     let before = all();
     assert_eq!(renewed(&before, &all()), 0);
@@ -64,9 +66,9 @@ fn a_rename_makes_old_what_is_below_it_and_a_renamed_file_only_its_own() {
     let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
     for (directory, name) in [(1, &b"d"[..]), (2, b"e")] {
         names.learn(&export, &id(directory), &root, name, &Rules::default());
-        (0..100).for_each(|number| {
-            names.learn(&export, &id(directory * 1000 + number), &id(directory), format!("f{number}").as_bytes(), &Rules::default())
-        });
+        for number in 0..100 {
+            names.learn(&export, &id(directory * 1000 + number), &id(directory), format!("f{number}").as_bytes(), &Rules::default());
+        }
     }
     let of = |directory: u32| (0..100).map(|number| names.path(&export, &id(directory * 1000 + number))).collect::<Vec<_>>();
     let (d, e) = (of(1), of(2));
