@@ -1,6 +1,7 @@
 //! Work that outlives the compound that asked for it: asynchronous COPY.
 
 use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::{Effect, Now, Server};
 
@@ -21,6 +22,11 @@ pub enum JobProgress {
 
 pub(crate) trait Steps: Send {
     fn step(&mut self, server: &Server, now: Now) -> JobProgress;
+
+    /// A step has panicked: whatever waits for the end of the work hears of it.
+    fn failed(&mut self, _server: &Server, _now: Now) -> Vec<Effect> {
+        Vec::new()
+    }
 }
 
 impl Job {
@@ -33,8 +39,10 @@ impl Job {
         self.address
     }
 
-    /// Does a bounded part of the work, perhaps sleeping.
+    /// Does a bounded part of the work, perhaps sleeping. Work that panics, which says so, is at its end.
     pub fn step(&mut self, server: &Server, now: Now) -> JobProgress {
-        self.steps.step(server, now)
+        // What it leaves behind is what any thread that panics would: locks are released, and what was half done is what `failed` is for.
+        let stepped = catch_unwind(AssertUnwindSafe(|| self.steps.step(server, now)));
+        stepped.unwrap_or_else(|_| JobProgress::Done(self.steps.failed(server, now)))
     }
 }

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use vouch_nfs4::Status;
+use vouch_nfs4::op::Op;
 
 use crate::observer::{Asked, Stage, Told, Totals};
 use crate::walk::{Core, FileRef, Object};
-use crate::{Connection, ExportId, Flavour, Observation, Principal, Server};
+use crate::{Connection, ErrorReport, ExportId, Flavour, Now, Observation, Principal, Server};
 
 /// An operation and what came of it.
 pub(crate) struct Seen<'a> {
@@ -69,6 +70,18 @@ impl Outlasting {
             op: *op,
             from: Object::File(from),
             to: Object::File(to),
+        }
+    }
+
+    /// What there is to report of a fault of ours.
+    pub(crate) fn fault(&self, now: Now, status: Status, message: &str) -> ErrorReport {
+        ErrorReport {
+            at_seconds: now.wall.seconds,
+            peer: self.connection.peer(),
+            operation: Op(self.op).name().unwrap_or("ILLEGAL"),
+            status: status.0,
+            export: file_of(Some(&self.to)).map(|file| file.grant.site.export.id.0),
+            message: message.to_owned(),
         }
     }
 

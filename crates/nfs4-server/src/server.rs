@@ -345,6 +345,11 @@ impl Server {
             export,
             message: source.to_string(),
         };
+        self.keep_error(report);
+    }
+
+    /// The same, of what is no operation of a call.
+    pub(crate) fn keep_error(&self, report: ErrorReport) {
         let mut errors = self.errors.lock();
         if errors.len() >= ERRORS_MAX {
             errors.pop_front();

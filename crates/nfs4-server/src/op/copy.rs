@@ -1,5 +1,7 @@
 //! COPY (RFC 7862, section 15.2) within the server: at once, or in the background when the client lets it and it is long.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use vouch_nfs4::cb::OffloadInfo;
 use vouch_nfs4::op::{CopyArgs, CopyOk, CopyRequirements, Results, StableHow, WriteResponse};
 use vouch_nfs4::{Stateid, Status, Verifier};
@@ -105,11 +107,11 @@ fn answer(walk: &mut Walk<'_>, response: WriteResponse, synchronous: bool) {
 fn in_background(walk: &mut Walk<'_>, pair: &Pair, copying: Copying) -> Outcome {
     let client = walk.turn()?.client;
     let key = pair.to.key();
+    let told = Outlasting::of(walk.core, pair.from.clone(), pair.to.clone());
     let (copy, stateid) = walk.granting(&pair.to, |state| state.copy_begin(client, &key))?;
     let verifier = walk.server.write_verifier();
     // Its bytes are counted where it was opened only if others are, too.
     let tracks = walk.tracks;
-    let told = Outlasting::of(walk.core, pair.from.clone(), pair.to.clone());
     walk.core.stage = Stage::Begun;
     let job = Job::new(walk.connection.peer().ip(), Background { copy, copying, verifier, tracks, told });
     walk.core.effects.push(Effect::Background(job));
@@ -187,5 +189,17 @@ impl Steps for Background {
         self.told.tell(server, status, Stage::Ended, done);
         server.with_state(&mut effects, now.mono_ms, |state| state.copy_done(self.copy, info, now.mono_ms));
         JobProgress::Done(effects)
+    }
+
+    /// A copy that nobody goes on with would be listed for ever, and count among those that its client may have.
+    fn failed(&mut self, server: &Server, now: Now) -> Vec<Effect> {
+        let (status, done) = (Status::SERVERFAULT, self.copying.done);
+        server.keep_error(self.told.fault(now, status, "the copy ended in a panic; this is an error in this program"));
+        // That may be what has panicked.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.told.tell(server, status, Stage::Ended, done)));
+        let mut effects = Vec::new();
+        let info = OffloadInfo::Failed(status, done);
+        server.with_state(&mut effects, now.mono_ms, |state| state.copy_done(self.copy, info, now.mono_ms));
+        effects
     }
 }

@@ -292,6 +292,26 @@ fn a_copy_in_the_background_is_told_at_its_end_with_what_it_has_moved_or_why_it_
     assert_eq!(copies(), [begun, (Op::COPY.0, plain, Stage::Ended, (0, 0), Status::IO.0)]);
 }
 
+#[test]
+fn a_copy_in_the_background_that_panics_is_at_its_end_and_its_client_hears_of_it() {
+    let (world, notes) = world();
+    let mut client = Client::new(&world, "one", 0);
+    let (job, _) = begin_copy(&world, &mut client);
+    world.files.set_fault(|call, _| if call == Call::Region { panic!("as the test wants it") } else { None });
+    end(&world, job);
+    world.files.clear_fault();
+    let told = notes.moved.lock().iter().rfind(|(op, ..)| *op == Op::COPY.0).copied();
+    assert_eq!(told.map(|(_, _, stage, bytes, status)| (stage, bytes, status)), Some((Stage::Ended, (0, 0), Status::SERVERFAULT.0)));
+    let errors = world.server.status(world.now()).recent_errors;
+    assert!(errors[0].message.contains("panic") && errors[0].operation == "COPY", "{errors:?}");
+    // It is remembered for a while, as one that has ended otherwise, and then no more.
+    let copies = || world.server.totals(world.now()).0.copies;
+    assert_eq!(copies(), 1);
+    world.now_ms.fetch_add(3_600_000, std::sync::atomic::Ordering::Relaxed);
+    world.server.tick(world.now());
+    assert_eq!(copies(), 0);
+}
+
 /// Lets nobody in.
 struct NoClient;
 
