@@ -1,5 +1,6 @@
 //! What is exported, where in the pseudo file system, and to whom under which conditions. Matching a client's address to a line of a configuration is the driver's.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -131,17 +132,16 @@ impl Exports {
     /// The set of these.
     pub fn new(exports: impl IntoIterator<Item = Export>) -> Result<Self, ExportsError> {
         let mut all: Vec<Arc<Export>> = Vec::new();
+        let (mut ids, mut paths) = (HashMap::new(), HashMap::new());
         for export in exports {
             if export.pseudo_path.iter().any(|part| vouch_vfs::Name::new(part).is_none()) {
                 return Err(ExportsError::BadPath(export.source));
             }
-            for other in &all {
-                if other.id == export.id {
-                    return Err(ExportsError::SameId(other.source.clone(), export.source));
-                }
-                if other.pseudo_path == export.pseudo_path {
-                    return Err(ExportsError::SamePath(other.source.clone(), export.source));
-                }
+            if let Some(other) = ids.insert(export.id, export.source.clone()) {
+                return Err(ExportsError::SameId(other, export.source));
+            }
+            if let Some(other) = paths.insert(export.pseudo_path.clone(), export.source.clone()) {
+                return Err(ExportsError::SamePath(other, export.source));
             }
             all.push(Arc::new(export));
         }

@@ -99,9 +99,10 @@ impl Tree {
             made,
             generation,
         };
+        exports.all().iter().for_each(|export| tree.enter(export));
+        let by_id: HashMap<ExportId, &Arc<Export>> = exports.all().iter().map(|export| (export.id, export)).collect();
         for export in exports.all() {
-            tree.enter(export);
-            let mounted_on = tree.hang(export, exports);
+            let mounted_on = tree.hang(export, &by_id);
             let root = export.file_system.root();
             let root_fsid = export.file_system.attributes(&root, Patience::Any).ok().map(|attributes| attributes.fsid);
             let traits = export.file_system.traits();
@@ -133,10 +134,10 @@ impl Tree {
 
     /// Hangs an export in the one that it lies below, if there is one: where its name is, or else where the way there ends, which goes on in the pseudo file system then. The file number
     /// of the directory that it covers, if there is one.
-    fn hang(&mut self, export: &Export, exports: &Exports) -> Option<u64> {
+    fn hang(&mut self, export: &Export, exports: &HashMap<ExportId, &Arc<Export>>) -> Option<u64> {
         let path = &export.pseudo_path;
-        let lies_above = |upper: &&Arc<Export>| upper.pseudo_path.len() < path.len() && path.starts_with(&upper.pseudo_path);
-        let upper = exports.all().iter().filter(lies_above).max_by_key(|upper| upper.pseudo_path.len())?;
+        let above = (0..path.len()).rev().find_map(|depth| self.at.get(&id_of(&path[..depth])))?;
+        let upper = exports.get(above)?;
         let (caller, files) = (Caller::root(), &upper.file_system);
         let find = |directory: &FileId, name: &[u8]| files.lookup(&caller, directory, Name::new(name)?, Patience::Any).ok();
         // What another file system covers that is not of the export is nothing to go through.

@@ -2,9 +2,11 @@
 //!
 //! Without the right to take mounts apart nothing leads to what is covered but its inode number, which the directory above lists. So the rest is made up.
 
-use std::ffi::CStr;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CStr, CString};
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{self, AtFlags, OFlags, RawDir, SeekFrom, StatxFlags};
 use vouch_vfs::{Access, Attributes, DirectoryEntry, Error, FileId, FileType, Patience, Result};
@@ -12,7 +14,63 @@ use vouch_vfs::{Access, Attributes, DirectoryEntry, Error, FileId, FileType, Pat
 use crate::errno::OrError;
 use crate::export::Inner;
 use crate::node::Node;
-use crate::{handle, identity};
+use crate::{attributes, crossing, handle, identity};
+
+/// Where the names are in directories that others are mounted on: a listing tells the inode numbers of what they cover, and it is the only one that does. So that not each of many mount
+/// points in one directory has it listed.
+#[derive(Default)]
+pub(crate) struct CoveredIndex {
+    directories: HashMap<FileId, (Stamp, Names)>,
+}
+
+/// By name: inode number, and type.
+type Names = HashMap<CString, (u64, fs::FileType)>;
+
+/// The times of a directory, which change with its entries. What is mounted on can't be renamed or removed as long as it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    changed: (i64, u32),
+    modified: (i64, u32),
+}
+
+impl Stamp {
+    fn of(directory: &Node) -> Result<Self> {
+        let stat = attributes::stat(directory.as_fd()).or_error()?;
+        let (changed, modified) = (stat.stx_ctime, stat.stx_mtime);
+        Ok(Stamp { changed: (changed.tv_sec, changed.tv_nsec), modified: (modified.tv_sec, modified.tv_nsec) })
+    }
+
+    /// Whether so much time has passed since that one more change would show.
+    fn has_settled(&self) -> bool {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        self.changed.0.max(self.modified.0).saturating_add(SETTLED_S) <= now.tv_sec
+    }
+}
+
+impl CoveredIndex {
+    fn get(&self, directory: &Node, stamp: &Stamp, name: &CStr) -> Option<(u64, fs::FileType)> {
+        let (at, names) = self.directories.get(&directory.id)?;
+        if at == stamp { names.get(name).copied() } else { None }
+    }
+
+    fn put(&mut self, directory: &Node, stamp: Stamp, names: Names) {
+        if !stamp.has_settled() {
+            self.directories.remove(&directory.id);
+            return;
+        }
+        if self.directories.len() >= DIRECTORIES_MAX && !self.directories.contains_key(&directory.id) {
+            // Whichever comes first in no order: with more than so many, none is better.
+            let other = self.directories.keys().next().copied();
+            other.and_then(|other| self.directories.remove(&other));
+        }
+        self.directories.insert(directory.id, (stamp, names));
+    }
+}
+
+/// Directories whose mount points are remembered; of each no more than are mounted in it.
+const DIRECTORIES_MAX: usize = 256;
+/// How old the last change must be, seconds: longer than the tick of any file system's clock.
+const SETTLED_S: i64 = 2;
 
 /// A directory, or whatever was mounted on, below another file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,25 +82,36 @@ pub(crate) struct Covered {
 }
 
 impl Inner {
-    /// What is covered at a name of a directory; `Access` if nothing is mounted there. O(n) in the directory.
+    /// What is covered at a name of a directory; `Access` if nothing is mounted there. O(1) where the directory is as it was when it was last looked through for it, else O(n) in the
+    /// directory and in the mounts of this machine.
     pub(crate) fn covered_at(&self, directory: &Node, name: &CStr, patience: Patience) -> Result<Covered> {
         if !is_mount_point(directory, name) {
             return Err(Error::Access);
         }
+        let stamp = Stamp::of(directory)?;
+        if let Some((inode, kind)) = self.covered.lock().get(directory, &stamp, name) {
+            return Ok(covered(directory, inode, kind));
+        }
         directory.at_hand(patience)?;
         // The name is known to whoever asks, and what is listed of it is no secret.
         identity::assume_root()?;
+        let below = crossing::mount_points(directory.as_fd())?;
+        let mut wanted: HashSet<&[u8]> = below.iter().map(|path| path.as_os_str().as_bytes()).collect();
+        wanted.insert(name.to_bytes());
+        let mut names = HashMap::new();
         let fd = self.reopen(directory.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY).or_error()?;
         fs::seek(&fd, SeekFrom::Start(0)).or_error()?;
         let mut buffer = Vec::with_capacity(32 << 10);
         let mut listing = RawDir::new(&fd, buffer.spare_capacity_mut());
         while let Some(entry) = listing.next() {
             let entry = entry.or_error()?;
-            if entry.file_name() == name {
-                return Ok(covered(directory, entry.ino(), entry.file_type()));
+            if wanted.contains(entry.file_name().to_bytes()) {
+                names.insert(entry.file_name().into(), (entry.ino(), entry.file_type()));
             }
         }
-        Err(Error::Access)
+        let found = names.get(name).copied();
+        self.covered.lock().put(directory, stamp, names);
+        found.map(|(inode, kind)| covered(directory, inode, kind)).ok_or(Error::Access)
     }
 
     /// The same of an entry that was listed.

@@ -1,8 +1,10 @@
 //! Mount points below the root, where crossing them is part of the export.
 
-use std::ffi::CStr;
-use std::os::fd::AsFd;
+use std::collections::HashMap;
+use std::ffi::{CStr, OsStr};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{self, Mode, OFlags, ResolveFlags};
@@ -23,7 +25,7 @@ impl Inner {
         if !self.options.cross_mounts {
             return Err(Error::Stale);
         }
-        let known = |inner: &Inner| inner.mounts.read().values().find(|mount| mount.fsid == fsid).cloned();
+        let known = |inner: &Inner| inner.mounts.read().of(fsid);
         if let Some(mount) = known(self) {
             return Ok(mount);
         }
@@ -45,8 +47,8 @@ impl Inner {
         if !self.options.cross_mounts {
             return Err(Error::Access);
         }
-        if let Some(mount) = self.mounts.read().get(&id) {
-            return Ok(Arc::clone(mount));
+        if let Some(mount) = self.mounts.read().get(id) {
+            return Ok(mount);
         }
         // Anybody may learn what is mounted; who may enter is decided by the names below.
         identity::assume_root()?;
@@ -63,7 +65,8 @@ impl Inner {
         }
         let id = mount.id;
         let mut mounts = self.mounts.write();
-        let same = std::iter::once(&self.root.mount).chain(mounts.values()).find(|known| known.fsid == mount.fsid).cloned();
+        let is_root = self.root.mount.fsid == mount.fsid;
+        let same = if is_root { Some(Arc::clone(&self.root.mount)) } else { mounts.of(mount.fsid) };
         if let Some(known) = same {
             if known.system != mount.system {
                 // A copy of the other, block by block: identities could be of either.
@@ -73,27 +76,59 @@ impl Inner {
                 mount = known;
             }
         }
-        mounts.insert(id, Arc::clone(&mount));
+        mounts.insert(id, &mount);
         Ok(mount)
     }
 
     /// Looks for all file systems mounted below the root: after a restart an identity may name one that nobody has entered yet.
     fn find_mounts(&self) -> Result<()> {
         identity::assume_root()?;
-        let root = std::fs::read_link(Inner::descriptor_path(self.root.as_fd())).map_err(Error::Io)?;
-        let table = std::fs::read("/proc/self/mountinfo").map_err(Error::Io)?;
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_SYMLINKS;
-        for line in table.split(|&byte| byte == b'\n') {
-            let Some(point) = line.split(|&byte| byte == b' ').nth(4).map(unescape) else { continue };
-            let Ok(below) = std::path::Path::new(std::ffi::OsStr::from_bytes(&point)).strip_prefix(&root) else { continue };
-            if below.as_os_str().is_empty() {
-                continue;
-            }
+        for below in mount_points(self.root.as_fd())? {
             if let Ok(fd) = fs::openat2(&self.root, below, OPEN, Mode::empty(), within) {
                 let _ = self.enter(fd);
             }
         }
         Ok(())
+    }
+}
+
+/// The paths below a directory at which something is mounted, as far as this process sees them. O(n) in all mounts.
+pub(crate) fn mount_points(directory: BorrowedFd<'_>) -> Result<Vec<PathBuf>> {
+    let above = std::fs::read_link(Inner::descriptor_path(directory)).map_err(Error::Io)?;
+    let table = std::fs::read("/proc/self/mountinfo").map_err(Error::Io)?;
+    let points = table.split(|&byte| byte == b'\n').filter_map(|line| {
+        let point = line.split(|&byte| byte == b' ').nth(4).map(unescape)?;
+        let below = Path::new(OsStr::from_bytes(&point)).strip_prefix(&above).ok()?;
+        (!below.as_os_str().is_empty()).then(|| below.to_owned())
+    });
+    Ok(points.collect())
+}
+
+/// File systems that were entered: by the kernel's number of the mount, and by the number that identities carry.
+#[derive(Default)]
+pub(crate) struct Mounts {
+    by_id: HashMap<i32, Arc<Mount>>,
+    by_fsid: HashMap<u64, Arc<Mount>>,
+}
+
+impl Mounts {
+    pub(crate) fn get(&self, id: i32) -> Option<Arc<Mount>> {
+        self.by_id.get(&id).cloned()
+    }
+
+    /// The one with this number, by the mount by which it was entered last.
+    fn of(&self, fsid: u64) -> Option<Arc<Mount>> {
+        self.by_fsid.get(&fsid).cloned()
+    }
+
+    fn insert(&mut self, id: i32, mount: &Arc<Mount>) {
+        self.by_id.insert(id, Arc::clone(mount));
+        self.by_fsid.insert(mount.fsid, Arc::clone(mount));
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Arc<Mount>> {
+        self.by_id.values()
     }
 }
 

@@ -1,6 +1,5 @@
 //! An exported directory: how it is opened, and what is found out about it then.
 
-use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +10,8 @@ use rustix::fs::{self, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use vouch_vfs::{FileId, FileType, NAME_LEN_MAX, Traits};
 
+use crate::covered::CoveredIndex;
+use crate::crossing::Mounts;
 use crate::id_store::IdStore;
 use crate::listing::Streams;
 use crate::mount::Mount;
@@ -71,8 +72,10 @@ pub(crate) struct Inner {
     pub(crate) traits: Traits,
     pub(crate) options: Options,
     pub(crate) root: Arc<Node>,
-    /// File systems that were entered below the root, by the kernel's number of the mount.
-    pub(crate) mounts: RwLock<HashMap<i32, Arc<Mount>>>,
+    /// File systems that were entered below the root.
+    pub(crate) mounts: RwLock<Mounts>,
+    /// What is covered by mounts, by the directory that it is in.
+    pub(crate) covered: Mutex<CoveredIndex>,
     pub(crate) nodes: Nodes,
     pub(crate) streams: Mutex<Streams>,
     /// `/proc/self/fd`, through which a descriptor that only names a file becomes one that opens it, with the rights that the thread has then.
@@ -129,6 +132,7 @@ impl PosixFs {
             options,
             root,
             mounts: RwLock::default(),
+            covered: Mutex::default(),
             nodes,
             streams: Mutex::default(),
             descriptors,

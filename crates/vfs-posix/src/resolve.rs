@@ -253,8 +253,7 @@ impl Inner {
             } else {
                 let id = fs::statx(&fd, c"", fs::AtFlags::EMPTY_PATH, fs::StatxFlags::MNT_ID).or_error()?.stx_mnt_id;
                 let id = i32::try_from(id).map_err(|_| Error::NotSupported)?;
-                let known =
-                    if id == self.root.mount.id { Some(Arc::clone(&self.root.mount)) } else { self.mounts.read().get(&id).cloned() };
+                let known = if id == self.root.mount.id { Some(Arc::clone(&self.root.mount)) } else { self.mounts.read().get(id) };
                 known.unwrap_or_else(|| Arc::clone(&directory.mount))
             };
             let id = identify(fd.as_fd(), &mount).or_error()?;

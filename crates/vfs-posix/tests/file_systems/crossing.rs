@@ -149,6 +149,46 @@ fn a_mount_point_that_is_not_crossed_shows_an_empty_directory_and_fails_no_listi
 }
 
 #[test]
+fn a_directory_is_looked_through_once_for_all_that_is_covered_in_it() {
+    alone("crossing::a_directory_is_looked_through_once_for_all_that_is_covered_in_it", &["mkfs.ext4"], |above| {
+        let root = above.join("root");
+        let Some(()) = image("ext4", &[], &root) else { return };
+        let names = ["one", "two", "three"];
+        let number = |name: &str| {
+            std::fs::create_dir(root.join(name)).expect("a directory");
+            std::fs::metadata(root.join(name)).expect("a directory").ino()
+        };
+        let numbers = names.map(number);
+        for name in names {
+            let Some(()) = memory(&root.join(name)) else { return };
+        }
+        let fs = export(&root, Options::default());
+        let find = |name: &str, patience| fs.lookup(&Caller::root(), &fs.root(), named(name), patience);
+        // Once the directory has not changed for a while. Who has no patience is not let list it.
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        loop {
+            find("two", Patience::Any).expect("it is shown");
+            if find("two", Patience::None).is_ok() {
+                break;
+            }
+            assert!(std::time::Instant::now() < deadline, "it is looked through each time");
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        let known = names.map(|name| find(name, Patience::None).expect("all are known").1.file_number);
+        assert_eq!(known, numbers);
+        // What was mounted on has been replaced.
+        unmount(&root.join("one"));
+        std::fs::remove_dir(root.join("one")).expect("it is empty");
+        std::fs::create_dir(root.join("kept")).expect("it takes the number");
+        let new = number("one");
+        memory(&root.join("one")).expect("as before");
+        refused!(find("one", Patience::None), WouldBlock);
+        assert_eq!(find("one", Patience::Any).expect("it is shown").1.file_number, new);
+        assert_eq!(find("two", Patience::Any).expect("it is shown").1.file_number, numbers[1]);
+    });
+}
+
+#[test]
 fn mounts_in_mounts_are_crossed_and_a_directory_mounted_elsewhere_is_the_same_file_system() {
     alone("crossing::mounts_in_mounts_are_crossed_and_a_directory_mounted_elsewhere_is_the_same_file_system", &["mkfs.ext4"], |above| {
         let root = above.join("root");
