@@ -480,7 +480,7 @@ const UNSYNCED_LEN_MAX: usize = 32 << 20;
 /// Pause after the disk refused.
 const RETRY: Duration = Duration::from_millis(500);
 /// How long a group gathers while records come.
-const GROUP_STEP: Duration = Duration::from_millis(5);
+const GROUP_STEP: Duration = Duration::from_millis(1);
 /// Seals and segments fall due without news.
 const IDLE_STEP: Duration = Duration::from_millis(500);
 /// How often who waits for room looks by itself.
