@@ -130,7 +130,12 @@ impl Rules {
             let rule = &self.rules[*number as usize];
             rule.always && rule.conditions.iter().any(|condition| matches!(condition, Condition::Dir(dir) if **dir == *path))
         };
-        self.by_above.contains_key(path) || self.by_path.get(path).is_some_and(|numbers| numbers.iter().any(is_dir))
+        self.mean_below(path) || self.by_path.get(path).is_some_and(|numbers| numbers.iter().any(is_dir))
+    }
+
+    /// Whether a rule that records means a path below this one.
+    pub fn mean_below(&self, path: &[u8]) -> bool {
+        self.by_above.contains_key(path)
     }
 
     /// Whether a path is not whole: names in it are not known.

@@ -16,7 +16,7 @@ mod writer;
 
 pub use compress::compress;
 pub use disk::{Disk, DiskFile, Lock, SystemDisk};
-pub use files::{CHECKPOINT, KEY, REMOVED, SegmentFile, TORN, create, read_checkpoint, read_key, segments, segments_removed};
+pub use files::{CHECKPOINT, KEY, REMOVED, SegmentFile, TORN, create, read_checkpoint, read_key, replace, segments, segments_removed};
 pub use follow::{Follower, Place};
 pub use index::{INDEX, Index, build_index};
 pub use log::{LOST, Log, LogError, Lost, Opened, Options, Rotation};

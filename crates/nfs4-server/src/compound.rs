@@ -121,6 +121,7 @@ impl Compound {
             totals: None,
             stage: crate::observer::Stage::Whole,
             changed: None,
+            named: None,
         };
         Compound { core, body: request.body, out: request.reply, start, at: At::Head, head: None, later: Vec::new() }
     }
@@ -370,7 +371,7 @@ impl Compound {
         place.done += 1;
         let moved = (core.bytes_read - bytes.0, core.bytes_written - bytes.1);
         let unopened = core.count(moved);
-        let changed = core.changed.take();
+        let changed = (core.changed.take(), core.named.take());
         let core = &self.core;
         let seen = Seen {
             op: core.op,
@@ -383,6 +384,7 @@ impl Compound {
             granted: core.granted,
             totals: core.totals,
             bytes: moved,
+            named: None,
         };
         seen.tell_in_turn(server, core, changed, &mut self.later);
         if status.is_ok() { Next::Go } else { Next::End(status) }

@@ -27,6 +27,7 @@ mod job;
 mod limits;
 mod look;
 mod machine;
+mod naming;
 mod observe;
 mod observer;
 mod op;
@@ -55,7 +56,10 @@ pub use export::{ClientAccess, ClientMatcher, Export, ExportId, Exports, Exports
 pub use identity::{Identity, WouldWait};
 pub use job::{Job, JobProgress};
 pub use limits::Limits;
-pub use observer::{Asked, Denial, Denied, Lost, NoObserver, Observation, Observer, Stage, Told, Totals, asked as asked_bits};
+pub use naming::NameOrder;
+pub use observer::{
+    Asked, Denial, Denied, Lost, Named, Naming, NoObserver, Observation, Observer, Stage, Told, Totals, asked as asked_bits,
+};
 pub use principal::{Flavour, Principal};
 pub use request::{Reply, Request};
 pub use server::{Replaced, Server, Tick};

@@ -1,12 +1,12 @@
 //! When what was done is told to the observer: at once; but what changed names or attributes, and all that follows it in its call, once it is known whether that is on the
-//! disk, so that nothing is told as done which the reply says failed.
+//! disk, so that nothing is told as done which the reply says failed. What became of names is told before (`naming`).
 
 use std::sync::Arc;
 
 use vouch_nfs4::Status;
 use vouch_nfs4::op::Op;
 
-use crate::observer::{Asked, Stage, Told, Totals};
+use crate::observer::{Asked, Named, Stage, Told, Totals};
 use crate::walk::{Core, FileRef, Object};
 use crate::{Connection, ErrorReport, ExportId, Flavour, Now, Observation, Principal, Server};
 
@@ -25,6 +25,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) totals: Option<Totals>,
     /// Bytes read and written.
     pub(crate) bytes: (u64, u64),
+    /// What the observer made of the name.
+    pub(crate) named: Option<&'a Named>,
 }
 
 /// Who called, and how.
@@ -100,6 +102,7 @@ impl Outlasting {
             granted: None,
             totals: None,
             bytes: (done, done),
+            named: None,
         };
         seen.tell(server, &By { connection, principal, flavour: *flavour, enctype: *enctype, xid: *xid, minor: *minor });
     }
@@ -117,6 +120,7 @@ pub(crate) struct Later {
     granted: Option<u32>,
     totals: Option<Totals>,
     bytes: (u64, u64),
+    named: Option<Named>,
     /// The export that its own change is of.
     changed: Option<ExportId>,
 }
@@ -141,11 +145,28 @@ impl AskedOwned {
 }
 
 impl Seen<'_> {
+    /// The file that it was done on.
+    pub(crate) fn file(&self) -> Option<&FileRef> {
+        file_of(self.object)
+    }
+
+    /// The file that it led to.
+    pub(crate) fn file_after(&self) -> Option<&FileRef> {
+        file_of(self.after)
+    }
+
     /// Tells it now, or when the changes that the call waits for are on the disk. `changed`: the export that it changed what must become durable of.
-    pub(crate) fn tell_in_turn(self, server: &Server, core: &Core, changed: Option<ExportId>, later: &mut Vec<Later>) {
+    pub(crate) fn tell_in_turn(
+        self,
+        server: &Server,
+        core: &Core,
+        (changed, named): (Option<ExportId>, Option<Named>),
+        later: &mut Vec<Later>,
+    ) {
         if changed.is_none() && later.is_empty() {
-            return self.tell(server, &By::of(core));
+            return Seen { named: named.as_ref(), ..self }.tell(server, &By::of(core));
         }
+        let named = named.or_else(|| crate::naming::found(server, &self));
         later.push(Later {
             op: self.op,
             status: self.status,
@@ -157,6 +178,7 @@ impl Seen<'_> {
             granted: self.granted,
             totals: self.totals,
             bytes: self.bytes,
+            named,
             changed,
         });
     }
@@ -176,6 +198,7 @@ impl Seen<'_> {
                 stage: self.stage,
                 granted: self.granted,
                 totals: self.totals,
+                named: self.named,
             }
         });
         server.observer().operation(&Observation {
@@ -217,6 +240,7 @@ impl Later {
             granted: self.granted,
             totals: self.totals,
             bytes: self.bytes,
+            named: self.named.as_ref(),
         };
         seen.tell(server, &By::of(core));
     }

@@ -1,9 +1,11 @@
 //! The one point at which each operation's call, object and result are visible together. Metrics hang there, and records of what was done.
 
+use std::any::Any;
 use std::net::SocketAddr;
 
 use vouch_vfs::{Caller, FileId};
 
+use crate::naming::NameOrder;
 use crate::state::Loss;
 use crate::{Connection, ConnectionId, Export, ExportId, Flavour, Principal};
 
@@ -56,7 +58,25 @@ pub struct Told<'a> {
     pub granted: Option<u32>,
     /// Of CLOSE and DELEGRETURN: what was done since the open, or since the close before.
     pub totals: Option<Totals>,
+    /// What the observer made of the name when [`Observer::named`] told it. None where nothing was changed or followed, whatever the status.
+    pub named: Option<&'a Named>,
 }
+
+/// What has become of a name, or where it was found to lead. Directories are named by their identities, names are those in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Naming<'a> {
+    /// It leads to this file, which was looked up or made.
+    Found(&'a FileId, (&'a FileId, &'a [u8])),
+    /// It is a further one of a file.
+    Linked(&'a FileId, (&'a FileId, &'a [u8])),
+    /// It is no more; and which file had it.
+    Removed(&'a FileId, (&'a FileId, &'a [u8])),
+    /// A file has the second in place of the first.
+    Renamed(&'a FileId, (&'a FileId, &'a [u8]), (&'a FileId, &'a [u8])),
+}
+
+/// What an observer makes of a naming, kept until the operation is told.
+pub type Named = Box<dyn Any + Send>;
 
 /// What was read and written by one open of one owner, and by the delegation that came with it. Operations that aren't wanted are not in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,6 +215,17 @@ pub trait Observer: Send + Sync {
     /// Whether an operation on this export may be done now: asked before, and answered SERVERFAULT if not.
     fn admits(&self, _op: u32, _export: ExportId) -> bool {
         true
+    }
+
+    /// Where the observer wants to know of changes of names in the order in which they are made: what keeps that of an export.
+    fn name_order(&self, _export: ExportId) -> Option<&NameOrder> {
+        None
+    }
+
+    /// A name was changed or followed by an operation that is told later, at the latest when its change is on the disk, also if the operation fails after all. Changes of an
+    /// export that has a [`NameOrder`] are told here as soon as they are made and in their order; then what it returns comes back with the operation.
+    fn named(&self, _export: &Export, _op: u32, _naming: &Naming<'_>) -> Option<Named> {
+        None
     }
 
     /// An operation is done, its result encoded, the reply not yet sent; what it changed is on the disk, if its export wants that.

@@ -114,6 +114,8 @@ pub(crate) struct Core {
     pub(crate) stage: Stage,
     /// The export of which the operation changed what must become durable.
     pub(crate) changed: Option<crate::ExportId>,
+    /// What the observer made of a name that the operation changed.
+    pub(crate) named: Option<crate::Named>,
 }
 
 impl Core {
@@ -121,7 +123,7 @@ impl Core {
     pub(crate) fn begin_tracking(&mut self, tracks: bool) {
         self.tracks = tracks;
         (self.used, self.granted, self.totals, self.changed) = ([const { None }; 2], None, None, None);
-        self.stage = Stage::Whole;
+        (self.named, self.stage) = (None, Stage::Whole);
     }
 
     /// After it: what was read and written is counted where it was open. Whether any file was used otherwise than by the caller's own open.

@@ -128,8 +128,8 @@ pub(super) fn settle_key(disk: &dyn Disk, path: &Path) -> io::Result<Ratchet> {
     }
 }
 
-/// Puts a small file in place of one.
-pub(super) fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Puts a small file in place of one, durably: a crash leaves the one before or this one.
+pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_with(disk, path, &beside(path), bytes, || Ok(()))
 }
 

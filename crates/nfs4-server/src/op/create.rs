@@ -6,6 +6,8 @@ use vouch_nfs4::op::{CreateArgs, CreateOk, CreateType, Results};
 use vouch_vfs::{Error, NewNode, Patience};
 
 use crate::attribute::settings;
+use crate::naming::Turn;
+use crate::observer::Naming;
 use crate::stop::{Outcome, Stop};
 use crate::walk::{Object, Walk, change_info};
 
@@ -38,7 +40,16 @@ pub(crate) fn create(walk: &mut Walk<'_>, args: &CreateArgs<'_>) -> Outcome {
     {
         return Err(Stop::Blocked);
     }
-    let made = directory.files().make(&directory.grant.caller, &directory.id, name, node, &settings.set);
+    let mut named = directory.id;
+    let made = walk.change_names(
+        &directory,
+        Turn::AmongOthers,
+        || directory.files().make(&directory.grant.caller, &directory.id, name, node, &settings.set),
+        |(id, ..), _| {
+            named = *id;
+            Naming::Found(&named, (&directory.id, args.name.0))
+        },
+    );
     let (id, _, change) = made?;
     let file = directory.with(id);
     if let Err(stop) = super::setattr::set_acls(&file, &settings) {

@@ -4,6 +4,8 @@ use vouch_nfs4::Status;
 use vouch_nfs4::op::{RemoveArgs, RemoveOk, Results};
 
 use super::delegated;
+use crate::naming::Turn;
+use crate::observer::Naming;
 use crate::stop::Outcome;
 use crate::walk::{Walk, change_info};
 
@@ -20,7 +22,12 @@ pub(crate) fn remove(walk: &mut Walk<'_>, args: &RemoveArgs<'_>) -> Outcome {
     }
     // RFC 8881, section 10.4: removing a file conflicts with any delegation of it.
     delegated::recall_for_change(walk, &directory.with(id))?;
-    let (change, gone) = directory.files().remove(&directory.grant.caller, &directory.id, name)?;
+    let (change, gone) = walk.change_names(
+        &directory,
+        Turn::AmongOthers,
+        || directory.files().remove(&directory.grant.caller, &directory.id, name),
+        |_, _| Naming::Removed(&id, (&directory.id, args.name.0)),
+    )?;
     if gone.is_some() {
         walk.server.forget_anonymous(&directory.with(id).key());
     }

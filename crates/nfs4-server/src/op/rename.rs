@@ -5,6 +5,8 @@ use vouch_nfs4::{ChangeId, ChangeInfo, Status};
 use vouch_vfs::Error;
 
 use super::delegated;
+use crate::naming::Turn;
+use crate::observer::Naming;
 use crate::stop::{Outcome, Stop};
 use crate::walk::{FileRef, Walk, change_info};
 
@@ -21,6 +23,7 @@ pub(crate) fn rename(walk: &mut Walk<'_>, args: &RenameArgs<'_>) -> Outcome {
     super::not_a_junction(walk, &from, old)?;
     super::not_a_junction(walk, &to, new)?;
     let caller = &to.grant.caller;
+    let changes = walk.name_changes(to.grant.site.export.id);
     let (moved, _) = from.files().lookup(caller, &from.id, old, walk.patience)?;
     let replaced = match to.files().lookup(caller, &to.id, new, walk.patience) {
         Ok(found) => Some(found),
@@ -43,7 +46,23 @@ pub(crate) fn rename(walk: &mut Walk<'_>, args: &RenameArgs<'_>) -> Outcome {
     if let Some((id, _)) = replaced {
         delegated::recall_for_change(walk, &to.with(id))?;
     }
-    let renamed = to.files().rename(caller, &from.id, old, &to.id, new).map_err(|error| match error {
+    let patience = walk.patience;
+    let mut named = moved;
+    let renamed = walk.change_names(
+        &to,
+        Turn::Alone,
+        || to.files().rename(caller, &from.id, old, &to.id, new),
+        |_, before| {
+            // Another file may have got the old name since the look, and it is told which one has the new name.
+            if changes != Some(before)
+                && let Ok((found, _)) = to.files().lookup(caller, &to.id, new, patience)
+            {
+                named = found;
+            }
+            Naming::Renamed(&named, (&from.id, args.old.0), (&to.id, args.new.0))
+        },
+    );
+    let renamed = renamed.map_err(|error| match error {
         // RFC 8881, section 18.26.3: a target of another kind, or a directory that isn't empty, is EXIST.
         Error::NotDirectory | Error::IsDirectory | Error::NotEmpty => Stop::Status(Status::EXIST),
         error => error.into(),

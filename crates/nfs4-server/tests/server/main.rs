@@ -11,6 +11,7 @@ mod hostile;
 mod hosts;
 mod lists;
 mod machine;
+mod named;
 mod namespace;
 mod observed;
 mod opens;

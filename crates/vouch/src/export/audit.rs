@@ -17,7 +17,7 @@ use vouch_audit::Flavour as AuditFlavour;
 use vouch_audit::operations::number;
 use vouch_audit::record::Act;
 use vouch_audit::trail::{After, Policy, Trail};
-use vouch_nfs4_server::{Denied, ExportId, Flavour, Lost, Observation, Observer, Principal};
+use vouch_nfs4_server::{Denied, Export, ExportId, Flavour, Lost, NameOrder, Named, Naming, Observation, Observer, Principal};
 
 use super::ExportError;
 use super::hosts::Hosts;
@@ -182,6 +182,15 @@ impl Observer for Audited {
                 .audit
                 .rules
                 .with(|rules| rules.may_record(op) || (MOVING.contains(&op) && CLOSING.iter().any(|closing| rules.may_record(*closing))))
+    }
+
+    fn name_order(&self, export: ExportId) -> Option<&NameOrder> {
+        self.audit.names.order(export)
+    }
+
+    fn named(&self, export: &Export, op: u32, naming: &Naming<'_>) -> Option<Named> {
+        let op = u16::try_from(op).unwrap_or(u16::MAX);
+        Some(Box::new(self.audit.rules.with(|rules| self.audit.names.named(export, op, naming, rules))))
     }
 
     fn admits(&self, _: u32, export: ExportId) -> bool {

@@ -8,6 +8,8 @@ use vouch_vfs::{CreateHow as Make, Error, OpenAccess};
 use super::{Found, Wish, existing};
 use crate::attribute::{self, Settings, settings};
 use crate::io::Held;
+use crate::naming::Turn;
+use crate::observer::Naming;
 use crate::state::Opened;
 use crate::stop::Stop;
 use crate::walk::{FileRef, Object, Walk, change_info};
@@ -45,7 +47,16 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
     // To give a new file a size is to write to it; the stateid allows no more for it.
     let sized = settings.set.size.is_some_and(|size| size > 0);
     let access = OpenAccess { read: wish.share.reads(), write: wish.share.writes() || sized };
-    let created = directory.files().create(&directory.grant.caller, &directory.id, component, make, &settings.set, access);
+    let mut named = directory.id;
+    let created = walk.change_names(
+        &directory,
+        Turn::AmongOthers,
+        || directory.files().create(&directory.grant.caller, &directory.id, component, make, &settings.set, access),
+        |created, _| {
+            named = created.id;
+            Naming::Found(&named, (&directory.id, name.0))
+        },
+    );
     let created = created.map_err(|error| match error {
         // What is there under the name of a file to be made.
         Error::IsSymlink | Error::WrongType | Error::IsDirectory if make != Make::Unchecked => Stop::Status(Status::EXIST),

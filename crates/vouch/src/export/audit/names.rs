@@ -3,6 +3,7 @@
 
 mod at_hand;
 mod moved;
+mod naming;
 mod stamps;
 #[cfg(test)]
 mod tests;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use quick_cache::sync::Cache;
 use vouch_audit::operations::number;
 use vouch_audit::rules::Rules;
-use vouch_nfs4_server::{Export, ExportId, Observation, Told};
+use vouch_nfs4_server::{Export, ExportId, NameOrder, Observation, Told};
 use vouch_vfs::{FileId, FileType, Patience};
 
 use at_hand::AtHand;
@@ -40,6 +41,8 @@ pub(super) struct Names {
     pub(super) moved: Arc<Moved>,
     /// How many names files have.
     counts: Cache<Node, u32>,
+    /// Of exports, by their numbers: some share one.
+    orders: Box<[NameOrder]>,
 }
 
 /// Further names of a file, the newest last.
@@ -50,8 +53,17 @@ struct Links {
     are_more: bool,
 }
 
+/// How sure it is that a name leads to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hearsay {
+    /// It does now.
+    No,
+    /// It did a moment ago.
+    Yes,
+}
+
 /// The paths of an operation; empty where there is none, or none is known. Where a directory's is not known, `/...` stands for it.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Paths {
     pub(super) path: Arc<[u8]>,
     pub(super) new_path: Arc<[u8]>,
@@ -64,7 +76,7 @@ pub(super) struct Paths {
 }
 
 /// Other names of one file.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Others {
     /// Links.
     pub(super) links: Vec<Arc<[u8]>>,
@@ -94,12 +106,16 @@ impl Names {
             stamps: Stamps::new(seed),
             moved: Arc::new(moved),
             counts: Cache::new(FILES_MAX),
+            orders: (0..ORDERS).map(|_| NameOrder::default()).collect(),
         }
     }
 
-    /// The paths that an operation was about; learns from it. Other names are found out where rules are about paths.
+    /// The paths that an operation was about; learns where its name leads to. What has become of names was told before.
     pub(super) fn paths(&self, seen: &Observation<'_>, told: &Told<'_>, rules: &Rules) -> Paths {
         let Some(export) = told.export else { return Paths::default() };
+        if let Some(paths) = told.named.and_then(|named| named.downcast_ref::<Paths>()) {
+            return paths.clone();
+        }
         let (asked, current, after) = (&told.asked, seen.file, told.after);
         let done = seen.status == 0;
         let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
@@ -112,24 +128,12 @@ impl Names {
                 paths.path = below(told.saved, old);
                 paths.new_path = below(current, new);
                 paths.file = named(told.saved, old);
-                paths.others = others(paths.file.as_ref(), &paths.path);
-                // What had the new name.
                 paths.new_others = others(named(current, new).as_ref(), &paths.new_path);
-                if done && let (Some(from), Some(to)) = (told.saved, current) {
-                    self.renamed(export, (from, old), (to, new), &paths.path, rules);
-                    self.moved.renamed(rules, &paths.path, &paths.new_path);
-                }
-                return paths;
             }
             (number::LINK, _, Some(new)) => {
                 paths.path = told.saved.map(|file| self.path(export, file)).unwrap_or_default();
                 paths.new_path = below(current, new);
                 paths.file = told.saved.copied();
-                paths.others = others(told.saved, &paths.path);
-                if done && let (Some(file), Some(directory)) = (told.saved, current) {
-                    self.also(export, file, directory, new, rules);
-                }
-                return paths;
             }
             // The saved file is the source.
             (number::COPY | number::CLONE, ..) => {
@@ -149,21 +153,10 @@ impl Names {
                     && FOLLOWS.contains(&op)
                     && let (Some(directory), Some(file)) = (current, after)
                 {
-                    if self.learn(export, file, directory, name, rules) && !Rules::is_partial(&paths.path) {
-                        self.at_hand.put((export.id, *file), moves, paths.path.clone());
-                    }
+                    self.found(export, file, (directory, name), (&paths.path, moves), rules);
                     paths.file = Some(*file);
                 } else {
                     paths.file = named(current, name);
-                    if done
-                        && op == number::REMOVE
-                        && let Some(directory) = current
-                    {
-                        paths.others = others(paths.file.as_ref(), &paths.path);
-                        self.forget(export, directory, name);
-                        self.moved.removed(&paths.path);
-                        return paths;
-                    }
                 }
             }
             _ => {
@@ -237,7 +230,7 @@ impl Names {
         let key = (export.id, *file);
         match self.links.get(&key) {
             None => {
-                self.learn(export, file, directory, name, rules);
+                self.learn(export, file, directory, name, rules, Hearsay::No);
             }
             Some(known) if known.0 == *directory && *known.1 == *name => {}
             Some(_) => {
@@ -285,8 +278,15 @@ impl Names {
         }
     }
 
+    /// A name, and so a path that was put together after so many moves, led to a file.
+    fn found(&self, export: &Export, file: &FileId, (directory, name): (&FileId, &[u8]), (path, moves): (&Arc<[u8]>, u64), rules: &Rules) {
+        if self.learn(export, file, directory, name, rules, Hearsay::Yes) && !Rules::is_partial(path) {
+            self.at_hand.put((export.id, *file), moves, path.clone());
+        }
+    }
+
     /// Whether it had no name so far, and this one is put to it.
-    fn learn(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules) -> bool {
+    fn learn(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules, hearsay: Hearsay) -> bool {
         let key = (export.id, *file);
         let before = self.links.get(&key);
         let known = before.as_ref().is_some_and(|(parent, known)| *parent == *directory && **known == *name);
@@ -296,6 +296,14 @@ impl Names {
         // Another name of the file, or of a directory that was renamed on the server itself: then what lies below has other paths, too. Whoever looks up the names of one
         // file in turn makes old that file's path and nobody else's.
         let old = before.is_some().then(|| self.path(export, file));
+        // What has one name alone, and has the one by which it is known, had this one before somebody renamed it.
+        if let (Hearsay::Yes, Some(old)) = (hearsay, &old)
+            && **old != *self.below(export, Some(directory), name)
+            && self.count(export, file, number::RENAME) == 1
+            && self.ask(export, file).as_ref() == Some(old)
+        {
+            return false;
+        }
         let link = (*directory, Name::from(name));
         self.links.insert(key, link.clone());
         self.children.insert((export.id, *directory, link.1.clone()), *file);
@@ -312,21 +320,6 @@ impl Names {
                 self.whole.remove(&key);
                 true
             }
-        }
-    }
-
-    /// A file's new name is learnt if its old one was known. `path`: what it had before.
-    fn renamed(&self, export: &Export, (from, old): (&FileId, &[u8]), (to, new): (&FileId, &[u8]), path: &[u8], rules: &Rules) {
-        // What had the new name has it no more.
-        self.forget(export, to, new);
-        if let Some((_, file)) = self.children.remove(&(export.id, *from, old.into())) {
-            self.learn(export, &file, to, new, rules);
-            self.unlink(export, &file, from, old);
-        }
-        // Also where no name was known: the file system may have told paths of what lies below.
-        match self.path(export, from).is_empty() {
-            true => self.stamps.all_moved(),
-            false => self.stamps.moved(path),
         }
     }
 
@@ -375,6 +368,9 @@ impl Names {
                 }
             }
         }
+        if at != root && parts.len() == DEPTH_MAX {
+            path.extend_from_slice(b"/...");
+        }
         for part in parts.iter().rev() {
             if !path.ends_with(b"/") {
                 path.push(b'/');
@@ -393,17 +389,22 @@ impl Names {
             return Some(known.path.clone());
         }
         let moves = self.stamps.moves();
+        let path = self.ask(export, file)?;
+        if let Some(stamped) = self.stamps.stamp(path.clone(), moves) {
+            self.told.insert(key, stamped);
+        }
+        Some(path)
+    }
+
+    /// Likewise, at this moment.
+    fn ask(&self, export: &Export, file: &FileId) -> Option<Arc<[u8]>> {
         let below = export.file_system.path(file)?;
         let mut path = export.source.as_bytes().to_vec();
         if !below.starts_with(b"/") && !path.ends_with(b"/") {
             path.push(b'/');
         }
         path.extend_from_slice(&below);
-        let path = Arc::<[u8]>::from(path);
-        if let Some(stamped) = self.stamps.stamp(path.clone(), moves) {
-            self.told.insert(key, stamped);
-        }
-        Some(path)
+        Some(path.into())
     }
 }
 
@@ -417,3 +418,5 @@ const COUNTED: [u16; 6] = [number::OPEN, number::LINK, number::RENAME, number::R
 const FOLLOWS: [u16; 3] = [number::LOOKUP, number::OPEN, number::CREATE];
 /// Deepest path that is put together.
 const DEPTH_MAX: usize = 256;
+/// Orders of changes of names.
+const ORDERS: usize = 64;

@@ -25,7 +25,7 @@ impl Audit {
         }
         let Some(told) = &seen.told else { return };
         self.rules.with(|rules| self.record(operation, seen, told, rules));
-        if self.names.moved.is_new() {
+        if self.names.moved.is_to_be_kept() {
             // By the trail's thread: this one may act as a caller.
             let moved = self.names.moved.clone();
             self.trail.after(Box::new(move || moved.keep()));

@@ -1,14 +1,17 @@
 //! Where things lie now that rules name and that were moved: a watch on a directory is on what had the path when it was last there, as the kernel's is, as well as on
 //! what has it now. Kept over restarts in a file beside the trail, which is as trustworthy as the trail's directory. Bounded: beyond, any file may be one of these.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
+use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use vouch_audit::rules::Rules;
+use vouch_audit::trail::{SystemDisk, replace};
 
 /// Former paths of what was moved.
 pub(in crate::export::audit) struct Moved {
@@ -17,6 +20,10 @@ pub(in crate::export::audit) struct Moved {
     any: AtomicBool,
     /// It is other than what the file says.
     is_new: AtomicBool,
+    /// Somebody is about to keep it.
+    queued: AtomicBool,
+    /// It could not be kept, and is not tried before.
+    not_before: Mutex<Option<Instant>>,
     /// None: not kept.
     file: Option<PathBuf>,
 }
@@ -24,7 +31,7 @@ pub(in crate::export::audit) struct Moved {
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 struct Known {
     /// By the path that it has, those that it had.
-    by_path: HashMap<Path, Vec<Path>>,
+    by_path: BTreeMap<Path, Vec<Path>>,
     /// There were more than are remembered.
     are_more: bool,
 }
@@ -47,7 +54,8 @@ impl Moved {
             _ => Known::default(),
         };
         let any = AtomicBool::new(known.any());
-        Moved { known: RwLock::new(known), any, is_new: AtomicBool::new(false), file }
+        let (is_new, queued) = (AtomicBool::new(false), AtomicBool::new(false));
+        Moved { known: RwLock::new(known), any, is_new, queued, not_before: Mutex::default(), file }
     }
 
     /// Puts the former paths of what has this path behind `into`, the same path not among them; whether there may be more.
@@ -64,18 +72,23 @@ impl Moved {
         known.are_more
     }
 
-    /// What had one path has another now, and has not got the one before.
-    pub(super) fn renamed(&self, rules: &Rules, from: &[u8], to: &[u8]) {
+    /// What had one path has another now, and has not got the one before. `is_partial`: names in the one before are not known, which its gap stands for.
+    pub(super) fn renamed(&self, rules: &Rules, from: &[u8], to: &[u8], is_partial: bool) {
         if from == to || from.is_empty() {
             return;
         }
         // Where the file system can't tell a directory's path, anything may have gone with it that lies below what is known.
-        let unknown = from.windows(GAP.len()).position(|part| part == GAP);
-        if !self.any.load(Ordering::Acquire) && !rules.mean_within(&from[..unknown.unwrap_or(from.len())]) {
+        let unknown = from.windows(GAP.len()).position(|part| part == GAP).filter(|_| is_partial);
+        let above = unknown.map_or(from, |at| &from[..at]);
+        if !self.any.load(Ordering::Acquire) && !rules.mean_within(above) {
+            return;
+        }
+        let may_be_any = |known: &Known| unknown.is_some() && known.is_meant_below(rules, above);
+        if !self.looks(|known| may_be_any(known) || known.has_at(from) || known.has_at(to) || !known.meant(rules, from).is_empty()) {
             return;
         }
         self.change(|known| {
-            known.are_more |= unknown.is_some();
+            known.are_more |= may_be_any(known);
             let names = known.meant(rules, from);
             // What was there is gone.
             known.take_at(to);
@@ -91,6 +104,9 @@ impl Moved {
         if path == too || path.is_empty() || too.is_empty() || (!self.any.load(Ordering::Acquire) && !rules.mean_within(path)) {
             return;
         }
+        if !self.looks(|known| known.has_at(path) || !known.meant(rules, path).is_empty()) {
+            return;
+        }
         self.change(|known| {
             let names = known.meant(rules, path);
             for (below, former) in known.at(path) {
@@ -102,9 +118,14 @@ impl Moved {
 
     /// Nothing has this path any more.
     pub(super) fn removed(&self, path: &[u8]) {
-        if self.any.load(Ordering::Acquire) {
+        if self.any.load(Ordering::Acquire) && self.looks(|known| known.has_at(path)) {
             self.change(|known| drop(known.take_at(path)));
         }
+    }
+
+    /// Most changes of names are about nothing that is known: those cost a look, beside others.
+    fn looks(&self, is_so: impl FnOnce(&Known) -> bool) -> bool {
+        is_so(&self.known.read())
     }
 
     fn change(&self, change: impl FnOnce(&mut Known)) {
@@ -123,17 +144,24 @@ impl Moved {
         self.is_new.store(true, Ordering::Release);
     }
 
-    /// Whether there is something to keep.
-    pub(in crate::export::audit) fn is_new(&self) -> bool {
+    /// Whether somebody must keep it, which who asks then does; not if another is about to, nor soon after it could not be kept.
+    pub(in crate::export::audit) fn is_to_be_kept(&self) -> bool {
         self.is_new.load(Ordering::Relaxed)
+            && self.file.is_some()
+            && self.not_before.lock().is_none_or(|time| Instant::now() >= time)
+            && !self.queued.swap(true, Ordering::AcqRel)
     }
 
     /// Keeps it, if there is something to keep. Not for threads that act as callers: the trail's directory is none of theirs.
     pub(in crate::export::audit) fn keep(&self) {
+        // From here on, what changes is not in what is written, or not surely.
+        self.queued.store(false, Ordering::Release);
         let Some(file) = self.file.as_ref().filter(|_| self.is_new.swap(false, Ordering::AcqRel)) else { return };
-        let (new, text) = (file.with_extension("new"), self.known.read().text());
-        if let Err(error) = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, file)) {
-            tracing::warn!(%error, "where watched directories were moved to can't be kept: after a restart they are not watched there");
+        let text = self.known.read().text();
+        if let Err(error) = replace(&SystemDisk, file, text.as_bytes()) {
+            tracing::warn!(%error, "where watched directories were moved to can't be kept, and is tried again: after a restart they would not be watched there");
+            *self.not_before.lock() = Some(Instant::now() + KEEP_PAUSE);
+            self.is_new.store(true, Ordering::Release);
         }
     }
 }
@@ -161,10 +189,26 @@ impl Known {
         names
     }
 
-    /// Of what lies at a path or below it: the rest of its path, and its former ones.
+    /// Whether anything below what has this path is known to have been moved, or rules mean it.
+    fn is_meant_below(&self, rules: &Rules, path: &[u8]) -> bool {
+        let mut is_meant = rules.mean_below(path) || self.within(path).any(|(rest, _)| !rest.is_empty());
+        self.former(path, |former| is_meant |= rules.mean_below(former));
+        is_meant
+    }
+
+    /// What lies at a path or below it: the rest of its path, and its former ones.
+    fn within<'a>(&'a self, path: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a Vec<Path>)> {
+        let from = self.by_path.range::<[u8], _>((Bound::Included(path), Bound::Unbounded));
+        let begin_so = from.map_while(move |(at, former)| Some((at.strip_prefix(path)?, former)));
+        begin_so.filter(|(rest, _)| rest.is_empty() || rest.starts_with(b"/"))
+    }
+
+    fn has_at(&self, path: &[u8]) -> bool {
+        self.within(path).next().is_some()
+    }
+
     fn at(&self, path: &[u8]) -> Vec<(Path, Vec<Path>)> {
-        let below = |at: &[u8]| at.strip_prefix(path).filter(|rest| rest.is_empty() || rest.starts_with(b"/")).map(Box::from);
-        self.by_path.iter().filter_map(|(at, former)| Some((below(at)?, former.clone()))).collect()
+        self.within(path).map(|(below, former)| (below.into(), former.clone())).collect()
     }
 
     fn take_at(&mut self, path: &[u8]) -> Vec<(Path, Vec<Path>)> {
@@ -192,19 +236,23 @@ impl Known {
     fn text(&self) -> String {
         let hex = |path: &[u8]| data_encoding::HEXLOWER.encode(path);
         let each = self.by_path.iter().flat_map(|(path, former)| former.iter().map(move |former| (path, former)));
-        let mut text: String = each.map(|(path, former)| format!("{} {}\n", hex(path), hex(former))).collect();
+        let mut lines: Vec<String> = each.map(|(path, former)| format!("{} {}\n", hex(path), hex(former))).collect();
         if self.are_more {
-            text.push_str(MORE);
+            lines.push(format!("{MORE}\n"));
         }
-        text
+        format!("{}{END}{}\n", lines.concat(), lines.len())
     }
 
-    /// What can't be read may have been anything.
+    /// What can't be read may have been anything, and so may what has no end.
     fn parse(text: &str) -> Known {
         let mut known = Known::default();
-        for line in text.lines() {
+        let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
+        let end = lines.pop().and_then(|line| line.strip_prefix(END)?.strip_suffix('\n')?.parse().ok());
+        known.are_more = end != Some(lines.len());
+        for line in lines {
             let path = |text: &str| data_encoding::HEXLOWER.decode(text.as_bytes()).ok().map(Vec::into_boxed_slice);
-            match line.split_once(' ').and_then(|(at, former)| Some((path(at)?, path(former)?))) {
+            let pair = line.strip_suffix('\n').and_then(|line| line.split_once(' '));
+            match pair.and_then(|(at, former)| Some((path(at)?, path(former)?))) {
                 Some((at, former)) => known.add(at, former),
                 None => known.are_more = true,
             }
@@ -218,7 +266,11 @@ const MOVED_MAX: usize = 512;
 /// What stands in a path for names that aren't known.
 const GAP: &[u8] = b"/.../";
 /// The line that says that there were more.
-const MORE: &str = "more\n";
+const MORE: &str = "more";
+/// How the last line begins, which says how many there are before it.
+const END: &str = "end ";
+/// Pause after it could not be kept.
+const KEEP_PAUSE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
@@ -252,7 +304,7 @@ mod tests {
     fn what_is_watched_is_found_wherever_it_is_moved_to_and_what_is_not_is_not_kept() {
         let rules = rules("-w /e/a/secret -p r\n");
         let moved = Moved::read(None);
-        let rename = |from: &str, to: &str| moved.renamed(&rules, from.as_bytes(), to.as_bytes());
+        let rename = |from: &str, to: &str| moved.renamed(&rules, from.as_bytes(), to.as_bytes(), false);
         rename("/e/x", "/e/y");
         rename("/e/a/secret/f", "/e/f");
         assert!(!moved.known.read().any());
@@ -284,27 +336,78 @@ mod tests {
         let file = directory.path().join(MOVED);
         let rules = rules("-w /e/a/secret -p r\n");
         let moved = Moved::read(Some(file.clone()));
-        moved.renamed(&rules, b"/e/a", b"/e/b\xff\n");
-        assert!(moved.is_new());
+        moved.renamed(&rules, b"/e/a", b"/e/b\xff\n", false);
+        assert!(moved.is_to_be_kept());
         moved.keep();
-        assert!(!moved.is_new());
+        assert!(!moved.is_to_be_kept());
         let again = Moved::read(Some(file.clone()));
         assert_eq!(*again.known.read(), *moved.known.read());
         for number in 0..MOVED_MAX {
             let mut found = Vec::new();
             assert!(!again.former(b"/e/else", &mut found), "{number}");
-            again.renamed(&rules, b"/e/a", format!("/e/b{number}").as_bytes());
+            again.renamed(&rules, b"/e/a", format!("/e/b{number}").as_bytes(), false);
         }
         let are_more = |moved: &Moved| moved.former(b"/e/else", &mut Vec::new());
         again.keep();
         assert!(are_more(&again) && are_more(&Moved::read(Some(file.clone()))));
-        // Nor for not being known.
+        // Nor for not being known; but for what is no gap, or where nothing is that a rule means.
         let unknown = Moved::read(None);
-        unknown.renamed(&rules, b"/f/.../x", b"/f/y");
+        unknown.renamed(&rules, b"/f/.../x", b"/f/y", true);
+        unknown.renamed(&rules, b"/e/.../x", b"/e/y", false);
+        // There are some, elsewhere.
+        unknown.renamed(&rules, b"/e/a/secret", b"/e/open", false);
+        unknown.renamed(&rules, b"/f/.../x", b"/f/y", true);
+        unknown.renamed(&rules, b"/e/open/.../x", b"/e/open/y", true);
         assert!(!are_more(&unknown));
-        unknown.renamed(&rules, b"/e/.../x", b"/e/y");
-        assert!(are_more(&unknown));
-        std::fs::write(&file, "what is this\n").unwrap();
-        assert!(are_more(&Moved::read(Some(file))));
+        let more_by = |known: &Moved, from: &[u8]| {
+            known.renamed(&rules, from, b"/e/y", true);
+            are_more(known)
+        };
+        assert!(more_by(&unknown, b"/e/.../x"));
+        // What was moved may lie below.
+        let below = Moved::read(None);
+        below.renamed(&rules, b"/e/a", b"/g/h/a", false);
+        assert!(more_by(&below, b"/g/.../x"));
+    }
+
+    #[test]
+    fn a_file_that_was_cut_anywhere_may_have_said_anything() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(MOVED);
+        let moved = Moved::read(Some(file.clone()));
+        let rules = rules("-w /e/a/secret -p r\n-w /e/b -p r\n");
+        (0..12).for_each(|number| moved.found(&rules, b"/e/a", format!("/e/c{number}").as_bytes()));
+        moved.keep();
+        let text = std::fs::read(&file).unwrap();
+        assert!(text.ends_with(b"\nend 12\n") && !Moved::read(Some(file.clone())).known.read().are_more);
+        for len in 0..text.len() {
+            std::fs::write(&file, &text[..len]).unwrap();
+            assert!(Moved::read(Some(file.clone())).known.read().are_more, "cut to {len} bytes");
+        }
+        std::fs::write(&file, "what is this\nend 1\n").unwrap();
+        assert!(Moved::read(Some(file.clone())).known.read().are_more);
+        std::fs::write(&file, "end 0\n").unwrap();
+        assert_eq!(*Moved::read(Some(file)).known.read(), Known::default());
+    }
+
+    #[test]
+    fn it_is_kept_by_one_at_a_time_and_again_after_it_could_not_be() {
+        let directory = tempfile::tempdir().unwrap();
+        // In the way of the file that is written first.
+        let (file, obstacle) = (directory.path().join(MOVED), directory.path().join("moved.new"));
+        std::fs::create_dir(&obstacle).unwrap();
+        let moved = Moved::read(Some(file.clone()));
+        moved.renamed(&rules("-w /e/a -p r\n"), b"/e/a", b"/e/b", false);
+        assert!(moved.is_to_be_kept());
+        assert!(!moved.is_to_be_kept(), "one is about to");
+        moved.keep();
+        // Not at once.
+        assert!(!moved.is_to_be_kept());
+        *moved.not_before.lock() = None;
+        std::fs::remove_dir(&obstacle).unwrap();
+        assert!(moved.is_to_be_kept());
+        moved.keep();
+        assert_eq!(former(&Moved::read(Some(file)), "/e/b/f"), ["/e/a/f"]);
+        assert!(!moved.is_to_be_kept());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use vouch_nfs4_server::{ClientAccess, ClientMatcher};
+use vouch_nfs4_server::{ClientAccess, ClientMatcher, Naming};
 use vouch_vfs::memory::MemoryFs;
 use vouch_vfs::{Caller, FileSystem as _, NewNode, SetAttributes};
 
@@ -44,16 +44,16 @@ const FEW: usize = 10;
 fn who_looks_up_the_names_of_one_file_in_turn_makes_no_others_path_old() {
     let files = Arc::new(MemoryFs::new());
     let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
-    names.learn(&export, &id(1), &root, b"d", &Rules::default());
+    names.learn(&export, &id(1), &root, b"d", &Rules::default(), Hearsay::No);
     for number in 2..1002 {
-        names.learn(&export, &id(number), &id(1), format!("f{number}").as_bytes(), &Rules::default());
+        names.learn(&export, &id(number), &id(1), format!("f{number}").as_bytes(), &Rules::default(), Hearsay::No);
     }
     let all = || (1..1002).map(|number| names.path(&export, &id(number))).collect::<Vec<_>>();
     let before = all();
     assert_eq!(renewed(&before, &all()), 0);
     for _ in 0..1000 {
-        names.learn(&export, &id(2), &id(1), b"one", &Rules::default());
-        names.learn(&export, &id(2), &id(1), b"another", &Rules::default());
+        names.learn(&export, &id(2), &id(1), b"one", &Rules::default(), Hearsay::No);
+        names.learn(&export, &id(2), &id(1), b"another", &Rules::default(), Hearsay::No);
     }
     assert_eq!(&*names.path(&export, &id(2)), b"/data/d/another");
     let renewed = renewed(&before, &all());
@@ -65,24 +65,31 @@ fn a_rename_makes_old_what_is_below_it_and_a_renamed_file_only_its_own() {
     let files = Arc::new(MemoryFs::new());
     let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
     for (directory, name) in [(1, &b"d"[..]), (2, b"e")] {
-        names.learn(&export, &id(directory), &root, name, &Rules::default());
+        names.learn(&export, &id(directory), &root, name, &Rules::default(), Hearsay::No);
         for number in 0..100 {
-            names.learn(&export, &id(directory * 1000 + number), &id(directory), format!("f{number}").as_bytes(), &Rules::default());
+            names.learn(
+                &export,
+                &id(directory * 1000 + number),
+                &id(directory),
+                format!("f{number}").as_bytes(),
+                &Rules::default(),
+                Hearsay::No,
+            );
         }
     }
     let of = |directory: u32| (0..100).map(|number| names.path(&export, &id(directory * 1000 + number))).collect::<Vec<_>>();
     let (d, e) = (of(1), of(2));
-    names.renamed(&export, (&id(1), b"f7"), (&id(1), b"g"), b"/data/d/f7", &Rules::default());
+    names.renamed(&export, &id(1007), (&id(1), b"f7"), (&id(1), b"g"), b"/data/d/f7", &Rules::default());
     let after = of(1);
     assert_eq!(&*after[7], b"/data/d/g");
     assert!((1..FEW).contains(&renewed(&d, &after)) && renewed(&e, &of(2)) < FEW);
     let e = of(2);
-    names.renamed(&export, (&root, b"d"), (&id(2), b"below"), b"/data/d", &Rules::default());
+    names.renamed(&export, &id(1), (&root, b"d"), (&id(2), b"below"), b"/data/d", &Rules::default());
     let moved = of(1);
     assert!(renewed(&after, &moved) == 100 && renewed(&e, &of(2)) < FEW);
     assert_eq!((&*moved[7], &*moved[8]), (&b"/data/e/below/g"[..], &b"/data/e/below/f8"[..]));
     // And with the directory that it is in now.
-    names.renamed(&export, (&root, b"e"), (&root, b"x"), b"/data/e", &Rules::default());
+    names.renamed(&export, &id(2), (&root, b"e"), (&root, b"x"), b"/data/e", &Rules::default());
     assert_eq!((&*of(1)[7], &*of(2)[0]), (&b"/data/x/below/g"[..], &b"/data/x/f0"[..]));
 }
 
@@ -103,10 +110,47 @@ fn a_path_that_the_file_system_told_is_asked_for_again_after_a_rename_above_it_a
     let rename = |old: &[u8], new: &[u8]| {
         let name = |name| vouch_vfs::Name::new(name).unwrap();
         files.rename(&caller, &root, name(old), &root, name(new)).unwrap();
-        names.renamed(&export, (&root, old), (&root, new), &[b"/data/", old].concat(), &Rules::default());
+        let file = files.lookup(&caller, &root, name(new), Patience::Any).unwrap().0;
+        names.renamed(&export, &file, (&root, old), (&root, new), &[b"/data/", old].concat(), &Rules::default());
     };
     rename(b"other", b"others");
     assert!(Arc::ptr_eq(&told, &names.path(&export, &b)));
     rename(b"a", b"z");
     assert_eq!(&*names.path(&export, &b), b"/data/z/b");
+}
+
+#[test]
+fn a_directory_that_was_looked_up_before_it_was_renamed_is_where_it_is_now() {
+    let files = Arc::new(MemoryFs::new());
+    let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
+    let (caller, name) = (Caller::new(0, 0, []), |name| vouch_vfs::Name::new(name).unwrap());
+    let d = files.make(&caller, &root, name(b"d"), NewNode::Directory, &SetAttributes::default()).unwrap().0;
+    let told = |naming: Naming<'_>| drop(names.named(&export, number::RENAME, &naming, &Rules::default()));
+    told(Naming::Found(&d, (&root, b"d")));
+    files.rename(&caller, &root, name(b"d"), &root, name(b"e")).unwrap();
+    told(Naming::Renamed(&d, (&root, b"d"), (&root, b"e")));
+    // What is told late was so before.
+    told(Naming::Found(&d, (&root, b"d")));
+    assert_eq!(&*names.path(&export, &d), b"/data/e");
+    // And where it was renamed on the server itself, it is found there.
+    files.rename(&caller, &root, name(b"e"), &root, name(b"g")).unwrap();
+    told(Naming::Found(&d, (&root, b"g")));
+    assert_eq!(&*names.path(&export, &d), b"/data/g");
+}
+
+#[test]
+fn a_path_that_is_too_deep_is_not_whole_and_one_with_dots_is() {
+    let files = Arc::new(MemoryFs::new());
+    let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
+    names.learn(&export, &id(1), &root, b"secret", &Rules::default(), Hearsay::No);
+    let deep = u32::try_from(DEPTH_MAX).unwrap() + 40;
+    for number in 2..deep {
+        names.learn(&export, &id(number), &id(number - 1), b"d", &Rules::default(), Hearsay::No);
+    }
+    let path = |number: u32| names.path(&export, &id(number));
+    assert!(path(200).starts_with(b"/data/secret/d/") && names.is_whole(&export, &id(200)));
+    assert!(Rules::is_partial(&path(deep - 1)) && !names.is_whole(&export, &id(deep - 1)));
+    names.learn(&export, &id(1000), &root, b"...", &Rules::default(), Hearsay::No);
+    names.learn(&export, &id(1001), &id(1000), b"f", &Rules::default(), Hearsay::No);
+    assert!(Rules::is_partial(&path(1001)) && names.is_whole(&export, &id(1001)));
 }

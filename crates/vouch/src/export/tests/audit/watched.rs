@@ -1,6 +1,10 @@
 //! What a watch is on: what has the path, under all its names, and what had it, wherever that was moved to; also after a restart.
 
+use std::sync::mpsc;
+use std::time::Duration;
+
 use vouch_nfs4_client::Found;
+use vouch_vfs::memory::Call;
 use vouch_vfs::memory::MemoryFs;
 use vouch_vfs::{Caller, FileSystem as _, Name, NewNode, SetAttributes};
 
@@ -158,6 +162,102 @@ fn a_file_with_more_names_than_are_known_may_have_a_watched_one() {
             ("OPEN /data/free", "it may have another name, which is not known"),
             ("OPEN /data/d/secret", ""),
             ("OPEN /data/free", "also named \"/data/d/secret\""),
+        ])
+    );
+}
+
+#[test]
+fn a_watched_file_keeps_its_watch_under_a_link_when_its_name_is_removed_or_given_to_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), Some("-w /data/secret -p r\n"), Keeping::default());
+    let files = MemoryFs::new();
+    serve(&config, &files, async |client, data| {
+        let data = &data.handle;
+        make(client, data, b"secret").await;
+        let secret = client.walk(b"/data/secret").await.unwrap();
+        client.link(&secret.handle, data, b"y").await.unwrap();
+        client.remove(data, b"secret").await.unwrap();
+        look(client, b"/data/y").await;
+        // The same of a file that was moved, whose place another takes.
+        let y = client.walk(b"/data/y").await.unwrap();
+        client.link(&y.handle, data, b"z").await.unwrap();
+        make(client, data, b"plain").await;
+        client.rename(data, b"plain", data, b"y").await.unwrap();
+        look(client, b"/data/y").await;
+        look(client, b"/data/z").await;
+    });
+    let was = "was \"/data/secret\" before a rename";
+    assert_eq!(told(directory.path(), 0), pairs(&[("OPEN /data/secret", ""), ("OPEN /data/y", was), ("OPEN /data/z", was)]));
+    serve(&config, &files, async |client, _| {
+        look(client, b"/data/y").await;
+        look(client, b"/data/z").await;
+    });
+    assert_eq!(told(directory.path(), 3), pairs(&[("OPEN /data/z", was)]));
+}
+
+#[test]
+fn a_rename_between_two_names_of_a_watched_file_moves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), Some("-w /data/secret -p r\n"), Keeping::default());
+    serve(&config, &MemoryFs::new(), async |client, data| {
+        let data = &data.handle;
+        make(client, data, b"secret").await;
+        client.rename(data, b"secret", data, b"x").await.unwrap();
+        let x = client.walk(b"/data/x").await.unwrap();
+        client.link(&x.handle, data, b"y").await.unwrap();
+        client.rename(data, b"y", data, b"x").await.unwrap();
+        client.remove(data, b"y").await.unwrap();
+        look(client, b"/data/x").await;
+    });
+    let was = "was \"/data/secret\" before a rename";
+    assert_eq!(told(directory.path(), 0), pairs(&[("OPEN /data/secret", ""), ("OPEN /data/x", was)]));
+}
+
+#[test]
+fn a_watched_directory_is_watched_where_it_is_before_the_disk_has_that_and_where_it_never_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), Some("-w /data/a/secret -p rw\n"), Keeping::default());
+    let files = MemoryFs::new();
+    let server = Running::start_with(|all| all.audit = Some(config), files.clone());
+    block_on(async {
+        let (one, two) = (client_of(&server, "one", 1, 2).await, client_of(&server, "two", 1, 2).await);
+        let data = one.walk(b"/data").await.unwrap();
+        let a = one.mkdir(&data.handle, b"a", 0o755).await.unwrap();
+        let secret = one.mkdir(&a, b"secret", 0o755).await.unwrap();
+        make(&one, &secret, b"f").await;
+        files.set_slow_sync(true);
+        let ((began, begun), (go, wait)) = (mpsc::channel(), mpsc::channel::<()>());
+        let (began, wait) = (std::sync::Mutex::new(began), std::sync::Mutex::new(wait));
+        files.set_fault(move |call, _| {
+            (call == Call::SyncMetadata).then(|| {
+                let _ = began.lock().unwrap().send(());
+                let _ = wait.lock().unwrap().recv();
+                vouch_vfs::Error::Io(std::io::Error::other("a bad block"))
+            })
+        });
+        let meanwhile = async {
+            while begun.try_recv().is_err() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            look(&two, b"/data/b/secret/f").await;
+            drop(go);
+        };
+        let (renamed, ()) = tokio::join!(one.rename(&data.handle, b"a", &data.handle, b"b"), meanwhile);
+        renamed.unwrap_err();
+        files.clear_fault();
+        look(&two, b"/data/b/secret/f").await;
+        one.close().await.unwrap();
+        two.close().await.unwrap();
+    });
+    drop(server);
+    let was = "was \"/data/a/secret/f\" before a rename";
+    assert_eq!(
+        told(directory.path(), 1),
+        pairs(&[
+            ("OPEN /data/a/secret/f", ""),
+            ("OPEN /data/b/secret/f", was),
+            ("RENAME /data/a /data/b", ""),
+            ("OPEN /data/b/secret/f", was)
         ])
     );
 }

@@ -1,0 +1,66 @@
+//! Changes of names, told to the observer as soon as they are made and in the order in which they are, whenever their operations are told: who follows where files are must
+//! not take a file for being where it was a moment ago, or where an earlier change has put it. Costs a look at whether the observer wants that where it doesn't.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+use vouch_nfs4::op::Op;
+
+use crate::observe::Seen;
+use crate::observer::{Named, Naming};
+use crate::walk::{FileRef, Walk};
+use crate::{ExportId, Server};
+
+/// The order of an export's changes of names: what moves them is done and told alone, what makes and removes them beside others of its kind.
+#[derive(Debug, Default)]
+pub struct NameOrder {
+    turn: RwLock<()>,
+    /// How many changes were made.
+    changes: AtomicU64,
+}
+
+/// Beside what a change is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    Alone,
+    AmongOthers,
+}
+
+impl Walk<'_> {
+    /// How many changes of names were made in an export, if that is known.
+    pub(crate) fn name_changes(&self, export: ExportId) -> Option<u64> {
+        self.server.observer().name_order(export).map(|order| order.changes.load(Ordering::SeqCst))
+    }
+
+    /// Makes a change of names and tells it. `naming`: what was changed, when so many changes had been made before.
+    pub(crate) fn change_names<'n, T>(
+        &mut self,
+        directory: &FileRef,
+        turn: Turn,
+        make: impl FnOnce() -> vouch_vfs::Result<T>,
+        naming: impl FnOnce(&T, u64) -> Naming<'n>,
+    ) -> vouch_vfs::Result<T> {
+        let export = &directory.grant.site.export;
+        let observer = self.server.observer();
+        let Some(order) = observer.name_order(export.id) else { return make() };
+        let _alone = (turn == Turn::Alone).then(|| order.turn.write());
+        let _among_others = (turn == Turn::AmongOthers).then(|| order.turn.read());
+        let made = make()?;
+        let before = order.changes.fetch_add(1, Ordering::SeqCst);
+        self.core.named = observer.named(export, self.core.op, &naming(&made, before));
+        Ok(made)
+    }
+}
+
+/// Tells where the name of an operation that is told later was found to lead.
+pub(crate) fn found(server: &Server, seen: &Seen<'_>) -> Option<Named> {
+    if !seen.status.is_ok() || !matches!(Op(seen.op), Op::LOOKUP | Op::OPEN | Op::CREATE) {
+        return None;
+    }
+    let name = seen.asked.as_ref()?.name?;
+    let (directory, file) = (seen.file()?, seen.file_after()?);
+    if !directory.same_export(file) {
+        return None;
+    }
+    server.observer().named(&directory.grant.site.export, seen.op, &Naming::Found(&file.id, (&directory.id, name)))
+}

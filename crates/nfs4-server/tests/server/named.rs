@@ -1,0 +1,161 @@
+//! When an observer is told what becomes of names: as it is done and in that order, whatever becomes of the operation.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread;
+
+use parking_lot::Mutex;
+use vouch_nfs4::op::{self, Args};
+use vouch_nfs4::{Name, Status};
+use vouch_nfs4_server::{Export, ExportId, NameOrder, Named, Naming, Observation, Observer, Progress};
+use vouch_vfs::memory::Call;
+use vouch_vfs::{Caller, Error, FileId, FileSystem as _, Patience};
+
+use crate::world::{Client, MemoryFs, World, access, compound, export, lookup, mode, open_args};
+
+/// Which file has which name of one directory, by what is told.
+#[derive(Default)]
+struct Model {
+    order: NameOrder,
+    names: Mutex<BTreeMap<Vec<u8>, FileId>>,
+    /// What was told of names, and then with which status of the operation: as it came.
+    told: Mutex<Vec<String>>,
+}
+
+impl Observer for Model {
+    fn wants(&self, _: u32) -> bool {
+        true
+    }
+
+    fn name_order(&self, _: ExportId) -> Option<&NameOrder> {
+        Some(&self.order)
+    }
+
+    fn named(&self, _: &Export, _: u32, naming: &Naming<'_>) -> Option<Named> {
+        // Whoever is not kept from it comes between the change and this.
+        thread::yield_now();
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let mut names = self.names.lock();
+        let told = match *naming {
+            Naming::Found(file, (_, name)) => {
+                names.insert(name.into(), *file);
+                format!("found {}", text(name))
+            }
+            Naming::Linked(file, (_, name)) => {
+                names.insert(name.into(), *file);
+                format!("linked {}", text(name))
+            }
+            Naming::Removed(_, (_, name)) => {
+                names.remove(name);
+                format!("removed {}", text(name))
+            }
+            Naming::Renamed(file, (_, old), (_, new)) => {
+                names.remove(old);
+                names.insert(new.into(), *file);
+                format!("renamed {} {}", text(old), text(new))
+            }
+        };
+        self.told.lock().push(told.clone());
+        Some(Box::new(told))
+    }
+
+    fn operation(&self, seen: &Observation<'_>) {
+        if let Some(named) = seen.told.as_ref().and_then(|told| told.named) {
+            let named = named.downcast_ref::<String>().unwrap();
+            self.told.lock().push(format!("{named}: {}", seen.status));
+        }
+    }
+}
+
+fn world() -> (World, Arc<Model>) {
+    let (files, model) = (Arc::new(MemoryFs::new()), Arc::new(Model::default()));
+    let exports = vec![export(7, &["export"], &files, access())];
+    (World::observed(files, exports, model.clone()), model)
+}
+
+fn rename<'a>(old: &'a str, new: &'a str) -> [Args<'a>; 2] {
+    [Args::Savefh, Args::Rename(op::RenameArgs { old: Name(old.as_bytes()), new: Name(new.as_bytes()) })]
+}
+
+fn take(model: &Model) -> Vec<String> {
+    std::mem::take(&mut *model.told.lock())
+}
+
+#[test]
+fn what_becomes_of_names_is_told_before_the_disk_has_it_and_in_its_order_also_where_the_disk_fails() {
+    let (world, model) = world();
+    let mut one = Client::new(&world, "one", 0);
+    one.create("a");
+    let mut clients = [Client::new(&world, "two", 0), Client::new(&world, "three", 0)];
+    world.files.set_slow_sync(true);
+    take(&model);
+    let mut calls = Vec::new();
+    for (client, (old, new)) in clients.iter_mut().zip([("a", "b"), ("b", "c")]) {
+        let [save, rename] = rename(old, new);
+        // What follows a change in its call is told as late.
+        let ops = [client.sequence(true), Args::Putrootfh, lookup("export"), save, rename, lookup(new)];
+        let mut call = world.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
+        assert!(matches!(call.run(&world.server, Patience::None), Progress::Blocked));
+        calls.push(call);
+    }
+    assert_eq!(take(&model), ["renamed a b", "found b", "renamed b c", "found c"]);
+    // The second is on the disk first, and the first fails.
+    assert!(matches!(calls[1].run(&world.server, Patience::Any), Progress::Done(_)));
+    world.files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("a bad block"))));
+    assert!(matches!(calls[0].run(&world.server, Patience::Any), Progress::Done(_)));
+    let io = Status::IO.0;
+    assert_eq!(take(&model), ["renamed b c: 0", "found c: 0", &format!("renamed a b: {io}"), "found b: 0"]);
+}
+
+#[test]
+fn a_rename_between_two_names_of_one_file_and_what_is_refused_change_no_names() {
+    let (world, model) = world();
+    let mut client = Client::new(&world, "one", 0);
+    client.create("a");
+    let link = [lookup("a"), Args::Savefh, Args::Putrootfh, lookup("export"), Args::Link(op::LinkArgs { name: Name(b"b") })];
+    assert_eq!(client.status(&["export"], &link), Status::OK);
+    assert_eq!(take(&model).last().unwrap(), "linked b: 0");
+    assert_eq!(client.status(&["export"], &rename("a", "b")), Status::OK);
+    assert_eq!(client.status(&["export"], &rename("a", "a")), Status::OK);
+    assert_eq!(client.status(&["export"], &rename("none", "a")), Status::NOENT);
+    assert_eq!(client.status(&["export"], &link), Status::EXIST);
+    assert_eq!(take(&model), [""; 0]);
+    assert_eq!(client.status(&["export"], &[Args::Remove(op::RemoveArgs { name: Name(b"a") })]), Status::OK);
+    assert_eq!(client.status(&["export"], &rename("b", "c")), Status::OK);
+    assert_eq!(take(&model), ["removed a", "removed a: 0", "renamed b c", "renamed b c: 0"]);
+}
+
+#[test]
+fn who_follows_what_is_told_of_names_knows_where_each_file_is_however_many_rename_at_once() {
+    let (world, model) = world();
+    let names = ["a", "b", "c", "d"];
+    let mut clients: Vec<_> = (0..4).map(|number| Client::new(&world, &format!("{number}"), 0)).collect();
+    let mode = mode(0o644);
+    for name in &names[..3] {
+        assert_eq!(clients[0].status(&["export"], &[open_args(name, Some(&mode))]), Status::OK);
+    }
+    thread::scope(|scope| {
+        for (number, client) in clients.iter_mut().enumerate() {
+            scope.spawn(move || {
+                for step in 0..400 {
+                    let (old, new) = (names[(step * 7 + number) % 4], names[(step * 5 + number * 3 + step / 3) % 4]);
+                    let status = client.status(&["export"], &rename(old, new));
+                    assert!([Status::OK, Status::NOENT].contains(&status), "{status:?}");
+                    // Never fewer than two are left.
+                    let mode = self::mode(0o644);
+                    client.status(&["export"], &[open_args(names[step % 4], Some(&mode))]);
+                }
+            });
+        }
+    });
+    let (root, caller) = (world.files.root(), Caller::new(0, 0, []));
+    let is: BTreeMap<Vec<u8>, FileId> = names
+        .iter()
+        .filter_map(|name| {
+            let component = vouch_vfs::Name::new(name.as_bytes()).unwrap();
+            let found = world.files.lookup(&caller, &root, component, Patience::Any).ok()?;
+            Some((name.as_bytes().to_vec(), found.0))
+        })
+        .collect();
+    assert_eq!(*model.names.lock(), is);
+}
