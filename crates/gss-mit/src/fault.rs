@@ -101,7 +101,7 @@ fn cure(status: Status, side: Side) -> Option<&'static str> {
         EXPIRED => Some("the client's ticket has ended: kinit again, or have the client renew it before"),
         NOT_YET_VALID => Some("the ticket is not valid yet: set the clocks of client and KDC by NTP"),
         34 => Some(
-            "the same authenticator came twice: a replay, or two clients sharing a clock and a ticket; it is refused and the client asks again",
+            "the same authenticator came twice; an honest client asks again by itself. If it goes on, give each machine tickets of its own (cloned images, one cache on many nodes), or look for who records the network",
         ),
         // The key that the ticket is for is not in the keytab, in this version or at all.
         31 | 35 | 41 | 44 | 45 | 181 | 230 => Some(

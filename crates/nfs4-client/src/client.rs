@@ -10,18 +10,16 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
-use vouch_nfs4::op::{Args, BackchannelCtlArgs, DestroyClientidArgs, DestroySessionArgs};
-use vouch_nfs4::{ClientId, List, SlotId, cb};
+use vouch_nfs4::op::{Args, DestroyClientidArgs, DestroySessionArgs};
+use vouch_nfs4::{ClientId, SlotId, cb};
 use vouch_oncrpc::RecordReader;
 use vouch_xdr::Writer;
 
 use crate::gss::wants_renewal;
 use crate::handshake::bind;
-use crate::{
-    BackChannel, BackSecurity, CallKind, CallbackHandler, Compound, Core, Error, Handshake, Identity, NoCallbacks, Protection, Renewal,
-    Reply,
-};
+use crate::{BackChannel, CallKind, CallbackHandler, Compound, Core, Error, Identity, NoCallbacks, Protection, Renewal, Reply};
 
+mod back;
 mod resend;
 
 /// How a client reaches its server.
@@ -87,6 +85,9 @@ struct State {
     identity: Identity,
     client: ClientId,
     back: BackChannel,
+    /// Whether callbacks come under the context of the calls, as nobody has named another; and whether that is another one than the server knows of.
+    back_follows: bool,
+    back_is_stale: bool,
     callbacks: Box<dyn CallbackHandler>,
     pending: HashMap<u64, Pending>,
     /// Calls that the server denied for want of a context, and whether one is being made.
@@ -129,9 +130,10 @@ impl Client {
     /// Connects, introduces the client, and adds the other connections to its session.
     pub async fn connect(config: Config) -> Result<Self, Error> {
         let seed = u32::from_be_bytes(std::array::from_fn(|at| config.identity.verifier.0[at] ^ config.identity.verifier.0[at + 4]));
-        let mut back = BackChannel::new(config.identity.callback_program, config.minor, config.identity.back_slots as usize);
-        back.set_security(config.identity.back_security.clone());
+        let back = BackChannel::new(config.identity.callback_program, config.minor, config.identity.back_slots as usize);
         let state = State {
+            back_follows: config.minor > 0 && config.identity.back_security.is_none(),
+            back_is_stale: false,
             core: Core::new(config.minor, config.protection, seed),
             identity: config.identity,
             client: ClientId(0),
@@ -208,18 +210,6 @@ impl Client {
         Ok(())
     }
 
-    /// Has callbacks come under another context from now on, as after the one before has ended (BACKCHANNEL_CTL).
-    pub async fn set_back_security(&self, security: BackSecurity) -> Result<(), Error> {
-        let program = self.shared.state.lock().identity.callback_program;
-        let args = BackchannelCtlArgs { program, sec_parms: List(vec![security.offer()]) };
-        let reply = self.compound().op(&Args::BackchannelCtl(args)).send().await?;
-        reply.results().next_ok()?;
-        let mut state = self.shared.state.lock();
-        state.back.set_security(Some(security.clone()));
-        state.identity.back_security = Some(security);
-        Ok(())
-    }
-
     /// Ends session and client at the server, and all tasks.
     pub async fn close(self) -> Result<(), Error> {
         let (session, client) = {
@@ -253,13 +243,14 @@ impl Client {
     }
 
     async fn introduce(&self, stream: &mut TcpStream) -> Result<(), Error> {
-        let mut handshake = Handshake::new(self.shared.minor).protected(self.shared.state.lock().core.has_integrity());
+        let mut handshake = self.shared.state.lock().begin_handshake(self.shared.minor);
         while !handshake.is_done() {
             let call = self.shared.prepare(|identity| handshake.request(identity))?;
             self.shared.exchange(stream, call, |state, body| handshake.accept(&state.identity, body, &mut state.core)).await?;
         }
         let mut state = self.shared.state.lock();
         state.client = handshake.client();
+        state.settle_back(&handshake);
         if let Some(session) = handshake.session() {
             state.back.set_session(session.session);
         }
@@ -457,6 +448,9 @@ async fn run(shared: std::sync::Weak<Shared>, at: usize, mut stream: TcpStream, 
             Ok(Some(new)) => {
                 stream = new;
                 strong.resume(at);
+                if strong.state.lock().back_is_stale {
+                    tokio::spawn(async move { Client { shared: strong }.tell_back_security().await });
+                }
             }
             _ => return strong.give_up(at),
         }
@@ -478,7 +472,10 @@ async fn carry(shared: &std::sync::Weak<Shared>, at: usize, stream: &mut TcpStre
                 return Err::<(), Error>(Error::Lost);
             }
             if strong.take(at, &mut reader, &bytes[..n], &mut scratch)? {
-                tokio::spawn(async move { strong.go_on().await });
+                tokio::spawn(async move {
+                    strong.go_on().await;
+                    Client { shared: strong }.tell_back_security().await;
+                });
             }
         }
     };

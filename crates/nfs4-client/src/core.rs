@@ -9,7 +9,7 @@ use vouch_oncrpc::{Accepted, Denied, RECORD_MARK_LEN, RPC_VERSION, Reply as RpcR
 use vouch_xdr::{Reader, Writer};
 
 use crate::slots::Slots;
-use crate::{CallTag, Error, LaidOut, Protection, ReplyBody, SLOTS_MAX};
+use crate::{BackSecurity, CallTag, Error, LaidOut, Protection, ReplyBody, SLOTS_MAX};
 
 mod arrived;
 
@@ -304,6 +304,11 @@ impl Core {
             CallKind::Session { .. } => self.sequenced(at, outcome),
         };
         Ok(Completion { token: flight.token, outcome })
+    }
+
+    /// What lets the server prove its callbacks by the context that calls are secured by.
+    pub fn back_security(&self) -> Option<BackSecurity> {
+        self.protection.back_security()
     }
 
     /// Secures calls by another context from now on. Replies to calls that went before can't be opened any more: hand it in when they have come, or are lost.

@@ -175,6 +175,11 @@ impl Protection for GssProtection {
         self.context.service() != Service::None
     }
 
+    fn back_security(&self) -> Option<BackSecurity> {
+        // Without randomness there is no confounder either, and calls fail first.
+        Self::back_security(self, self.context.service()).ok()
+    }
+
     fn together_len(&self) -> usize {
         match self.context.service() {
             Service::None => 0,

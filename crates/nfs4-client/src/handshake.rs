@@ -7,7 +7,7 @@ use vouch_nfs4::op::{
 };
 use vouch_nfs4::{
     Bitmap, Bytes, CallbackSec, ClientId, ClientOwner, CreateSeq, List, NetAddr, SessionId, StateProtect, StateProtectOps,
-    StateProtectReply, Verifier,
+    StateProtectReply, Status, Verifier,
 };
 
 use crate::{BackSecurity, CallKind, Core, Error, ReplyBody};
@@ -31,7 +31,7 @@ pub struct Identity {
     pub callback_program: u32,
     /// Network and universal address of callbacks (4.0).
     pub callback_address: (String, String),
-    /// What the server shall prove its callbacks by (4.1); nothing, if there is none.
+    /// What the server shall prove its callbacks by (4.1). If there is none, [`crate::Client`] and [`crate::Pipeline`] offer the context of their calls.
     pub back_security: Option<BackSecurity>,
     /// Whether to end reclaims at once (4.1): a client that has nothing to reclaim.
     pub reclaim_complete: bool,
@@ -74,6 +74,9 @@ pub struct Handshake {
     session: Option<CreateSessionOk>,
     /// Whether state protection is asked for; once it is introduced, whether it is granted.
     protected: bool,
+    /// Whether to do without proof of callbacks where the server refuses it, and whether that is so.
+    back_optional: bool,
+    back_refused: bool,
     /// What the server says it is.
     server: Option<String>,
 }
@@ -89,7 +92,7 @@ impl Handshake {
             0 => Stage::SetClientId,
             _ => Stage::ExchangeId,
         };
-        Self { stage, client: ClientId(0), session: None, protected: false, server: None }
+        Self { stage, client: ClientId(0), session: None, protected: false, back_optional: false, back_refused: false, server: None }
     }
 
     /// Asks for state protection by the credential of these calls (SP4_MACH_CRED, RFC 8881, section 2.10.8.3), and does without where the server refuses it. For calls that
@@ -98,6 +101,18 @@ impl Handshake {
     pub const fn protected(mut self, protected: bool) -> Self {
         self.protected = protected;
         self
+    }
+
+    /// Does without proof of callbacks ([`Identity::back_security`]) where the server can't give it: a context that nobody has chosen for that is no reason to fail.
+    #[must_use]
+    pub const fn back_optional(mut self, optional: bool) -> Self {
+        self.back_optional = optional;
+        self
+    }
+
+    /// Whether callbacks prove nothing because the server refused.
+    pub const fn is_back_refused(&self) -> bool {
+        self.back_refused
     }
 
     /// Whether the client is introduced.
@@ -137,7 +152,9 @@ impl Handshake {
                     impl_id: None,
                 }),
             ),
-            Stage::CreateSession(client, seq) => (CallKind::Loose, Args::CreateSession(create_session(identity, client, seq))),
+            Stage::CreateSession(client, seq) => {
+                (CallKind::Loose, Args::CreateSession(create_session(identity, !self.back_refused, client, seq)))
+            }
             Stage::ReclaimComplete => (CallKind::Session { cache: true }, Args::ReclaimComplete(ReclaimCompleteArgs { one_fs: false })),
             Stage::SetClientId => {
                 let (netid, address) = &identity.callback_address;
@@ -180,8 +197,15 @@ impl Handshake {
                     false => Stage::Done,
                 }
             }
+            // Anew from the first call, whose answer tells the number of the next: whether that of a refused one counts is told differently.
+            (Stage::CreateSession(..), Results::CreateSession(Err(status)))
+                if self.back_optional && !self.back_refused && identity.back_security.is_some() && is_about_security(status) =>
+            {
+                self.back_refused = true;
+                Stage::ExchangeId
+            }
             // The server may remember it from before.
-            (Stage::ReclaimComplete, Results::ReclaimComplete(Ok(()) | Err(vouch_nfs4::Status::COMPLETE_ALREADY))) => Stage::Done,
+            (Stage::ReclaimComplete, Results::ReclaimComplete(Ok(()) | Err(Status::COMPLETE_ALREADY))) => Stage::Done,
             (Stage::SetClientId, Results::Setclientid(Ok(ok))) => {
                 self.client = ok.client;
                 Stage::Confirm(ok.client, ok.confirm)
@@ -189,7 +213,7 @@ impl Handshake {
             (Stage::Confirm(..), Results::SetclientidConfirm(Ok(()))) => Stage::Done,
             (_, result) => {
                 return Err(match result.status() {
-                    vouch_nfs4::Status::OK => Error::Mismatch("the result is of another operation"),
+                    Status::OK => Error::Mismatch("the result is of another operation"),
                     status => Error::Refused { op: result.op(), status },
                 });
             }
@@ -203,7 +227,12 @@ pub(crate) const fn bind(session: SessionId) -> Args<'static> {
     Args::BindConnToSession(BindConnArgs { session, dir: ChannelDirClient::ForeOrBoth, rdma: false })
 }
 
-fn create_session(identity: &Identity, client: ClientId, seq: CreateSeq) -> CreateSessionArgs<'_> {
+/// What servers say that know no callbacks under RPCSEC_GSS (RFC 8881, section 18.36.3: ENCR_ALG_UNSUPP). A server that is busy is none of them.
+const fn is_about_security(status: Status) -> bool {
+    matches!(status, Status::ENCR_ALG_UNSUPP | Status::NOTSUPP | Status::INVAL | Status::BADXDR | Status::SERVERFAULT)
+}
+
+fn create_session(identity: &Identity, proven: bool, client: ClientId, seq: CreateSeq) -> CreateSessionArgs<'_> {
     let channel = |requests_max, len_max, cached_len_max, operations_max| ChannelAttrs {
         header_pad_size: 0,
         request_len_max: len_max,
@@ -220,6 +249,6 @@ fn create_session(identity: &Identity, client: ClientId, seq: CreateSeq) -> Crea
         fore: channel(identity.slots, identity.message_len_max, identity.cached_len_max, 64),
         back: channel(identity.back_slots, 4096, 4096, 16),
         callback_program: identity.callback_program,
-        sec_parms: List(vec![identity.back_security.as_ref().map_or(CallbackSec::None, BackSecurity::offer)]),
+        sec_parms: List(vec![identity.back_security.as_ref().filter(|_| proven).map_or(CallbackSec::None, BackSecurity::offer)]),
     }
 }

@@ -160,10 +160,15 @@ impl Pipeline {
         let mut core = Core::new(minor, protection, seed);
         let record_len_max = identity.message_len_max as usize + 4096;
         let mut back = BackChannel::new(identity.callback_program, minor, identity.back_slots as usize);
+        let optional = minor > 0 && identity.back_security.is_none();
+        let mut identity = identity.clone();
+        if optional {
+            identity.back_security = core.back_security();
+        }
         back.set_security(identity.back_security.clone());
         let mut streams = vec![connect(address, PATIENCE)?];
-        let mut handshake = Handshake::new(minor).protected(core.has_integrity());
-        while let Some((kind, args)) = handshake.request(identity) {
+        let mut handshake = Handshake::new(minor).protected(core.has_integrity()).back_optional(optional);
+        while let Some((kind, args)) = handshake.request(&identity) {
             let mut w = Writer::new();
             let mut call = core.begin(0, kind, &mut w)?.ok_or(Error::Lost)?;
             call.op(&mut w, &args);
@@ -171,7 +176,10 @@ impl Pipeline {
             let record = exchange(&mut streams[0], w.as_bytes(), record_len_max)?;
             let mut scratch = Vec::new();
             let completion = core.reply(&record, &mut scratch)?.ok_or(Error::Mismatch("a reply to no call"))?;
-            handshake.accept(identity, completion.outcome?, &mut core)?;
+            handshake.accept(&identity, completion.outcome?, &mut core)?;
+        }
+        if handshake.is_back_refused() {
+            back.set_security(None);
         }
         for _ in 1..connections.max(1) {
             let mut stream = connect(address, PATIENCE)?;

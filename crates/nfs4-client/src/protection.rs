@@ -5,6 +5,8 @@ use std::ops::Range;
 use vouch_oncrpc::{AuthSys, Flavor, OpaqueAuth};
 use vouch_xdr::{Writer, Xdr};
 
+use crate::BackSecurity;
+
 /// What a protection remembers of a call until its reply: a sequence number of its context, for one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CallTag(pub u64);
@@ -66,6 +68,11 @@ pub trait Protection: Send {
     /// Whether calls can't be altered on their way, so that a server can hold the client's record and sessions for the one who calls (RFC 8881, section 2.10.8.3).
     fn has_integrity(&self) -> bool {
         false
+    }
+
+    /// What lets the server prove its callbacks as it proves its replies, under a name of its own each time; nothing, if it proves none.
+    fn back_security(&self) -> Option<BackSecurity> {
+        None
     }
 
     /// Bytes of calls, or of replies, that are worth having in work together where so much is there: none if one after the other is as fast.

@@ -20,7 +20,9 @@ impl Shared {
         let Some(renewal) = self.renewal.clone() else { return false };
         match tokio::task::spawn_blocking(move || renewal()).await {
             Ok(Ok(protection)) => {
-                self.state.lock().core.set_protection(protection);
+                let mut state = self.state.lock();
+                state.core.set_protection(protection);
+                state.back_is_stale = state.back_follows && state.identity.back_security.is_some();
                 true
             }
             _ => false,

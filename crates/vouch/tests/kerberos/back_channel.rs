@@ -1,21 +1,39 @@
 //! Recalls of delegations over a back channel under RPCSEC_GSS (RFC 8881, section 2.10.8.3).
 
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 use vouch_nfs4::op::{Args, DelegreturnArgs, ShareAccess};
 use vouch_nfs4::{Attributes, Filehandle, Status, Verifier, cb};
-use vouch_nfs4_client::{Client, Config, GssProtection, Identity};
+use vouch_nfs4_client::{Client, Config, GssProtection, Identity, Protection};
 use vouch_rpcsec_gss::Service;
 
-/// Two clients of the same user: what one holds is recalled for the other, under the context that the first was made with, and under another one after that.
-pub(crate) async fn recall(address: SocketAddr, service: Service, context: impl Fn() -> GssProtection) {
-    let protection = context();
-    let security = protection.back_security(service).expect("a name");
+/// Two clients of the same user: what one holds is recalled for the other, under the context of the first one's calls, which is offered unless another is named; under one that
+/// was named after that; and under the context that a client has made anew after its own has ended.
+pub(crate) async fn recall(address: SocketAddr, service: Service, context: impl Fn() -> GssProtection + Send + Sync + Clone + 'static) {
+    for named in [true, false] {
+        recall_by(address, service, named, context.clone()).await;
+    }
+}
+
+async fn recall_by(
+    address: SocketAddr,
+    service: Service,
+    named: bool,
+    context: impl Fn() -> GssProtection + Send + Sync + Clone + 'static,
+) {
+    let mut protection = context();
+    let back_security = named.then(|| protection.back_security(service).expect("a name"));
     let (tell, mut told) = mpsc::unbounded_channel();
-    let identity = |name: &str| Identity::new(format!("{name} of {service:?}").into_bytes(), Verifier([7; 8]));
-    let mut config = Config::new(address, 1, Identity { back_security: Some(security), ..identity("holder") }, protection);
+    let identity = |name: &str| Identity::new(format!("{name} of {service:?} {named}").into_bytes(), Verifier([7; 8]));
+    // To be sent by somebody else, in the client's life.
+    let destroy = protection.destroy(99).expect("it has numbers");
+    let mut config = Config::new(address, 1, Identity { back_security, ..identity("holder") }, protection);
+    let anew = context.clone();
+    config.renewal = Some(Arc::new(move || Ok(Box::new(anew()) as Box<dyn Protection>)));
     config.callbacks = Box::new(move |args: &cb::Args<'_>| match args {
         cb::Args::Recall(args) => {
             let _ = tell.send(args.stateid);
@@ -26,11 +44,20 @@ pub(crate) async fn recall(address: SocketAddr, service: Service, context: impl 
     let holder = Client::connect(config).await.expect("a session");
     let other = Client::connect(Config::new(address, 1, identity("other"), context())).await.expect("a session");
     let export = holder.walk(b"export").await.expect("the export").handle;
-    recalled(&holder, &other, &export, &format!("first {service:?}"), &mut told).await;
-    // BACKCHANNEL_CTL: a stronger service, by a context of its own.
-    let another = context().back_security(Service::Privacy).expect("a name");
-    holder.set_back_security(another).await.expect("the server takes it");
-    recalled(&holder, &other, &export, &format!("second {service:?}"), &mut told).await;
+    assert!(holder.are_callbacks_proven());
+    recalled(&holder, &other, &export, &format!("first {service:?} {named}"), &mut told).await;
+    if named {
+        // BACKCHANNEL_CTL: a stronger service, by a context of its own.
+        let another = context().back_security(Service::Privacy).expect("a name");
+        holder.set_back_security(another).await.expect("the server takes it");
+    } else {
+        let mut socket = TcpStream::connect(address).expect("a connection");
+        socket.set_read_timeout(Some(Duration::from_secs(60))).expect("a time-out");
+        socket.write_all(&destroy).expect("it is sent");
+        socket.read_exact(&mut [0; 4]).expect("the context is ended");
+    }
+    recalled(&holder, &other, &export, &format!("second {service:?} {named}"), &mut told).await;
+    assert!(holder.are_callbacks_proven());
     holder.close().await.expect("it ends in order");
     other.close().await.expect("it ends in order");
 }
@@ -43,9 +70,17 @@ async fn recalled(
     told: &mut mpsc::UnboundedReceiver<vouch_nfs4::Stateid>,
 ) {
     let wanted = ShareAccess(ShareAccess::READ.0 | ShareAccess::WANT_READ_DELEG.0);
-    let mut file = holder.open(export, name.as_bytes(), wanted, Some(&Attributes::default())).await.expect("a new file");
-    // It is given back below, and not once more with the file.
-    let delegation = file.delegation.take().expect("callbacks work, so there are delegations");
+    let end = Instant::now() + Duration::from_secs(60);
+    let (file, delegation) = loop {
+        let mut file = holder.open(export, name.as_bytes(), wanted, Some(&Attributes::default())).await.expect("a file");
+        // It is given back below, and not once more with the file. There are none while the server has no context to call back by.
+        match file.delegation.take() {
+            Some(delegation) => break (file, delegation),
+            None => holder.close_file(file).await.expect("it closes"),
+        }
+        assert!(Instant::now() < end, "{name}: callbacks work, so there are delegations");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
     let writer = async {
         let end = Instant::now() + Duration::from_secs(60);
         loop {

@@ -224,7 +224,7 @@ fn inside() {
         "contexts" => many_contexts(&runtime, address),
         "recall" => {
             for service in SERVICES {
-                runtime.block_on(crate::back_channel::recall(address, service, || context(address, service)));
+                runtime.block_on(crate::back_channel::recall(address, service, move || context(address, service)));
             }
         }
         "restart" => runtime.block_on(over_a_restart(address)),

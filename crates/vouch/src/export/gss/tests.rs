@@ -309,3 +309,77 @@ fn callbacks_and_their_answers_are_believed_only_from_those_who_made_the_context
         assert_eq!((life.left_ms(), gss.life(&handle).left_ms()), (0, 0));
     }
 }
+
+/// Introduces a client, to whom this says what its first session comes to: the offers that it made, and its end.
+fn introduced(named: bool, first: vouch_nfs4::Status) -> (Vec<bool>, Result<bool, vouch_nfs4_client::Error>) {
+    use vouch_nfs4::op::{Args, ChannelAttrs, CreateSessionFlags, CreateSessionOk, ExchangeIdFlags, ExchangeIdOk, Results};
+    use vouch_nfs4::{Bytes, CallbackSec, ClientId, CreateSeq, ReplyWriter, ServerOwner, SessionId, StateProtectReply, Status, Verifier};
+    use vouch_nfs4_client::{Core, GssProtection, Handshake, Identity, Plain};
+    let (_gss, client) = context(Service::Privacy);
+    let back_security = GssProtection::new(client).back_security(Service::Privacy).ok();
+    let identity = Identity { back_security, reclaim_complete: false, ..Identity::new(b"client".to_vec(), Verifier([1; 8])) };
+    let channel = ChannelAttrs {
+        header_pad_size: 0,
+        request_len_max: 1 << 16,
+        response_len_max: 1 << 16,
+        response_cached_len_max: 1 << 12,
+        operations_max: 8,
+        requests_max: 4,
+        rdma_ird: None,
+    };
+    let (mut core, mut handshake) = (Core::new(1, Box::new(Plain::none()), 7), Handshake::new(1).back_optional(!named));
+    let mut offers = Vec::new();
+    while let Some((kind, args)) = handshake.request(&identity) {
+        let results = match &args {
+            Args::ExchangeId(_) => Results::ExchangeId(Ok(ExchangeIdOk {
+                client: ClientId(5),
+                seq: CreateSeq(1 + offers.len() as u32),
+                flags: ExchangeIdFlags::USE_NON_PNFS,
+                state_protect: StateProtectReply::None,
+                server_owner: ServerOwner { minor: 0, major: Bytes(b"server") },
+                server_scope: Bytes(b"server"),
+                impl_id: None,
+            })),
+            Args::CreateSession(args) => {
+                assert_eq!(args.seq, CreateSeq(1 + offers.len() as u32), "as the last answer said");
+                offers.push(matches!(args.sec_parms.0[..], [CallbackSec::Gss(_)]));
+                let flags = CreateSessionFlags::CONN_BACK_CHAN;
+                let made = CreateSessionOk { session: SessionId([3; 16]), seq: args.seq, flags, fore: channel, back: channel };
+                Results::CreateSession(if offers.len() == 1 && first != Status::OK { Err(first) } else { Ok(made) })
+            }
+            other => panic!("{other:?}"),
+        };
+        let mut w = Writer::new();
+        let mut call = core.begin(0, kind, &mut w).unwrap().unwrap();
+        call.op(&mut w, &args);
+        core.end(call, &mut w).unwrap();
+        let xid = u32::from_be_bytes(w.as_bytes()[4..8].try_into().unwrap());
+        let mut body = Writer::new();
+        let reply = ReplyWriter::begin(&mut body, b"");
+        results.encode(&mut body);
+        reply.finish(&mut body, results.status(), 1);
+        let mut record = Writer::new();
+        RpcReply::accepted(xid, Accepted::Success(body.as_bytes())).encode(&mut record);
+        let mut scratch = Vec::new();
+        let completion = core.reply(record.as_bytes(), &mut scratch).unwrap().unwrap();
+        if let Err(error) = handshake.accept(&identity, completion.outcome.unwrap(), &mut core) {
+            return (offers, Err(error));
+        }
+    }
+    (offers, Ok(handshake.is_back_refused()))
+}
+
+#[test]
+fn proof_of_callbacks_is_done_without_where_a_server_refuses_it_and_nobody_asked_for_it() {
+    // RFC 8881, section 18.36.3.
+    use vouch_nfs4::Status;
+    for named in [false, true] {
+        assert!(matches!(introduced(named, Status::OK), (offers, Ok(false)) if offers == [true]));
+    }
+    for status in [Status::ENCR_ALG_UNSUPP, Status::INVAL, Status::SERVERFAULT] {
+        assert!(matches!(introduced(false, status), (offers, Ok(true)) if offers == [true, false]));
+        assert!(matches!(introduced(true, status), (offers, Err(_)) if offers == [true]), "it was asked for");
+    }
+    // A server that is busy has not refused it.
+    assert!(matches!(introduced(false, Status::DELAY), (offers, Err(_)) if offers == [true]));
+}
