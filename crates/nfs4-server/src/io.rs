@@ -226,7 +226,8 @@ pub(crate) fn open_for(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, p
 /// server has it, it is to write for its owner whatever its mode. Who has it open for writing was let in, and may make durable what he wrote.
 pub(crate) fn open_to_commit(walk: &mut Walk<'_>, file: &FileRef) -> Result<OpenHandle, Stop> {
     let (key, caller) = (file.key(), &file.grant.caller);
-    if let Some(own) = walk.state(|state| state.open_to_write(&key, |held| held.is_by(caller))) {
+    let client = walk.client_of_session();
+    if let Some(own) = walk.state(|state| state.open_to_write(client, &key, |held| held.is_by(caller))) {
         return Ok(own);
     }
     let is_machine = walk.is_machine_for(&file.grant);

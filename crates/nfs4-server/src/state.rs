@@ -40,6 +40,7 @@ mod expiry;
 mod export_end;
 mod file;
 mod file_locks;
+mod file_opens;
 mod grace;
 mod hash;
 mod id;

@@ -3,8 +3,10 @@
 use vouch_nfs4::{Stateid, Status};
 
 use super::State;
-use super::entry::Kind;
+use super::entry::{Entry, Kind};
 use super::id::{ClientKey, FileKey};
+use super::limits::OPENER_LOOKS_MAX;
+use super::share::Share;
 
 impl<F: Clone> State<F> {
     /// Whether a client may open or make files now, other than to reclaim them: before a file is made (RFC 8881, section 8.4.2).
@@ -19,43 +21,39 @@ impl<F: Clone> State<F> {
         entry.is_some_and(|entry| entry.client == client && entry.export == file.export && self.files.find(file) == Some(entry.file))
     }
 
-    /// Whether this client has the file open for writing, or may write to it by a delegation. O(opens of the file).
+    /// Whether this client has the file open for writing, or may write to it by a delegation. O(log n) in opens of the file.
     pub fn writes_to(&self, client: ClientKey, file: &FileKey) -> bool {
-        let Some(state) = self.files.find(file).map(|state| &self.files[state]) else { return false };
-        let mut held = state
-            .opens
-            .iter()
-            .chain(&state.delegations)
-            .map(|&key| &self.states[key])
-            .filter(|entry| entry.client == client && entry.export == file.export);
-        held.any(|entry| match &entry.kind {
-            Kind::Open(open) => open.share().writes(),
-            Kind::Delegation(delegation) => delegation.write,
-            _ => false,
-        })
+        let Some(state) = self.files.find(file) else { return false };
+        let mut opens = self.files[state].opens.of(client, file.export, Share::writes);
+        opens.next().is_some() || self.write_delegation(state).is_some_and(|key| self.is_of(key, Some(client), file))
     }
 
-    /// What this export has open of this file for writing, or by a delegation to write, and that `fits`. O(opens of the file).
-    pub fn open_to_write(&self, file: &FileKey, fits: impl Fn(&F) -> bool) -> Option<F> {
-        let state = &self.files[self.files.find(file)?];
-        let all = state.opens.iter().chain(&state.delegations).map(|&key| &self.states[key]).filter(|entry| entry.export == file.export);
-        let mut held = all.filter_map(|entry| match &entry.kind {
-            Kind::Open(open) if open.share().writes() => Some(&open.file),
-            Kind::Delegation(delegation) if delegation.write => Some(&delegation.file),
-            _ => None,
-        });
-        held.find(|file| fits(file)).cloned()
+    /// What this client has open of this file for writing by its export, or by a delegation to write, and that `fits`. In 4.0, where it isn't known who asks, of any client. Not all are
+    /// looked at where there are many: who is not found has to prove his rights, and no more.
+    pub fn open_to_write(&self, client: Option<ClientKey>, file: &FileKey, mut fits: impl FnMut(&F) -> bool) -> Option<F> {
+        let state = self.files.find(file)?;
+        let opens = &self.files[state].opens;
+        let own = client.into_iter().flat_map(|client| opens.of(client, file.export, Share::writes));
+        let any = opens.with(|share| client.is_none() && share.writes());
+        let mut opens =
+            own.chain(any).take(OPENER_LOOKS_MAX).filter(|&key| self.states[key].export == file.export).map(|key| &self.open_of(key).file);
+        let delegated = || {
+            let key = self.write_delegation(state).filter(|&key| self.states[key].export == file.export)?;
+            match &self.states[key] {
+                Entry { client: holder, kind: Kind::Delegation(delegation), .. } if client.is_none_or(|client| client == *holder) => {
+                    Some(&delegation.file)
+                }
+                _ => None,
+            }
+        };
+        opens.find(|file| fits(file)).or_else(|| delegated().filter(|file| fits(file))).cloned()
     }
 
-    /// An open file of this file, if there is one; one that may be written to, if there is.
+    /// An open file of this file, if there is one; one that may be written to, if there is. O(log n) in opens of the file.
     pub fn any_open(&self, file: &FileKey) -> Option<F> {
-        let state = &self.files[self.files.find(file)?];
-        let mut opens = state.opens.iter().filter_map(|&key| match &self.states[key].kind {
-            Kind::Open(open) => Some(open),
-            _ => None,
-        });
+        let opens = &self.files[self.files.find(file)?].opens;
         // Without a writer any of them serves, and none is looked for.
-        let wanted = state.shares.writes();
-        opens.find(|open| !wanted || open.share().writes()).map(|open| open.file.clone())
+        let wanted = opens.shares().writes();
+        opens.with(|share| !wanted || share.writes()).next().map(|key| self.open_of(key).file.clone())
     }
 }

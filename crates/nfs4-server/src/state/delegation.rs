@@ -9,7 +9,7 @@ use super::effect::{CallbackOp, HolderAttributes, Loss};
 use super::entry::{Entry, Kind};
 use super::expiry::Timer;
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
-use super::limits::{CALLBACK_TIMEOUT_MS, HOLDER_ATTRIBUTES_MS, REVOKED_PER_CLIENT_MAX};
+use super::limits::{CALLBACK_TIMEOUT_MS, DELEGATIONS_PER_FILE_MAX, HOLDER_ATTRIBUTES_MS, REVOKED_PER_CLIENT_MAX};
 use super::open::{Claim, OpenCall};
 use super::share::{READ, Share, WRITE};
 use super::slab::Ended;
@@ -126,9 +126,12 @@ impl<F: Clone> State<F> {
 
     fn recall_others(&mut self, file: &FileKey, by: Option<ClientKey>, reads_only: bool, truncate: bool, now: u64) -> Result<(), Status> {
         let Some(state) = self.files.find(file) else { return Ok(()) };
-        let in_the_way: Vec<StateKey> = (self.files[state].delegations.iter().copied())
-            .filter(|&key| !self.is_of(key, by, file) && (self.delegation_of(key).write || !reads_only))
-            .collect();
+        // Who only reads is kept out by one to write, which is alone.
+        let others = |key: &StateKey| !self.is_of(*key, by, file);
+        let in_the_way: Vec<StateKey> = match reads_only {
+            true => self.write_delegation(state).into_iter().filter(others).collect(),
+            false => self.files[state].delegations.iter().copied().filter(others).collect(),
+        };
         let mut outcome = Ok(());
         for key in in_the_way {
             // The client of one before this may have gone with all that it had.
@@ -143,7 +146,7 @@ impl<F: Clone> State<F> {
         outcome
     }
 
-    fn delegation_of(&self, key: StateKey) -> &Delegation<F> {
+    pub(super) fn delegation_of(&self, key: StateKey) -> &Delegation<F> {
         match &self.states[key].kind {
             Kind::Delegation(delegation) => delegation,
             _ => unreachable!("lists of delegations name delegations"),
@@ -281,17 +284,18 @@ impl<F: Clone> State<F> {
             Want::Read if write => return refused(NoDelegation::Contention(false)),
             _ => {}
         }
-        if !self.may_grant(call.client) || call.share.access == WRITE {
+        let many = self.files[file].delegations.len() >= DELEGATIONS_PER_FILE_MAX;
+        if many || !self.may_grant(call.client) || call.share.access == WRITE {
             return refused(NoDelegation::Resource(false));
         }
         let state = &self.files[file];
-        if state.delegations.iter().any(|&key| self.states[key].client == call.client) {
+        if self.has_delegation(call.client, file) {
             return refused(NoDelegation::NOT_SUPP_UPGRADE);
         }
         // Section 10.4: a delegation to read while nobody writes; one to write for the only client that has the file open.
         let free = match write {
-            false => state.shares.writers() == 0 && !state.delegations.iter().any(|&key| self.delegation_of(key).write),
-            true => state.delegations.is_empty() && state.opens.iter().all(|&key| self.is_of(key, Some(call.client), &call.file)),
+            false => state.opens.shares().writers() == 0 && self.write_delegation(file).is_none(),
+            true => state.delegations.is_empty() && state.opens.are_all_of(call.client, call.file.export, |_| true),
         };
         if !free || self.files.contended(&call.file, now) || self.files.changed_by_others(&call.file, call.client, now) {
             return refused(NoDelegation::Contention(false));
@@ -308,9 +312,10 @@ impl<F: Clone> State<F> {
         let state = &self.files[file];
         let others = |key: &StateKey| !self.is_of(*key, Some(client), &call.file);
         let held = state.delegations.iter().any(|key| !others(key) || write || self.delegation_of(*key).write);
-        let opened = state.opens.iter().any(|key| others(key) && (write || self.open_of(*key).share().writes()));
+        let opened = !state.opens.are_all_of(client, call.file.export, |share| write || share.writes());
         if held
             || opened
+            || state.delegations.len() >= DELEGATIONS_PER_FILE_MAX
             || self.config.delegations == DelegationPolicy::Never
             || self.delegation_count >= self.config.limits.delegations_max
         {
@@ -338,6 +343,7 @@ impl<F: Clone> State<F> {
         let export = call.file.export;
         let key = self.states.insert(Entry { client, file, export, seq: StateSeq(1), kind: Kind::Delegation(delegation) });
         self.clients[client].delegations.insert(key);
+        debug_assert!(self.files[file].delegations.is_empty() || !write && self.write_delegation(file).is_none(), "one to write is alone");
         self.files[file].delegations.push(key);
         self.delegation_count += 1;
         let stateid = self.states[key].stateid(self.boot, key);
@@ -391,13 +397,26 @@ impl<F: Clone> State<F> {
         if self.delegation_count == 0 {
             return None;
         }
-        let mut others = self.files[self.files.find(file)?].delegations.iter().copied();
-        others.find(|&key| self.delegation_of(key).write && !self.is_of(key, by, file))
+        self.write_delegation(self.files.find(file)?).filter(|&key| !self.is_of(key, by, file))
+    }
+
+    /// The delegation to write, if there is one: it is alone.
+    pub(super) fn write_delegation(&self, file: FileRef) -> Option<StateKey> {
+        self.files[file].delegations.first().copied().filter(|&key| self.delegation_of(key).write)
+    }
+
+    /// Whether the client has a delegation of the file. O(n) in its own or the file's, whichever are fewer.
+    fn has_delegation(&self, client: ClientKey, file: FileRef) -> bool {
+        let (own, of_file) = (&self.clients[client].delegations, &self.files[file].delegations);
+        match own.len() < of_file.len() {
+            true => own.iter().any(|&key| self.states[key].file == file),
+            false => of_file.iter().any(|&key| self.states[key].client == client),
+        }
     }
 
     /// Whether a state of the file is the client's, and by the path that it goes now. By two paths a client knows two files, each with a cache of its own, and what it
     /// holds of one it doesn't heed at the other.
-    fn is_of(&self, key: StateKey, client: Option<ClientKey>, file: &FileKey) -> bool {
+    pub(super) fn is_of(&self, key: StateKey, client: Option<ClientKey>, file: &FileKey) -> bool {
         let entry = &self.states[key];
         Some(entry.client) == client && entry.export == file.export
     }

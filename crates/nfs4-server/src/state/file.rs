@@ -4,20 +4,19 @@ use std::collections::VecDeque;
 
 use super::State;
 use super::file_locks::FileLocks;
-use super::hash::{Map, Set};
+use super::file_opens::FileOpens;
+use super::hash::Map;
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
 use super::limits::{CHANGE_MEMORY_MS, CONFLICT_MEMORY_MS, RECENT_FILES_MAX, REUSE_MEMORY_MS};
-use super::share::ShareCounts;
 use super::slab::{Ended, Slab};
 use super::wait::Waiter;
 
 /// A file with state.
 pub(super) struct FileState {
     pub(super) key: FileKey,
-    pub(super) opens: Set<StateKey>,
-    pub(super) shares: ShareCounts,
+    pub(super) opens: FileOpens,
     pub(super) locks: FileLocks,
-    /// Delegations held or recalled.
+    /// Delegations held or recalled. One to write is alone.
     pub(super) delegations: Vec<StateKey>,
     /// Blocking locks that wait, oldest first.
     pub(super) waiters: Vec<Waiter>,
@@ -35,7 +34,6 @@ impl FileState {
 pub(super) struct Files {
     pub(super) table: Slab<FileRef, FileState>,
     names: Map<FileKey, FileRef>,
-    hasher: super::hash::Seed,
     recent: Recent,
     /// Apart from those that are opened: many that are removed push none of them out.
     changes: Recent,
@@ -62,7 +60,6 @@ impl Files {
         Files {
             table: Slab::new(),
             names: Map::with_hasher(hasher),
-            hasher,
             recent: Recent { files: Map::with_hasher(hasher), order: VecDeque::new() },
             changes: Recent { files: Map::with_hasher(hasher), order: VecDeque::new() },
         }
@@ -80,8 +77,7 @@ impl Files {
         }
         let file = self.table.insert(FileState {
             key: *key,
-            opens: Set::with_hasher(self.hasher),
-            shares: ShareCounts::default(),
+            opens: FileOpens::default(),
             locks: FileLocks::default(),
             delegations: Vec::new(),
             waiters: Vec::new(),

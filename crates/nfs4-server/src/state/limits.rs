@@ -25,7 +25,7 @@ pub(super) const CONNECTIONS_PER_SESSION_MAX: usize = 64;
 pub(super) const SESSIONS_PER_CONNECTION_MAX: usize = 1024;
 /// Sessions in all: two a client, where there are as many clients as may be.
 pub(super) const SESSIONS_MAX: usize = 131_072;
-/// Opens of one file: an OPEN that conflicts looks at all of them. More than a cluster's nodes have of one library.
+/// Opens of one file: more than a cluster's nodes have of one library. One origin gets its share, and one client of that.
 pub(super) const OPENS_PER_FILE_MAX: usize = 32_768;
 /// One origin may have so many times the opens, owners, locks, sessions and kept replies that are left for all: a lone one has four fifths then, and leaves the last fifth to
 /// others.
@@ -50,6 +50,10 @@ pub(super) const REPLY_CACHE_SESSION_LEN: usize = 16 * 1024;
 pub(super) const LOCK_OWNERS_PER_FILE_MAX: usize = 65_536;
 /// Of silent clients' locks in somebody's way so many are looked for before their clients are ended: most often there is one, or one that is not silent is found first.
 pub(super) const SILENT_LOOKS_MAX: usize = 64;
+/// Delegations of one file: a change of it recalls all of them.
+pub(super) const DELEGATIONS_PER_FILE_MAX: usize = 8192;
+/// So many opens of a client are looked at to find one that was opened with the caller's rights.
+pub(super) const OPENER_LOOKS_MAX: usize = 64;
 /// Slots of a back channel that are used: each costs nothing until it is. Linux offers 16.
 pub(super) const BACK_SLOTS_MAX: u32 = 16;
 /// Callbacks of a client that are queued or under way. Recalls beyond it are not sent, and end by their time.

@@ -10,11 +10,12 @@ use super::client::Family;
 use super::delegation::{Granted, Touch, Want};
 use super::effect::{Loss, StateEffect};
 use super::entry::{Entry, Kind, Open, OwnerKind};
+use super::file_opens::Opener;
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
-use super::limits::OPENS_PER_FILE_MAX;
+use super::limits::SILENT_LOOKS_MAX;
 use super::looks::Scarce;
 use super::owner::no_more;
-use super::share::{Share, WRITE, reachable};
+use super::share::{Share, ShareCounts, WRITE, reachable};
 use super::slab::Ended;
 
 /// On what grounds a file is opened.
@@ -122,26 +123,38 @@ impl<F: Clone> State<F> {
 
     /// RFC 8881, section 9.7: SHARE_DENIED if the open wants what another denies, or denies what another has.
     fn check_shares(&mut self, call: &OpenCall<'_>) -> Result<(), Status> {
-        let Some(file) = self.files.find(&call.file) else { return Ok(()) };
         // The owner's own opens count as well: section 9.7 compares with the state of the file, whoever made it (RFC 7530, section 9.9).
         let cuts = if call.truncate { WRITE } else { 0 };
         let wanted = Share { access: call.share.access | cuts, deny: call.share.deny };
-        if !self.files[file].shares.conflicts(wanted) {
-            return Ok(());
+        match self.clear_way_of_opens(&call.file, Some(call.client), |shares| shares.conflicts(wanted), |other| wanted.conflicts(other)) {
+            true => Ok(()),
+            false => Err(Status::SHARE_DENIED),
         }
-        let mut silent = Vec::new();
-        for &key in &self.files[file].opens {
-            let other = self.open_of(key).share();
-            if wanted.access & other.deny != 0 || wanted.deny & other.access != 0 {
-                let client = self.states[key].client;
-                if client == call.client || !self.is_courtesy(client) {
-                    return Err(Status::SHARE_DENIED);
+    }
+
+    /// Whether nobody has an open with such a share of the file, now that silent clients that do are ended; `by`: but the client itself. O(log n) for each client.
+    pub(super) fn clear_way_of_opens(
+        &mut self,
+        key: &FileKey,
+        by: Option<ClientKey>,
+        any: impl Fn(&ShareCounts) -> bool,
+        fits: impl Fn(Share) -> bool,
+    ) -> bool {
+        loop {
+            // The end of a client may be the end of the file's state.
+            let Some(file) = self.files.find(key).filter(|&file| any(self.files[file].opens.shares())) else { return true };
+            let mut silent = Vec::new();
+            for client in self.files[file].opens.clients(&fits).take(SILENT_LOOKS_MAX) {
+                if Some(client) == by || !self.is_courtesy(client) {
+                    return false;
                 }
                 silent.push(client);
             }
+            if silent.is_empty() {
+                return true;
+            }
+            silent.into_iter().for_each(|client| self.expire(client));
         }
-        silent.into_iter().for_each(|client| self.expire(client));
-        Ok(())
     }
 
     pub(super) fn open_of(&self, key: StateKey) -> &Open<F> {
@@ -185,9 +198,8 @@ impl<F: Clone> State<F> {
                 let export = call.file.export;
                 let key = self.states.insert(Entry { client: call.client, file, export, seq: StateSeq(1), kind: Kind::Open(open) });
                 self.owners[owner].states.insert((file, export), key);
-                let state = &mut self.files[file];
-                state.opens.insert(key);
-                state.shares.add(call.share);
+                let place = self.clients[call.client].place;
+                self.files[file].opens.insert(key, Opener { place, client: call.client, export }, call.share);
                 let client = &mut self.clients[call.client];
                 client.opens += 1;
                 self.places.at(client.place).opens += 1;
@@ -221,9 +233,10 @@ impl<F: Clone> State<F> {
     /// Whether there may be one more.
     fn room_for_open(&mut self, call: &OpenCall<'_>, now: u64) -> bool {
         self.latest_ms = self.latest_ms.max(now);
-        let of_file = self.files.find(&call.file).map_or(0, |file| self.files[file].opens.len());
+        let (clients, files) = (&self.clients, &mut self.files);
+        let of_file = files.find(&call.file).is_none_or(|file| files[file].opens.has_room(call.client, |client| clients[client].place));
         let limits = &self.config.limits;
-        let few = self.clients[call.client].opens < limits.opens_per_client_max && of_file < OPENS_PER_FILE_MAX;
+        let few = self.clients[call.client].opens < limits.opens_per_client_max && of_file;
         few && self.make_room_for_state(
             call.client,
             Scarce::Opens,
@@ -250,8 +263,7 @@ impl<F: Clone> State<F> {
         (open.access, open.deny) = (after.access, after.deny);
         open.history |= share.bit();
         let old = std::mem::replace(&mut open.file, opened);
-        self.files[file].shares.remove(before);
-        self.files[file].shares.add(after);
+        self.move_open(key, file, before, after);
         self.effects.push_back(StateEffect::Release(old));
     }
 
@@ -290,10 +302,18 @@ impl<F: Clone> State<F> {
         (open.access, open.deny) = (share.access, share.deny);
         entry.seq = entry.seq.next();
         let stateid = entry.stateid(self.boot, key);
-        let shares = &mut self.files[entry.file].shares;
-        shares.remove(before);
-        shares.add(share);
+        let file = entry.file;
+        self.move_open(key, file, before, share);
         Ok(stateid)
+    }
+
+    /// An open of the file allows and denies something else now.
+    fn move_open(&mut self, key: StateKey, file: FileRef, before: Share, after: Share) {
+        let Entry { client, export, .. } = self.states[key];
+        let by = Opener { place: self.clients[client].place, client, export };
+        let opens = &mut self.files[file].opens;
+        opens.remove(key, by, before);
+        opens.insert(key, by, after);
     }
 
     /// CLOSE. RFC 8881, section 18.2.3: LOCKS_HELD while lock owners that began with this open hold locks. What is returned is of no use to the client.
@@ -331,10 +351,8 @@ impl<F: Clone> State<F> {
         owners.into_iter().for_each(|owner| self.settle_owner(owner));
         let entry = self.states.remove(key, ended).expect("it has just been looked at");
         let Kind::Open(open) = entry.kind else { unreachable!("it has just been seen to be an open") };
-        let share = open.share();
-        let file = &mut self.files[entry.file];
-        file.opens.remove(&key);
-        file.shares.remove(share);
+        let by = Opener { place: self.clients[entry.client].place, client: entry.client, export: entry.export };
+        self.files[entry.file].opens.remove(key, by, open.share());
         self.owners[open.owner].states.remove(&(entry.file, entry.export));
         let client = &mut self.clients[entry.client];
         client.opens -= 1;

@@ -37,9 +37,24 @@ impl Share {
         self.access & WRITE != 0
     }
 
+    /// The number of this combination.
+    pub(super) fn code(self) -> u8 {
+        (self.access - 1) * 4 + self.deny
+    }
+
     /// The bit of this combination in a history.
     pub(super) fn bit(self) -> u16 {
-        1 << (u16::from(self.access - 1) * 4 + u16::from(self.deny))
+        1 << self.code()
+    }
+
+    /// All that there are.
+    pub(super) fn all() -> impl Iterator<Item = Share> {
+        (1..=3).flat_map(|access| (0..=3).map(move |deny| Share { access, deny }))
+    }
+
+    /// Whether one wants what the other denies (RFC 8881, section 9.7).
+    pub(super) fn conflicts(self, other: Share) -> bool {
+        self.access & other.deny != 0 || self.deny & other.access != 0
     }
 
     /// Both together.

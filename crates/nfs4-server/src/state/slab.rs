@@ -26,6 +26,14 @@ macro_rules! slab_key {
             generation: u32,
         }
 
+        #[allow(dead_code, reason = "not every kind of name is looked for in order")]
+        impl $name {
+            /// No name comes before this.
+            pub(super) const FIRST: Self = Self { index: 0, generation: 0 };
+            /// And none behind this.
+            pub(super) const LAST: Self = Self { index: u32::MAX, generation: u32::MAX };
+        }
+
         impl $crate::state::slab::SlabKey for $name {
             #[inline]
             fn new(index: u32, generation: u32) -> Self {

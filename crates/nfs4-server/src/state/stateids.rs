@@ -111,14 +111,10 @@ impl<F: Clone> State<F> {
 
     /// LOCKED if an open denies this to others. Silent clients that do are in the way, and end.
     fn undenied(&mut self, file: &FileKey, bit: u8) -> Result<(), Status> {
-        let Some(state) = self.files.find(file).filter(|&state| self.files[state].shares.denies(bit)) else { return Ok(()) };
-        let denying = self.files[state].opens.iter().filter(|&&key| self.open_of(key).share().deny & bit != 0);
-        let clients: Vec<ClientKey> = denying.map(|&key| self.states[key].client).collect();
-        if clients.iter().any(|&client| !self.is_courtesy(client)) {
-            return Err(Status::LOCKED);
+        match self.clear_way_of_opens(file, None, |shares| shares.denies(bit), |share| share.deny & bit != 0) {
+            true => Ok(()),
+            false => Err(Status::LOCKED),
         }
-        clients.into_iter().for_each(|client| self.expire(client));
-        Ok(())
     }
 
     /// What a stateid of the file names, if it is valid and the client's. In 4.0 its client's lease is renewed.

@@ -233,6 +233,57 @@ fn an_open_that_took_longer_than_a_lease_does_not_end_its_own_client() {
 }
 
 #[test]
+fn a_host_that_opens_one_file_as_often_as_it_can_leaves_room_for_others() {
+    let mut world = World::new();
+    let from = |world: &mut World, last, name| peer(world, address(last), name).unwrap();
+    let (a, same, b) = (from(&mut world, 1, "a"), from(&mut world, 1, "same host"), from(&mut world, 2, "b"));
+    let greedy = |world: &mut World, peer: &Peer, most| {
+        let open = |number: &u32| world.open_as(peer, &number.to_string(), 1, share(1, 0), Claim::New, Want::Unstated).is_ok();
+        (0..most).take_while(open).count()
+    };
+    let max = limits::OPENS_PER_FILE_MAX;
+    let count = greedy(&mut world, &a, max as u32 + 1);
+    assert!((max / 3 * 2..max / 5 * 4).contains(&count), "{count}");
+    assert!(greedy(&mut world, &same, 100) > 50, "clients of one host are others to each other as well");
+    assert_eq!(greedy(&mut world, &b, 1000), 1000);
+    let opened = world.open_as(&a, "one more", 1, share(1, 0), Claim::New, Want::Unstated);
+    assert_eq!(opened.map(|opened| opened.stateid), Err(Status::NOSPC));
+}
+
+#[test]
+fn what_others_have_open_is_not_looked_at_for_a_commit() {
+    let mut world = World::new();
+    let (a, b) = (world.peer("a"), world.peer("b"));
+    let many = 1000;
+    for number in 0..many {
+        world.open_as(&a, &number.to_string(), 1, share(1, 0), Claim::New, Want::No).unwrap();
+    }
+    let looks = |world: &World, client: Option<ClientKey>| {
+        let mut looks = 0;
+        assert!(
+            world
+                .state
+                .open_to_write(client, &file(1), |_| {
+                    looks += 1;
+                    false
+                })
+                .is_none()
+        );
+        looks
+    };
+    // Nobody writes.
+    assert_eq!((looks(&world, Some(a.client)), looks(&world, None)), (0, 0));
+    for number in 0..many {
+        world.open_as(&a, &number.to_string(), 1, share(2, 0), Claim::New, Want::No).unwrap();
+    }
+    assert_eq!(looks(&world, Some(b.client)), 0);
+    assert!(looks(&world, Some(a.client)) <= limits::OPENER_LOOKS_MAX && looks(&world, None) <= limits::OPENER_LOOKS_MAX);
+    world.open(&b, 1, 2, 0).unwrap();
+    assert!(world.state.open_to_write(Some(b.client), &file(1), |_| true).is_some() && world.state.writes_to(b.client, &file(1)));
+    assert!(world.state.open_to_write(Some(b.client), &file(1 + BY_ANOTHER), |_| true).is_none(), "by another export it is not open");
+}
+
+#[test]
 fn claims_are_judged() {
     // Section 18.16.3.
     let mut world = World::new();
