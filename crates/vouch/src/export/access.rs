@@ -76,7 +76,7 @@ impl Clients {
 mod tests {
     use super::*;
     use crate::export::exports::parse;
-    use crate::export::resolver::Resolver;
+    use crate::export::resolver::{NoAnswer, Resolver};
     use std::net::IpAddr;
     use vouch_nfs4_server::Flavour;
 
@@ -84,19 +84,19 @@ mod tests {
     struct Small;
 
     impl Resolver for Small {
-        fn addresses(&self, host: &str) -> Vec<IpAddr> {
-            match host {
+        fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer> {
+            Ok(match host {
                 "one.example.org" => vec![IpAddr::from([192, 0, 2, 1])],
                 "two.example.org" => vec![IpAddr::from([192, 0, 2, 2])],
                 _ => vec![],
-            }
+            })
         }
-        fn name(&self, address: IpAddr) -> Option<String> {
-            match address.to_string().as_str() {
+        fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer> {
+            Ok(match address.to_string().as_str() {
                 "192.0.2.1" => Some("one.example.org".into()),
                 "192.0.2.2" | "203.0.113.9" => Some("two.example.org".into()),
                 _ => None,
-            }
+            })
         }
         fn in_netgroup(&self, group: &str, host: &str) -> bool {
             (group, host) == ("trusted", "two.example.org") || (group, host) == ("numbers", "203.0.113.9")

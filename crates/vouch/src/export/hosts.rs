@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::resolver::Resolver;
+use super::resolver::{NoAnswer, Resolver};
 
 /// The memory.
 pub(super) struct Hosts {
@@ -23,6 +23,8 @@ pub(super) struct Hosts {
     missed: Mutex<HashSet<IpAddr>>,
     has_missed: AtomicBool,
     clients_max: usize,
+    /// For how long a client without a connection is believed to be what it was, while the name service does not answer.
+    kept: Duration,
 }
 
 #[derive(Default)]
@@ -37,11 +39,23 @@ struct Known {
 }
 
 /// What was learnt of a client.
+#[derive(Clone)]
 struct Met {
     name: Option<Arc<str>>,
     /// Of netgroups that exports name: whether it is in them.
     groups: HashMap<String, bool>,
+    /// When it was asked for.
     since: Instant,
+    /// When there was an answer.
+    answered: Option<Instant>,
+    /// For how long it is believed when it connects again.
+    fresh: Duration,
+}
+
+impl Met {
+    fn is_old(&self) -> bool {
+        self.since.elapsed() > self.fresh
+    }
 }
 
 impl Hosts {
@@ -54,6 +68,7 @@ impl Hosts {
             missed: Mutex::default(),
             has_missed: AtomicBool::new(false),
             clients_max: CLIENTS_MAX,
+            kept: KEPT,
         }
     }
 
@@ -80,7 +95,7 @@ impl Hosts {
         for host in hosts {
             let found: HashSet<IpAddr> = match host.parse::<IpAddr>() {
                 Ok(address) => [address.to_canonical()].into(),
-                Err(_) => self.resolver.addresses(host).into_iter().collect(),
+                Err(_) => self.addresses(host),
             };
             resolved.push((host.clone(), found));
         }
@@ -111,12 +126,12 @@ impl Hosts {
             let known = self.known.read();
             let connected = self.connected.lock();
             // Others are asked for when they come again.
-            let is_old = |client: &&IpAddr| known.names_wanted && known.clients.get(*client).is_none_or(|met| met.since.elapsed() > FRESH);
+            let is_old = |client: &&IpAddr| known.names_wanted && known.clients.get(*client).is_none_or(Met::is_old);
             let hosts = known.addresses.keys().filter(|host| host.parse::<IpAddr>().is_err());
             (hosts.cloned().collect(), connected.keys().filter(is_old).take(CLIENTS_AT_ONCE_MAX).copied().collect())
         };
         for host in hosts {
-            let found: HashSet<IpAddr> = self.resolver.addresses(&host).into_iter().collect();
+            let found = self.addresses(&host);
             let mut known = self.known.write();
             // A reload may have taken it off the list.
             if let Some(addresses) = known.addresses.get_mut(&host).filter(|_| !found.is_empty()) {
@@ -126,10 +141,15 @@ impl Hosts {
         clients.into_iter().for_each(|client| self.look_up(client));
     }
 
+    /// Addresses of a host; none if it is not found, for whatever reason.
+    fn addresses(&self, host: &str) -> HashSet<IpAddr> {
+        self.resolver.addresses(host).unwrap_or_default().into_iter().collect()
+    }
+
     /// Whether [`Hosts::meet`] would ask the resolver: a thread that must not sleep leaves it to another.
     pub(super) fn must_ask(&self, client: IpAddr) -> bool {
         let known = self.known.read();
-        known.names_wanted && known.clients.get(&client).is_none_or(|met| met.since.elapsed() > FRESH)
+        known.names_wanted && known.clients.get(&client).is_none_or(Met::is_old)
     }
 
     /// Whether the client has been met before, however long ago.
@@ -144,20 +164,46 @@ impl Hosts {
         }
     }
 
+    /// Asks for a client. Where the name service does not answer, what it said last stays good: a client that is connected shall not lose its exports by it.
     fn look_up(&self, client: IpAddr) {
-        // A name is believed if its own addresses include the one that it was found by: who owns a network may call its hosts what he likes.
-        let name = self.resolver.name(client).filter(|name| self.resolver.addresses(name).contains(&client));
-        let netgroups: Vec<String> = self.known.read().netgroups.iter().cloned().collect();
+        let found = self.find_name(client);
+        let (netgroups, before) = {
+            let known = self.known.read();
+            let before = match found {
+                Ok(_) => None,
+                Err(NoAnswer) => known.clients.get(&client).filter(|met| self.stays_good(client, met)).cloned(),
+            };
+            (known.netgroups.clone(), before)
+        };
+        let (name, mut groups, answered, fresh) = match (found, before) {
+            (Ok(name), _) => (name.map(Arc::from), HashMap::new(), Some(Instant::now()), FRESH),
+            (Err(NoAnswer), Some(before)) => (before.name, before.groups, before.answered, RETRY),
+            (Err(NoAnswer), None) => (None, HashMap::new(), None, RETRY),
+        };
         let address = client.to_string();
         let member =
-            |group: &str| name.iter().map(String::as_str).chain([address.as_str()]).any(|host| self.resolver.in_netgroup(group, host));
-        let groups: HashMap<String, bool> = netgroups.into_iter().map(|group| (group.clone(), member(&group))).collect();
+            |group: &str| name.iter().map(|name| &**name).chain([address.as_str()]).any(|host| self.resolver.in_netgroup(group, host));
+        groups.retain(|group, _| netgroups.contains(group));
+        for group in netgroups {
+            groups.entry(group).or_insert_with_key(|group| member(group));
+        }
         let mut known = self.known.write();
         if known.clients.len() >= self.clients_max && !known.clients.contains_key(&client) {
             self.forget_some(&mut known);
         }
         self.has_names.fetch_or(name.is_some(), Ordering::Relaxed);
-        known.clients.insert(client, Met { name: name.map(Arc::from), groups, since: Instant::now() });
+        known.clients.insert(client, Met { name, groups, since: Instant::now(), answered, fresh });
+    }
+
+    /// A client's name, if it is believed: its own addresses include the one that it was found by, as who owns a network may call its hosts what he likes.
+    fn find_name(&self, client: IpAddr) -> Result<Option<String>, NoAnswer> {
+        let Some(name) = self.resolver.name(client)? else { return Ok(None) };
+        Ok(self.resolver.addresses(&name)?.contains(&client).then_some(name))
+    }
+
+    /// Whether what is known of a client is good without a new answer: for as long as it is connected, and else for some time.
+    fn stays_good(&self, client: IpAddr, met: &Met) -> bool {
+        met.answered.is_some_and(|at| at.elapsed() < self.kept || self.connected.lock().contains_key(&client))
     }
 
     /// Forgets those without a connection that were met longest ago: a part of all, so that it is seldom done. O(n log n). Where all are connected there are as many as that.
@@ -230,6 +276,10 @@ impl Hosts {
 
 /// For how long a client's name is believed when it connects again.
 const FRESH: Duration = Duration::from_secs(600);
+/// And where the name service did not answer: not each connection shall wait for it.
+const RETRY: Duration = Duration::from_secs(30);
+/// See [`Hosts::kept`]: over night.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// Clients whose names are asked for again in one go.
 const CLIENTS_AT_ONCE_MAX: usize = 1024;
@@ -247,35 +297,47 @@ mod tests {
     struct Changing(Arc<Mutex<Vec<IpAddr>>>);
 
     impl Resolver for Changing {
-        fn addresses(&self, _: &str) -> Vec<IpAddr> {
-            self.0.lock().clone()
+        fn addresses(&self, _: &str) -> Result<Vec<IpAddr>, NoAnswer> {
+            Ok(self.0.lock().clone())
         }
-        fn name(&self, _: IpAddr) -> Option<String> {
-            None
+        fn name(&self, _: IpAddr) -> Result<Option<String>, NoAnswer> {
+            Ok(None)
         }
         fn in_netgroup(&self, _: &str, _: &str) -> bool {
             false
         }
     }
 
-    /// One that knows everybody.
-    struct Everybody;
+    /// One that knows everybody, if it answers.
+    #[derive(Clone, Default)]
+    struct Everybody {
+        /// What it does not answer: names, addresses.
+        silent: Arc<Mutex<[bool; 2]>>,
+        /// Nobody has a name any more.
+        nobody: Arc<AtomicBool>,
+    }
 
     impl Resolver for Everybody {
-        fn addresses(&self, host: &str) -> Vec<IpAddr> {
-            host.strip_prefix("host-").and_then(|address| address.parse().ok()).into_iter().collect()
+        fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer> {
+            if self.silent.lock()[1] {
+                return Err(NoAnswer);
+            }
+            Ok(host.strip_prefix("host-").and_then(|address| address.parse().ok()).into_iter().collect())
         }
-        fn name(&self, address: IpAddr) -> Option<String> {
-            Some(format!("host-{address}"))
+        fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer> {
+            match self.silent.lock()[0] {
+                true => Err(NoAnswer),
+                false => Ok((!self.nobody.load(Ordering::Relaxed)).then(|| format!("host-{address}"))),
+            }
         }
-        fn in_netgroup(&self, _: &str, _: &str) -> bool {
-            true
+        fn in_netgroup(&self, _: &str, host: &str) -> bool {
+            host.starts_with("host-")
         }
     }
 
     #[test]
     fn who_has_a_connection_is_not_forgotten_however_many_come_and_go() {
-        let hosts = Hosts { clients_max: 64, ..Hosts::new(Arc::new(Everybody)) };
+        let hosts = Hosts { clients_max: 64, ..Hosts::new(Arc::new(Everybody::default())) };
         hosts.prepare(&[], &["g".into()], true);
         let stays = IpAddr::from([192, 0, 2, 1]);
         hosts.meet(stays);
@@ -318,5 +380,40 @@ mod tests {
         assert!(hosts.is("one.example.org", new), "a name service that is away changes nothing");
         assert!(hosts.is("198.51.100.7", IpAddr::from([198, 51, 100, 7])), "an address is no name");
         assert!(!hosts.is("two.example.org", new));
+    }
+
+    #[test]
+    fn a_name_service_that_does_not_answer_takes_no_name_from_who_is_known() {
+        let service = Everybody::default();
+        let mut hosts = Hosts::new(Arc::new(service.clone()));
+        hosts.prepare(&[], &["g".into()], true);
+        let [known, away, stranger] = [1, 2, 3].map(|last| IpAddr::from([192, 0, 2, last]));
+        [known, away].into_iter().for_each(|client| hosts.meet(client));
+        hosts.arrive(known);
+        let is_known = |hosts: &Hosts, client| (hosts.is_in("g", client), hosts.fits(client, |name| name.starts_with("host-")));
+        for silent in [[true, false], [false, true]] {
+            *service.silent.lock() = silent;
+            // All are asked for anew, and may be in one more netgroup.
+            hosts.prepare(&[], &["g".into(), "h".into()], true);
+            for client in [known, away] {
+                assert_eq!((is_known(&hosts, client), hosts.is_in("h", client)), ((Some(true), Some(true)), Some(true)));
+            }
+            hosts.meet(stranger);
+            assert_eq!(is_known(&hosts, stranger), (Some(false), Some(false)));
+            assert!([known, stranger].iter().all(|client| hosts.known.read().clients[client].fresh == RETRY), "they are asked for soon");
+            hosts.prepare(&[], &["g".into()], true);
+        }
+        // Who was known long ago is believed only as long as he is connected.
+        hosts.kept = Duration::ZERO;
+        hosts.prepare(&[], &["g".into()], true);
+        assert_eq!((is_known(&hosts, known), is_known(&hosts, away)), ((Some(true), Some(true)), (Some(false), Some(false))));
+        *service.silent.lock() = [false; 2];
+        hosts.prepare(&[], &["g".into()], true);
+        assert!([known, away, stranger].iter().all(|client| is_known(&hosts, *client) == (Some(true), Some(true))));
+        // An answer counts, whatever it is.
+        service.nobody.store(true, Ordering::Relaxed);
+        hosts.prepare(&[], &["g".into()], true);
+        assert_eq!(is_known(&hosts, known), (Some(false), Some(false)));
+        assert_eq!(hosts.known.read().clients[&known].fresh, FRESH);
     }
 }

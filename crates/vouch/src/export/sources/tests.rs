@@ -1,18 +1,18 @@
 //! Lists of exports as they come to be served.
 
 use super::*;
-use crate::export::resolver::Resolver;
+use crate::export::resolver::{NoAnswer, Resolver};
 use std::net::{IpAddr, SocketAddr};
 use vouch_vfs::memory::MemoryFs;
 
 struct Nobody;
 
 impl Resolver for Nobody {
-    fn addresses(&self, _: &str) -> Vec<IpAddr> {
-        Vec::new()
+    fn addresses(&self, _: &str) -> Result<Vec<IpAddr>, NoAnswer> {
+        Ok(Vec::new())
     }
-    fn name(&self, _: IpAddr) -> Option<String> {
-        None
+    fn name(&self, _: IpAddr) -> Result<Option<String>, NoAnswer> {
+        Ok(None)
     }
     fn in_netgroup(&self, _: &str, _: &str) -> bool {
         false

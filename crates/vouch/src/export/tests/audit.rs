@@ -38,12 +38,12 @@ fn config(directory: &Path, rules: Option<&str>, keeping: Keeping) -> AuditConfi
 struct Nobody;
 
 impl crate::export::resolver::Resolver for Nobody {
-    fn addresses(&self, _: &str) -> Vec<std::net::IpAddr> {
-        Vec::new()
+    fn addresses(&self, _: &str) -> Result<Vec<std::net::IpAddr>, crate::export::resolver::NoAnswer> {
+        Ok(Vec::new())
     }
 
-    fn name(&self, _: std::net::IpAddr) -> Option<String> {
-        None
+    fn name(&self, _: std::net::IpAddr) -> Result<Option<String>, crate::export::resolver::NoAnswer> {
+        Ok(None)
     }
 
     fn in_netgroup(&self, _: &str, _: &str) -> bool {

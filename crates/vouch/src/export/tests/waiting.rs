@@ -10,7 +10,7 @@ use vouch_xdr::{Reader, Xdr as _};
 
 use super::*;
 use crate::export::identity::{Local, NameService, Silent, UserRecord};
-use crate::export::resolver::Resolver;
+use crate::export::resolver::{NoAnswer, Resolver};
 
 /// Who comes while it is closed waits.
 #[derive(Clone, Default)]
@@ -80,14 +80,14 @@ impl NameService for Slow {
 }
 
 impl Resolver for Slow {
-    fn addresses(&self, host: &str) -> Vec<std::net::IpAddr> {
+    fn addresses(&self, host: &str) -> Result<Vec<std::net::IpAddr>, NoAnswer> {
         let last = host.strip_prefix('h').and_then(|rest| rest.strip_suffix(".example.org")).and_then(|last| last.parse().ok());
-        last.map(|last| std::net::IpAddr::from([127, 0, 0, last])).into_iter().collect()
+        Ok(last.map(|last| std::net::IpAddr::from([127, 0, 0, last])).into_iter().collect())
     }
-    fn name(&self, address: std::net::IpAddr) -> Option<String> {
+    fn name(&self, address: std::net::IpAddr) -> Result<Option<String>, NoAnswer> {
         self.0.pass();
-        let std::net::IpAddr::V4(address) = address else { return None };
-        Some(format!("h{}.example.org", address.octets()[3]))
+        let std::net::IpAddr::V4(address) = address else { return Ok(None) };
+        Ok(Some(format!("h{}.example.org", address.octets()[3])))
     }
     fn in_netgroup(&self, _: &str, _: &str) -> bool {
         false
