@@ -11,7 +11,7 @@ use vouch_rpcsec_gss::{Accept, Acceptor, EstablishedContext};
 
 use crate::Fault;
 use crate::fault::{EXPIRED, NOT_YET_VALID, SKEW, Side, name_text};
-use crate::ffi::{Context, Cred, Exchange, Gss, Lucid, Name, OpenedTicket, Status, Usage};
+use crate::ffi::{Context, Cred, Exchange, Gss, Lucid, Name, Opened, OpenedTicket, Status, Usage};
 use crate::ticket::{Request, Ticket, made_s, old_name};
 
 /// Accepts contexts by the keys of a keytab: any key of it whose principal is of the service that was named, so that one server answers to several host names and in
@@ -100,15 +100,21 @@ impl MitAcceptor {
             (Ok(_), None) => Fault::refused("the Kerberos library gave no context".into(), "report it"),
             (Err(status), _) => {
                 // The library tells nobody's name when it refuses.
-                let opened = Request::of_token(token).and_then(|request| OpenedTicket::open(self.gss, self.keytab.as_deref(), &request));
+                let opened =
+                    Request::of_token(token).map_or(Opened::Nothing, |request| Opened::of(self.gss, self.keytab.as_deref(), &request));
                 let mut doing = told(token);
-                if let Some(client) = opened.as_ref().and_then(|opened| name_text(opened.client.clone()).ok()) {
+                if let Opened::All(opened) = &opened
+                    && let Ok(client) = name_text(opened.client.clone())
+                {
                     doing = format!("{client} with {doing}");
                     principal = client;
                 }
                 let fault = Fault::of(self.gss, &doing, status, Side::Server);
-                let fault =
-                    opened.as_ref().and_then(|opened| times(&fault, opened, now_s())).map_or(fault.clone(), |times| fault.and(&times));
+                let fault = match &opened {
+                    Opened::All(opened) => times(&fault, opened, now_s()).map_or(fault.clone(), |times| fault.and(&times)),
+                    Opened::TicketAlone => fault.of_altered(),
+                    Opened::Nothing => fault,
+                };
                 match Ticket::of_token(token) {
                     Some(ticket) if Enctype::try_from(ticket.enctype).is_err() => fault.of_old_enctype(),
                     None if is_first => fault.of_no_ticket(),

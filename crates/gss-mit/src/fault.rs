@@ -38,6 +38,11 @@ impl Fault {
         Self { cure: Some(OLD_ENCTYPE), ..self }
     }
 
+    /// The same, of a ticket that opens where what came with it does not: the keytab has no part in that.
+    pub(crate) fn of_altered(self) -> Self {
+        Self { cure: Some(ALTERED), ..self }
+    }
+
     /// The same, of a first token in which there is no ticket: keytab and clocks have no part in that.
     pub(crate) fn of_no_ticket(self) -> Self {
         Self { what: "a first token that is no Kerberos V5 ticket".into(), cure: Some(NO_TICKET), ..self }
@@ -65,6 +70,9 @@ pub(crate) fn name_text(name: Vec<u8>) -> Result<String, Fault> {
 
 /// What helps where keys are of the time before AES.
 const OLD_ENCTYPE: &str = "old enctypes are not taken: give the principal AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), or allow AES in permitted_enctypes of krb5.conf";
+
+/// What helps where a ticket is good and its sender has not its key.
+const ALTERED: &str = "the ticket is good, and what came with it is not by its key: it was altered on its way, or somebody sent it who has only read it; look for who does that";
 
 /// What helps where a client speaks another mechanism, or none.
 const NO_TICKET: &str = "the client must use the mechanism of Kerberos V5 by itself (1.2.840.113554.1.2.2), neither SPNEGO nor another; if it is no NFS client of yours, nothing is wrong here";

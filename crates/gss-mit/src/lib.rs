@@ -42,5 +42,6 @@ pub fn local_name(principal: &str) -> Result<Option<String>, Fault> {
 /// Reads a client's token as the messages about it do; for fuzzing.
 #[doc(hidden)]
 pub fn describe_token(token: &[u8]) -> Option<String> {
-    ticket::Ticket::of_token(token).map(|ticket| ticket.to_string())
+    let made_s = ticket::Request::of_token(token).and_then(|request| ticket::made_s(request.authenticator.1)).or(ticket::made_s(token));
+    ticket::Ticket::of_token(token).map(|ticket| format!("{ticket}{made_s:?}"))
 }

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use vouch_rpcsec_gss::{InitStep, Initiator as _};
 
-use crate::ffi::{Gss, OpenedTicket};
+use crate::ffi::{Gss, Opened};
 use crate::kdc::Kdc;
 use crate::ticket::{Request, subkey};
 use crate::{ClientSource, MitInitiator};
@@ -47,7 +47,8 @@ fn no_key_of_a_ticket_outlives_who_got_it_by_a_keytab() {
     for round in 0..3 {
         orders.write_all(b"g").expect("a child that reads");
         let token = hex(&wait_for("token "));
-        let opened = OpenedTicket::open(gss, Some(&service), &Request::of_token(&token).expect("a ticket")).expect("it is for us");
+        let opened = Opened::of(gss, Some(&service), &Request::of_token(&token).expect("a ticket"));
+        let Opened::All(opened) = opened else { panic!("it is for us") };
         assert_eq!(opened.client, b"alice@VOUCH.TEST");
         let subkey = subkey(&opened.authenticator).expect("a client sends one").to_vec();
         for (name, key) in [("session key", opened.session.to_vec()), ("subkey", subkey)] {

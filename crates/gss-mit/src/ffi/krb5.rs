@@ -97,9 +97,23 @@ pub(crate) struct OpenedTicket {
     pub(crate) session: Zeroizing<Vec<u8>>,
 }
 
-impl OpenedTicket {
-    /// Opens a request by the keys of a keytab, the system's if none. None if the ticket can't be opened, or the authenticator not by its key. Reads the keytab.
-    pub(crate) fn open(gss: &'static Gss, keytab: Option<&CStr>, request: &Request<'_>) -> Option<Self> {
+/// How far a request could be opened.
+pub(crate) enum Opened {
+    /// Not at all: the keytab lacks the ticket's key, or it is no ticket.
+    Nothing,
+    /// The ticket, and not what came with it: whoever sent it need not be its owner.
+    TicketAlone,
+    /// Both.
+    All(OpenedTicket),
+}
+
+impl Opened {
+    /// Opens a request by the keys of a keytab, the system's if none. Reads the keytab.
+    pub(crate) fn of(gss: &'static Gss, keytab: Option<&CStr>, request: &Request<'_>) -> Self {
+        Self::try_of(gss, keytab, request).unwrap_or(Self::Nothing)
+    }
+
+    fn try_of(gss: &'static Gss, keytab: Option<&CStr>, request: &Request<'_>) -> Option<Self> {
         let krb5 = Krb5::new(gss).ok()?;
         let functions = &gss.functions;
         let mut ticket = null_mut();
@@ -119,7 +133,8 @@ impl OpenedTicket {
             // SAFETY: the keytab is the library's and is not used again.
             unsafe { (functions.kt_close)(krb5.handle, keys) };
             // SAFETY: the library fills this in with a structure of its own when it succeeds, which lives as long as the ticket.
-            decrypted.ok().and_then(|()| unsafe { (*ticket).enc_part2.as_ref() }).and_then(|part| krb5.read(part, request))
+            let part = decrypted.ok().and_then(|()| unsafe { (*ticket).enc_part2.as_ref() })?;
+            Some(krb5.read(part, request).map_or(Self::TicketAlone, Self::All))
         });
         // SAFETY: the ticket is the library's and is not used again; what was decrypted of it is wiped.
         unsafe { (functions.free_ticket)(krb5.handle, ticket) };
@@ -131,6 +146,9 @@ impl Krb5 {
     fn read(&self, part: &EncTicketPart, request: &Request<'_>) -> Option<OpenedTicket> {
         /// The key usage of an AP-REQ's authenticator (RFC 4120, section 7.5.1).
         const AUTHENTICATOR: i32 = 11;
+        if part.session.is_null() {
+            return None;
+        }
         let (enctype, cipher) = request.authenticator;
         let sealed = EncData { magic: 0, enctype, kvno: 0, ciphertext: data(cipher)? };
         // No plain text is longer than what it was sealed to.
