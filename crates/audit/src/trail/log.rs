@@ -190,6 +190,11 @@ impl Log {
     fn resume(&mut self, file: &SegmentFile, opened: &mut Opened) -> Result<Option<bool>, LogError> {
         let bytes = Segment::open(file).and_then(|segment| segment.load()).at(&file.path)?;
         let found = Found::of(&bytes);
+        // What was killed between writing a seal and syncing it left it in the system's memory alone: the key must not go past what the next loss of power takes away.
+        if found.seal.is_some() && !file.packed {
+            self.disk.open(&file.path).and_then(|open| open.sync()).at(&file.path)?;
+            self.disk.sync_dir(&self.directory).at(&self.directory)?;
+        }
         let Some(header) = found.header else {
             if file.packed {
                 return Err(LogError::Damaged { path: file.path.clone(), what: "is no segment of an audit trail" });
@@ -313,7 +318,7 @@ impl Log {
         let Some(lost) = lost else { return };
         let count = lost.count(resumed);
         if count > 0 {
-            self.append_record(&Record {
+            let told = self.append_record(&Record {
                 time_ns: now_ns,
                 class: Class::Gap,
                 gap: Some(count),
@@ -321,6 +326,10 @@ impl Log {
                 detail: b"the disk had not taken them when the trail ended the last time",
                 ..Record::default()
             });
+            // Before the record can be on the disk: where it is, it is not told again.
+            if let Err(error) = self.keep_lost(&Lost { more: count, since_ns: lost.since_ns, told, ..Lost::default() }) {
+                tracing::warn!(%error, "what the disk had not taken of the audit trail may be told twice");
+            }
         }
     }
 

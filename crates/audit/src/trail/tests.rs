@@ -2,6 +2,7 @@
 
 mod ask;
 mod keeping;
+mod killed;
 mod power;
 mod power_threads;
 mod proof;

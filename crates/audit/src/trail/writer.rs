@@ -4,6 +4,7 @@
 //! block. What must not be acknowledged before its record is kept is handed in with [`Trail::after`], and done when all that was recorded before is.
 
 mod house;
+mod keeping;
 mod ring;
 
 use std::io;
@@ -14,73 +15,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::prune::Retention;
 use super::{Disk, Log, LogError, Lost};
 use crate::Record;
 use crate::record::Class;
 use house::{Backlog, Closed, Tidying};
-use ring::Ring;
-
-/// What is done when a record can't be kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// Nothing is acknowledged without its record: calls wait until the disk takes it.
-    Block,
-    /// The service goes on; what was lost is counted, and the count is a record.
-    Count,
-    /// The service stops.
-    Halt,
-}
-
-/// When records are made durable. What is written and not durable outlives the process, and not a power cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durable {
-    /// Each group of records, which is what came while the last one was on its way: at low load each record.
-    Each,
-    /// When so many are not.
-    Records(u64),
-    /// When one has not been for so long.
-    Every(Duration),
-    /// When the system likes, but for seals.
-    System,
-}
-
-/// How a trail is kept.
-#[derive(Clone, Debug)]
-pub struct Keeping {
-    /// What is done when a record can't be kept.
-    pub policy: Policy,
-    /// When records are made durable.
-    pub durable: Durable,
-    /// Bytes of each thread's ring.
-    pub ring_len: usize,
-    /// Whether closed segments are compressed.
-    pub compress: bool,
-    /// What is removed, and when.
-    pub retention: Retention,
-    /// Whether some records are waited for, whatever the policy: those of [`Trail::record_and_wait`].
-    pub waits: bool,
-}
-
-impl Keeping {
-    /// Whether it is counted what is not kept yet, and nothing that was taken is given up.
-    fn holds(&self) -> bool {
-        self.policy == Policy::Block || self.waits
-    }
-}
-
-impl Default for Keeping {
-    fn default() -> Self {
-        Keeping {
-            policy: Policy::Count,
-            durable: Durable::Every(Duration::from_secs(1)),
-            ring_len: 4 << 20,
-            compress: true,
-            retention: Retention::default(),
-            waits: false,
-        }
-    }
-}
+pub use keeping::{Durable, Keeping, Policy};
+use ring::{Gap, Ring};
 
 /// What to do when all that was recorded before is kept.
 pub type After = Box<dyn FnOnce() + Send>;
@@ -165,6 +105,8 @@ impl Trail {
             unkept: 0,
             written_ns: now_ns(),
             gaps: Vec::new(),
+            held: Gap::default(),
+            refuses: false,
         };
         let (keeper, helper) = (shared.clone(), shared.clone());
         let (disk_too, backlog_too) = (disk.clone(), backlog.clone());
@@ -292,6 +234,9 @@ struct Writer {
     written_ns: u64,
     /// Gaps that are not known to be on the disk: their numbers, and how many records each stands for.
     gaps: Vec<(u64, u64)>,
+    /// Records that are lost and have no gap yet, since the disk refuses.
+    held: Gap,
+    refuses: bool,
 }
 
 impl Writer {
@@ -303,7 +248,9 @@ impl Writer {
             // Those that wait were recorded before they were handed in: so they are taken first.
             kept.append(&mut self.shared.queue.lock().after);
             let taken = self.take(&mut batch);
-            match self.write(!kept.is_empty(), stopped) {
+            let written = self.write(!kept.is_empty(), stopped);
+            self.refuses = written.is_err();
+            match written {
                 // Nothing was taken from the rings, so what they hold is not kept yet: again, now that there is room.
                 Ok(_) if taken.is_none() => {}
                 Ok(is_kept) => {
@@ -316,19 +263,21 @@ impl Writer {
                         self.shared.behind.fetch_sub(std::mem::take(&mut self.unkept), Ordering::SeqCst);
                     }
                     kept.drain(..).for_each(|after| after());
-                    if stopped {
+                    if stopped && self.held.count == 0 {
                         break;
                     }
-                    self.pause(taken.unwrap_or(0));
+                    if self.held.count == 0 {
+                        self.pause(taken.unwrap_or(0));
+                    }
                 }
                 Err(error) => {
-                    self.refused(&error);
+                    let is_said = self.refused(&error);
                     if stopped {
                         tracing::error!(%error, "the end of the audit trail could not be written");
-                        return self.keep_lost(self.left(&mut batch));
+                        return self.keep_lost(self.left(&mut batch), true);
                     }
                     // Whoever kills it while it waits for the disk leaves as much.
-                    self.keep_lost(0);
+                    self.keep_lost(0, is_said);
                     let mut queue = self.shared.queue.lock();
                     self.shared.news.wait_for(&mut queue, RETRY);
                 }
@@ -365,9 +314,14 @@ impl Writer {
         if self.shared.keeping.holds() {
             self.unkept += taken;
         }
+        self.held = self.held.and_more(gap.count, gap.since_ns);
+        self.shared.lost.fetch_add(gap.count, Ordering::Relaxed);
         if gap.count > 0 {
-            self.shared.lost.fetch_add(gap.count, Ordering::Relaxed);
-            let now = now_ns();
+            self.halt("audit records were lost");
+        }
+        // One for all that is lost until the disk takes it: their records would grow without end as well.
+        if !is_full && !self.refuses && self.held.count > 0 {
+            let (gap, now) = (std::mem::take(&mut self.held), now_ns());
             let seq = self.log.append_record(&Record {
                 time_ns: now,
                 class: Class::Gap,
@@ -377,7 +331,6 @@ impl Writer {
             });
             self.gaps.push((seq, gap.count));
             self.unsynced += 1;
-            self.halt("audit records were lost");
         }
         Some(taken)
     }
@@ -416,21 +369,26 @@ impl Writer {
         left
     }
 
-    /// Keeps for the next start what the disk has not taken, and so many more.
-    fn keep_lost(&self, more: u64) {
-        let lost = Lost { next_seq: self.log.next_seq(), more, since_ns: self.written_ns, gaps: self.gaps.clone() };
-        if let Err(error) = self.log.keep_lost(&lost) {
+    /// Keeps for the next start what the disk has not taken, and so many more. Where it can't, that is said only if the rest is.
+    fn keep_lost(&self, more: u64, is_said: bool) {
+        let more = more + self.held.count;
+        let lost = Lost { next_seq: self.log.next_seq(), more, since_ns: self.written_ns, gaps: self.gaps.clone(), told: 0 };
+        let kept = self.log.keep_lost(&lost);
+        if let Some(error) = kept.err().filter(|_| is_said) {
             tracing::error!(%error, "what the disk has not taken of the audit trail could not be counted for the next start");
         }
     }
 
-    fn refused(&mut self, error: &LogError) {
+    /// Whether it was said: ever more seldom.
+    fn refused(&mut self, error: &LogError) -> bool {
         self.shared.healthy.store(false, Ordering::Release);
         let failures = self.shared.failures.fetch_add(1, Ordering::Relaxed);
-        if failures.is_power_of_two() || failures == 0 {
+        let is_said = failures.is_power_of_two() || failures == 0;
+        if is_said {
             tracing::error!(%error, policy = ?self.shared.keeping.policy, "audit records can't be written; it is tried again");
         }
         self.halt("audit records can't be written");
+        is_said
     }
 
     fn halt(&mut self, why: &str) {

@@ -101,7 +101,7 @@ fn record(path: &[u8], time_ns: u64) -> Record<'_> {
     Record { time_ns, class: Class::Operation, operation: 18, export: b"/srv", path, ..Record::default() }
 }
 
-fn until(what: &str, holds: impl Fn() -> bool) {
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
         assert!(began.elapsed() < PATIENCE, "{what}");
@@ -217,6 +217,37 @@ fn count_goes_on_and_the_gap_is_a_record() {
     kept += paths.len() as u64;
     assert!(lost >= 1 && lost == counts.lost && kept > 0, "{lost} {counts:?} {kept}");
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
+}
+
+#[test]
+fn what_is_lost_while_there_is_no_room_is_one_gap_however_long_that_lasts() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let trail = start(directory.path(), &disk, Keeping { compress: false, ..Keeping::default() }, || ());
+    disk.full.store(true, Ordering::SeqCst);
+    let path = [b'x'; 4000];
+    // Until nothing more is kept in memory, at several tries.
+    let mut counts: Vec<u64> = Vec::new();
+    until("records are lost again and again", || {
+        (0..500).for_each(|_| _ = trail.record(&record(&path, SECOND)));
+        let lost = trail.counts().lost;
+        counts.extend((lost > 0 && counts.last().is_none_or(|last| lost > *last)).then_some(lost));
+        counts.len() > 4
+    });
+    // Those that are there when the trail ends are told as well.
+    disk.full.store(false, Ordering::SeqCst);
+    trail.stop();
+    let counts = trail.counts();
+    let mut gaps = Vec::new();
+    entries(directory.path(), 1, |entry| {
+        let mut scratch = Vec::new();
+        gaps.extend(Record::decode(&entry.body, &mut scratch).ok().and_then(|record| record.gap));
+        true
+    })
+    .unwrap();
+    assert_eq!(gaps.iter().sum::<u64>(), counts.lost);
+    // What rings have lost while there was room is told before, and what they have when there is again.
+    assert!(gaps.len() <= 3, "{gaps:?}");
 }
 
 #[test]

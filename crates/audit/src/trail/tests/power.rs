@@ -158,8 +158,9 @@ impl DiskFile for PowerFile {
         let torn = self.disk.step();
         let mut file = self.bytes.lock();
         let start = offset as usize;
-        // The power goes in the middle of a write.
-        let bytes = if torn.is_err() { &bytes[..bytes.len() / 2] } else { bytes };
+        // The power goes in the middle of a write; not of a sector.
+        let written = if start == 0 && bytes.len() == 512 { 0 } else { bytes.len() / 2 };
+        let bytes = if torn.is_err() { &bytes[..written] } else { bytes };
         let end = start + bytes.len();
         if file.seen.len() < end {
             file.seen.resize(end, 0);

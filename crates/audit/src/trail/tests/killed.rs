@@ -1,0 +1,81 @@
+//! A trail whose process is killed at any step of the disk, and what of that is still only in the system's memory when the power goes at the next start.
+
+use std::sync::Arc;
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+use super::power::PowerDisk;
+use super::*;
+
+/// A disk with a key, and its directory.
+fn disk() -> (tempfile::TempDir, PowerDisk) {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = PowerDisk::new(directory.path());
+    create(&disk, &directory.path().join(KEY), &key()).unwrap();
+    disk.show();
+    (directory, disk)
+}
+
+fn open_by(disk: &PowerDisk, directory: &Path, now_ns: u64) -> Result<Log, LogError> {
+    Log::open(Arc::new(disk.clone()), directory, options(), now_ns).map(|(log, _)| log)
+}
+
+/// What a killed process leaves to the next: all that it wrote.
+fn killed(disk: &PowerDisk) {
+    disk.clear();
+    disk.show();
+    disk.cut_after(u64::MAX);
+}
+
+#[test]
+fn a_seal_that_a_killed_process_wrote_is_on_the_disk_before_the_key_goes_on() {
+    // A close takes fewer steps, and so does the start after it.
+    for (close, start) in (0..24).flat_map(|close| (0..40).map(move |start| (close, start))) {
+        let (directory, disk) = disk();
+        let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
+        put(&mut log, 1, SECOND);
+        log.sync().unwrap();
+        disk.cut_after(close);
+        let _ = log.close(2 * SECOND);
+        killed(&disk);
+        disk.cut_after(start);
+        let _ = open_by(&disk, directory.path(), 3 * SECOND);
+        disk.cut(&mut ChaCha8Rng::seed_from_u64(close * 1000 + start));
+        let log = open_by(&disk, directory.path(), 4 * SECOND).unwrap_or_else(|error| panic!("{close} {start}: {error}"));
+        log.close(4 * SECOND).unwrap();
+        killed(&disk);
+        assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, [], "{close} {start}");
+    }
+}
+
+#[test]
+fn what_was_lost_is_told_once_whenever_the_start_that_tells_it_is_killed_or_loses_power() {
+    for (step, power) in (0..40).flat_map(|step| [(step, false), (step, true)]) {
+        let (directory, disk) = disk();
+        let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
+        (1..=5).for_each(|number| _ = put(&mut log, number, SECOND));
+        log.sync().unwrap();
+        log.keep_lost(&Lost { next_seq: log.next_seq() + 3, more: 2, since_ns: SECOND, ..Lost::default() }).unwrap();
+        drop(log);
+        killed(&disk);
+        disk.cut_after(step);
+        let _ = open_by(&disk, directory.path(), 2 * SECOND);
+        match power {
+            true => disk.cut(&mut ChaCha8Rng::seed_from_u64(step)),
+            false => killed(&disk),
+        }
+        for turn in 3..5 {
+            open_by(&disk, directory.path(), turn * SECOND).unwrap().close(turn * SECOND).unwrap();
+            killed(&disk);
+        }
+        let mut told = Vec::new();
+        entries(directory.path(), 1, |entry| {
+            let mut scratch = Vec::new();
+            told.extend(Record::decode(&entry.body, &mut scratch).ok().and_then(|record| record.gap));
+            true
+        })
+        .unwrap();
+        assert_eq!(told, [5], "step {step}, power {power}");
+    }
+}
