@@ -26,7 +26,7 @@ pub(crate) struct Known {
 }
 
 /// For how long an answer is believed: as long as a grant is.
-const AGE_MS_MAX: u64 = 5_000;
+pub(crate) const AGE_MS_MAX: u64 = 5_000;
 
 /// Whether the operation makes or moves what a client is known by.
 fn makes_a_client(op: Op) -> bool {

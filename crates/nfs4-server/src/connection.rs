@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use crate::ConnectionId;
 use crate::admission;
 use crate::grant::GrantCache;
+use crate::sight::Sight;
 
 /// A connection: who is at its other end.
 pub struct Connection {
@@ -15,12 +16,20 @@ pub struct Connection {
     peer: SocketAddr,
     grants: Mutex<GrantCache>,
     admission: Mutex<Option<admission::Known>>,
+    sight: Mutex<Sight>,
     closed: AtomicBool,
 }
 
 impl Connection {
     pub(crate) fn new(id: ConnectionId, peer: SocketAddr) -> Self {
-        Connection { id, peer, grants: Mutex::default(), admission: Mutex::default(), closed: AtomicBool::new(false) }
+        Connection {
+            id,
+            peer,
+            grants: Mutex::default(),
+            admission: Mutex::default(),
+            sight: Mutex::default(),
+            closed: AtomicBool::new(false),
+        }
     }
 
     /// Its identifier.
@@ -48,5 +57,9 @@ impl Connection {
 
     pub(crate) fn admission(&self) -> &Mutex<Option<admission::Known>> {
         &self.admission
+    }
+
+    pub(crate) fn sight(&self) -> &Mutex<Sight> {
+        &self.sight
     }
 }

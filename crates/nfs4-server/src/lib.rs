@@ -38,6 +38,7 @@ mod request;
 mod rest;
 mod server;
 mod session;
+mod sight;
 pub mod state;
 mod status_report;
 mod stop;

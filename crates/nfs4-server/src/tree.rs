@@ -219,14 +219,18 @@ impl Tree {
         !self.junctions.is_empty() && self.junctions.contains_key(&(export, *directory))
     }
 
-    /// What a client finds at a place; none if it is not for it, nor anything below.
-    pub(crate) fn seen(&self, place: Place, peer: SocketAddr) -> Option<Child> {
+    /// What a client finds at a place, where a directory leads to something that is for it (`leads`); none if neither it is, nor anything below.
+    pub(crate) fn seen(&self, place: Place, peer: SocketAddr, leads: impl FnOnce(PseudoId) -> bool) -> Option<Child> {
         if let Some(export) = place.export.filter(|&export| self.sees(export, peer)) {
             return Some(Child::Export(export));
         }
         let node = place.node.or_else(|| Some(self.site(place.export?)?.place))?;
-        let leads = self.node(node)?.below.iter().any(|&export| self.sees(export, peer));
-        leads.then_some(Child::Node(node))
+        leads(node).then_some(Child::Node(node))
+    }
+
+    /// Whether any export below a node is for a client. O(n) in those.
+    pub(crate) fn leads(&self, node: PseudoId, peer: SocketAddr) -> bool {
+        self.node(node).is_some_and(|node| node.below.iter().any(|&export| self.sees(export, peer)))
     }
 
     /// Whether any export is for a client.
@@ -237,7 +241,7 @@ impl Tree {
         if self.is_undecided(peer) { Admission::Undecided } else { Admission::Refused }
     }
 
-    /// Whether it can't be told yet of any export whether it is for a client.
+    /// Whether it can't be told yet of any export whether it is for a client. O(n) in exports.
     pub(crate) fn is_undecided(&self, peer: SocketAddr) -> bool {
         self.sites.values().any(|site| site.export.clients.is_undecided(peer))
     }

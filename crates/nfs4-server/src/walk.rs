@@ -237,7 +237,7 @@ impl<'s> Walk<'s> {
             Named::Pseudo(id) => {
                 self.tree.node(id).ok_or(Status::STALE)?;
                 // What is not shown because it can't be told yet would look as if it were gone.
-                if self.tree.is_undecided(self.connection.peer()) {
+                if self.is_undecided() {
                     return Err(Status::DELAY.into());
                 }
                 Ok(Object::Pseudo(id))

@@ -37,7 +37,7 @@ pub(crate) fn find(walk: &Walk<'_>, name: Name<'_>) -> Result<Object, Stop> {
             let name = name.component()?;
             let node = walk.tree.node(*id).ok_or(Status::STALE)?;
             let place = node.child(name.as_bytes()).ok_or(Status::NOENT)?;
-            let Some(child) = walk.tree.seen(place, walk.connection.peer()) else {
+            let Some(child) = walk.seen(place) else {
                 if let Some(id) = place.export() {
                     walk.tell_denied(id, false);
                 }
@@ -51,11 +51,10 @@ pub(crate) fn find(walk: &Walk<'_>, name: Name<'_>) -> Result<Object, Stop> {
                 Err(status) => return Err(name_status(walk, directory, status)),
             };
             if let Some(place) = walk.tree.junction(directory.grant.site.export.id, &directory.id, component.as_bytes()) {
-                let peer = walk.connection.peer();
-                match walk.tree.seen(place, peer) {
+                match walk.seen(place) {
                     Some(child) => return enter(walk, child),
                     // Not what the export covers, as long as it may be for this client.
-                    None if walk.tree.is_undecided(peer) => return Err(Status::DELAY.into()),
+                    None if walk.is_undecided() => return Err(Status::DELAY.into()),
                     None => {}
                 }
             }

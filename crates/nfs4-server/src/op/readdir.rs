@@ -92,7 +92,7 @@ impl Listing {
         // Names of one cookie are told together or not at all: that no page ends between them.
         let mut together = (0, walk.out.len(), 0);
         for (at, name, place) in node.children_after(cookie) {
-            let Some(child) = tree.seen(place, walk.connection.peer()) else { continue };
+            let Some(child) = walk.seen(place) else { continue };
             if at != together.0 {
                 together = (at, walk.out.len(), self.entries);
             }
@@ -145,7 +145,7 @@ impl Listing {
         }
         for Later { name, cookie, file_number, file } in waiting {
             let place = walk.tree.junction(export, &directory.id, &name);
-            let flow = match place.and_then(|place| walk.tree.seen(place, walk.connection.peer())) {
+            let flow = match place.and_then(|place| walk.seen(place)) {
                 Some(child) => {
                     let view = self.child(walk, child);
                     self.push(walk, cookie, &name, &view)

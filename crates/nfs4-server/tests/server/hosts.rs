@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use vouch_nfs4::Name as WireName;
@@ -277,4 +278,55 @@ fn a_file_that_was_made_by_a_call_over_a_reload_is_not_left_behind() {
     let Progress::Done(Some(reply)) = call.run(&world.server, vouch_vfs::Patience::Any) else { panic!("it does not end") };
     assert_eq!(results(reply.bytes[28..].to_vec()).0, Status::STALE);
     assert_eq!((files.file_count(), files.open_count()), (before, 0));
+}
+
+/// Lets one host in, and counts how often it is asked.
+struct Counted(Option<IpAddr>, Arc<AtomicUsize>);
+
+impl ClientMatcher for Counted {
+    fn access_for(&self, peer: SocketAddr) -> Option<Arc<ClientAccess>> {
+        self.1.fetch_add(1, Relaxed);
+        (self.0 == Some(peer.ip())).then(|| Arc::new(access()))
+    }
+
+    fn is_undecided(&self, _: SocketAddr) -> bool {
+        self.1.fetch_add(1, Relaxed);
+        false
+    }
+}
+
+#[test]
+fn a_name_above_exports_costs_the_same_however_many_there_are() {
+    const EXPORTS: u32 = 1000;
+    let (files, asked) = (Arc::new(MemoryFs::new()), Arc::new(AtomicUsize::new(0)));
+    let of = |id: u32, path: &[&str], host: Option<IpAddr>| Export {
+        clients: Arc::new(Counted(host, asked.clone())),
+        ..export(id, path, &files, access())
+    };
+    let home: IpAddr = HOME.into();
+    let list = |last: Option<IpAddr>| {
+        let others = (1..EXPORTS).map(|id| of(id, &["home", &id.to_string()], None));
+        // Of the exports in the last one, none is for the client.
+        let more = [
+            of(EXPORTS, &["home", "ours"], last),
+            of(EXPORTS + 1, &["home", "ours", "covered"], None),
+            of(EXPORTS + 2, &["own"], Some(home)),
+        ];
+        Exports::new(others.chain(more)).unwrap()
+    };
+    let world = World::with(files.clone(), list(Some(home)).all().iter().map(|export| Export::clone(export)).collect());
+    let mut client = Client::new(&world, "one", 0);
+    asked.store(0, Relaxed);
+    for _ in 0..100 {
+        assert_eq!(client.status(&["home", "ours"], &[]), Status::OK);
+        assert_eq!(client.status(&["home", "1"], &[]), Status::NOENT);
+        assert_eq!(client.status(&["home", "ours", "covered"], &[]), Status::NOENT);
+    }
+    let count = asked.load(Relaxed);
+    assert!(count < 20 * EXPORTS as usize, "{count}");
+    // A reload is followed at once, and what changes otherwise before long.
+    drop(world.server.replace_exports(list(None)));
+    assert_eq!(client.status(&["home"], &[]), Status::NOENT);
+    drop(world.server.replace_exports(list(Some(home))));
+    assert_eq!(client.status(&["home", "ours"], &[]), Status::OK);
 }
