@@ -3,9 +3,10 @@
 use vouch_nfs4::{Stateid, Status};
 
 use super::State;
-use super::entry::{Entry, Kind};
+use super::entry::{Entry, Kind, OwnerKind};
 use super::id::{ClientKey, FileKey};
 use super::limits::OPENER_LOOKS_MAX;
+use super::owner::no_more;
 use super::share::Share;
 
 impl<F: Clone> State<F> {
@@ -13,6 +14,20 @@ impl<F: Clone> State<F> {
     pub fn admits(&mut self, client: ClientKey, _now: u64) -> Result<(), Status> {
         self.client(client)?;
         self.admit_new(client)
+    }
+
+    /// Whether there is room for an open of a file that is not there yet: before it is made. To be asked again by [`State::open`].
+    pub fn has_room_to_open(&mut self, client: ClientKey, owner: &[u8], now: u64) -> Result<(), Status> {
+        self.latest_ms = self.latest_ms.max(now);
+        let family = self.client(client)?.family();
+        let room =
+            self.room_for_one_open(client) && (self.find_owner(client, OwnerKind::Open, owner).is_some() || self.room_for_owner(client)?);
+        if room { Ok(()) } else { Err(no_more(family, OwnerKind::Open)) }
+    }
+
+    /// Whether anybody has anything of this file.
+    pub fn has_state(&self, file: &FileKey) -> bool {
+        self.files.find(file).is_some()
     }
 
     /// Whether a stateid names something that this client has of this file, whether it still serves or not.

@@ -230,20 +230,20 @@ impl<F: Clone> State<F> {
         Ok(Opened { stateid, confirm, delegation, extra: Extra { times: granted && call.extra.times, for_open } })
     }
 
-    /// Whether there may be one more.
+    /// Whether there may be one more of this file.
     fn room_for_open(&mut self, call: &OpenCall<'_>, now: u64) -> bool {
         self.latest_ms = self.latest_ms.max(now);
         let (clients, files) = (&self.clients, &mut self.files);
         let of_file = files.find(&call.file).is_none_or(|file| files[file].opens.has_room(call.client, |client| clients[client].place));
+        of_file && self.room_for_one_open(call.client)
+    }
+
+    /// Whether the client may have one more.
+    pub(super) fn room_for_one_open(&mut self, client: ClientKey) -> bool {
         let limits = &self.config.limits;
-        let few = self.clients[call.client].opens < limits.opens_per_client_max && of_file;
-        few && self.make_room_for_state(
-            call.client,
-            Scarce::Opens,
-            limits.opens_max,
-            |state| state.open_count,
-            |state| state.clients[call.client].opens,
-        )
+        let few = self.clients[client].opens < limits.opens_per_client_max;
+        let of_client = |state: &Self| state.clients[client].opens;
+        few && self.make_room_for_state(client, Scarce::Opens, limits.opens_max, |state| state.open_count, of_client)
     }
 
     /// RFC 7530, section 16.18.5: an owner that is new must confirm; not if it reclaims or holds a delegation.

@@ -38,14 +38,7 @@ impl<F: Clone> State<F> {
             return Ok(owner);
         }
         let (family, place) = (record.family(), record.place);
-        let few = record.owner_count() < OWNERS_PER_CLIENT_MAX;
-        let owners_max = self.config.limits.owners_max;
-        let of_client = |state: &Self| state.clients[client].owner_count();
-        let (of_origin, all) = (self.places.holds(place).owners, self.owners.len());
-        let fits = fits(of_origin, 1, all, owners_max) && fits_client(of_client(self), of_origin, all, owners_max);
-        let room = few && fits
-            || self.make_room_for_owner(client)
-            || few && self.make_room_for_state(client, Scarce::Owners, owners_max, |state| state.owners.len(), of_client);
+        let room = self.room_for_owner(client)?;
         if !room {
             return Err(no_more(family, kind));
         }
@@ -56,6 +49,20 @@ impl<F: Clone> State<F> {
         self.clients[client].owners(kind).insert(name, owner);
         self.places.at(place).owners += 1;
         Ok(owner)
+    }
+
+    /// Whether the client may have one more owner.
+    pub(super) fn room_for_owner(&mut self, client: ClientKey) -> Result<bool, Status> {
+        let record = self.client(client)?;
+        let place = record.place;
+        let few = record.owner_count() < OWNERS_PER_CLIENT_MAX;
+        let owners_max = self.config.limits.owners_max;
+        let of_client = |state: &Self| state.clients[client].owner_count();
+        let (of_origin, all) = (self.places.holds(place).owners, self.owners.len());
+        let fits = fits(of_origin, 1, all, owners_max) && fits_client(of_client(self), of_origin, all, owners_max);
+        Ok(few && fits
+            || self.make_room_for_owner(client)
+            || few && self.make_room_for_state(client, Scarce::Owners, owners_max, |state| state.owners.len(), of_client))
     }
 
     pub(super) fn find_owner(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8]) -> Option<OwnerKey> {

@@ -5,11 +5,12 @@ use vouch_nfs4::op::{self, Args, CreateHow, OpenHow, Results};
 use vouch_nfs4::{
     Ace, AceFlags, AceMask, AceType, Acl, Attributes, Bytes, ClientId, Name, OwnerSeq, ReplyHead, StateOwner, Stateid, Status, Verifier,
 };
+use vouch_nfs4_server::Limits;
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Caller, Error, FileSystem as _, Patience, PosixAclKind, SetAttributes};
 use vouch_xdr::{Reader, Writer};
 
-use crate::world::{Client, Packed, World, compound, getattr, lookup, mode, user};
+use crate::world::{Client, Packed, World, attributes, compound, getattr, lookup, mode, user};
 
 const FILE: &[&str] = &["export", "f"];
 
@@ -226,6 +227,57 @@ fn what_can_not_have_its_acl_is_not_made() {
         // The way is free for the next attempt.
         assert_eq!(client.status(&["export"], &[make(way, &attrs)]), Status::OK, "{way}");
         assert_eq!(client.status(FILE, &[getattr(&[12])]), Status::OK, "{way}");
+    }
+}
+
+// What was made is found by others at once: who takes it back would take what they wrote.
+#[test]
+fn what_others_use_is_not_taken_back() {
+    let attrs = with_acl();
+    for way in 0..3 {
+        let world = World::new();
+        let (mut client, mut other) = (Client::new(&world, "one", 0), Client::new(&world, "two", 0));
+        let (made, wait) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
+        let waits = std::sync::Mutex::new(wait.1);
+        let tell = made.0;
+        world.files.set_fault(move |call, _| {
+            (call == Call::Acl).then(|| {
+                tell.send(()).unwrap();
+                waits.lock().unwrap().recv().unwrap();
+                Error::NoSpace
+            })
+        });
+        std::thread::scope(|scope| {
+            let making = scope.spawn(|| client.status(&["export"], &[make(way, &attrs)]));
+            made.1.recv_timeout(std::time::Duration::from_secs(60)).unwrap();
+            // The other finds it, and writes, or has it open.
+            let stateid = other.create("f");
+            if way == 0 {
+                let write = op::WriteArgs { stateid, offset: 0, stable: op::StableHow::FileSync, data: Bytes(b"data") };
+                let close = Args::Close(op::CloseArgs { seq: OwnerSeq(0), stateid });
+                assert_eq!(other.status(FILE, &[Args::Write(write), close]), Status::OK);
+            }
+            wait.0.send(()).unwrap();
+            assert_eq!(making.join().unwrap(), Status::NOSPC, "{way}");
+        });
+        world.files.clear_fault();
+        assert_eq!(other.status(FILE, &[]), Status::OK, "{way}: it is there");
+    }
+}
+
+#[test]
+fn where_there_is_no_room_for_an_open_nothing_is_made() {
+    for way in 0..3 {
+        let world = World::limited(Limits { opens_per_client_max: 1, ..Limits::default() });
+        let mut client = Client::new(&world, "one", 0);
+        client.create("there");
+        let change = |client: &mut Client<'_>| attributes(&client.at(&["export"], &[getattr(&[3])]).1[0]).change;
+        let before = change(&mut client);
+        let attrs = mode(0o644);
+        assert_eq!(client.status(&["export"], &[make(way, &attrs)]), Status::NOSPC, "{way}");
+        assert_eq!(change(&mut client), before, "{way}: not even for a moment");
+        // What is there already is told as such, or is open and takes no room.
+        client.create("there");
     }
 }
 

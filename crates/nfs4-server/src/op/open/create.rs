@@ -38,6 +38,14 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
             Err(stop) => return Err(stop),
         }
     }
+    // And whether there is room for one: a file that is made and taken back may have been found by others, with what they wrote. What is there may be open by this owner, which takes no room.
+    if let Err(status) = walk.state(|state| state.has_room_to_open(wish.client, wish.owner, now)) {
+        match super::by_name(walk, name) {
+            Err(Stop::Status(Status::NOENT)) => return Err(status.into()),
+            Err(Stop::Blocked) => return Err(Stop::Blocked),
+            _ => {}
+        }
+    }
     let make = match how {
         CreateHow::Unchecked(_) => Make::Unchecked,
         CreateHow::Guarded(_) => Make::Guarded,
@@ -79,19 +87,30 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
     }
     if let Err(stop) = super::super::setattr::set_acls(&file, &settings) {
         drop(created.open);
-        return Err(super::super::unmade(walk, &directory, component, &file.id, stop));
+        return Err(taken_back(walk, &directory, component, &file, &settings, stop));
     }
     walk.must_sync(&directory.grant, &[file.id, directory.id]);
     let call = wish.call(&file, file.grant.caller.uid);
     let open = Held::new(created.open, walk, &file);
     let opened = match walk.granting(&file, |state| state.open(&call, open, wish.share, now)) {
-        // The client has no room for one more open, and would find its own file in the way when it has; or the export is not for it any more.
+        // Others of its calls have taken the room since, and it would find its own file in the way when it has some; or the export is not for it any more.
         Err(status @ (Status::NOSPC | Status::RESOURCE | Status::STALE | Status::DELAY)) => {
-            return Err(super::super::unmade(walk, &directory, component, &file.id, status.into()));
+            return Err(taken_back(walk, &directory, component, &file, &settings, status.into()));
         }
         opened => opened?,
     };
     Ok((file, Found { change: change_info(created.directory), attrs_set: told(how, &settings) }, opened))
+}
+
+/// Takes a file back that could not be set up or opened; not one that others use already, or have written to.
+fn taken_back(walk: &mut Walk<'_>, directory: &FileRef, name: vouch_vfs::Name<'_>, file: &FileRef, settings: &Settings, why: Stop) -> Stop {
+    let key = file.key();
+    let size = settings.set.size.unwrap_or(0);
+    let is_as_made = file.files().attributes(&file.id, walk.patience).is_ok_and(|attributes| attributes.size == size);
+    if !is_as_made || walk.state(|state| state.has_state(&key)) {
+        return why;
+    }
+    super::super::unmade(walk, directory, name, &file.id, why)
 }
 
 /// What the new file shall be like.
