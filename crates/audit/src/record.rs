@@ -143,8 +143,8 @@ pub mod access {
     /// What CREATE makes, by NFSv4's number of its type (RFC 8881, section 5.8.1.2), in the highest four bits.
     pub const TYPE_SHIFT: u32 = 28;
 
-    /// What is set or made, in words; empty if nothing is. `new_mode`: the mode that is set, where it is known.
-    pub fn sets(asked: u32, new_mode: Option<u32>) -> String {
+    /// What is set or made, in words; empty if nothing is. The mode, and user and group, that are set, where they are known.
+    pub fn sets(asked: u32, new_mode: Option<u32>, (uid, gid): (Option<u32>, Option<u32>)) -> String {
         if asked & (TRUNCATE | MODE | OWNER | ACL | TIMES | OTHER | 0xf << TYPE_SHIFT) == 0 {
             return String::new();
         }
@@ -158,8 +158,12 @@ pub mod access {
             _ => "",
         };
         let all = [(TRUNCATE, "size"), (MODE, "mode"), (OWNER, "owner"), (ACL, "ACL"), (TIMES, "times"), (OTHER, "others")];
-        let told = |(bit, name): &(u32, &str)| match new_mode {
-            Some(mode) if *bit == MODE => format!("{name} {mode:04o}"),
+        let told = |(bit, name): &(u32, &str)| match (*bit, new_mode) {
+            (MODE, Some(mode)) => format!("{name} {mode:04o}"),
+            (OWNER, _) => {
+                let id = |kind: &str, id: Option<u32>| id.map_or_else(String::new, |id| format!(" {kind} {id}"));
+                [(*name).to_owned(), id("uid", uid), id("gid", gid)].concat()
+            }
             _ => (*name).to_owned(),
         };
         let set: Vec<String> = all.iter().filter(|(bit, _)| asked & bit != 0).map(told).collect();

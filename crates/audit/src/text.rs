@@ -361,9 +361,18 @@ mod tests {
         let mut out = String::new();
         write(&Record { operation: number::SETATTR, asked: Some(MODE), mode: Some(0o4755), ..record() }, &mut out);
         assert!(out.contains(" syscall=268 ") && out.contains(" a2=9ed "), "{out}");
-        assert_eq!(sets(MODE | TIMES | TRUNCATE, None), "sets size, mode, times");
-        assert_eq!(sets(MODE | TIMES, Some(0o640)), "sets mode 0640, times");
-        assert_eq!((sets(5 << TYPE_SHIFT, None), sets(READ | CREATE, None)), ("makes a symbolic link".to_owned(), String::new()));
+        assert_eq!(sets(MODE | TIMES | TRUNCATE, None, (None, None)), "sets size, mode, times");
+        assert_eq!(sets(MODE | TIMES, Some(0o640), (Some(1), None)), "sets mode 0640, times");
+        let owner = |uid, gid| sets(MODE | OWNER, Some(0o640), (uid, gid));
+        assert_eq!(owner(None, None), "sets mode 0640, owner");
+        assert_eq!(
+            (owner(Some(0), Some(7)), owner(None, Some(7))),
+            ("sets mode 0640, owner uid 0 gid 7".to_owned(), "sets mode 0640, owner gid 7".to_owned())
+        );
+        assert_eq!(
+            (sets(5 << TYPE_SHIFT, None, (None, None)), sets(READ | CREATE, None, (None, None))),
+            ("makes a symbolic link".to_owned(), String::new())
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ use raw::{Buffer, Functions, Handle, KeyValue, KeyValues, LucidContext, Oid, Oid
 mod krb5;
 mod raw;
 
-pub(crate) use krb5::{MemoryCache, Opened, OpenedTicket};
+pub(crate) use krb5::{MemoryCache, Opened, OpenedTicket, default_keytab};
 
 /// A status of GSS-API: whose parts are explained by [`Gss::explain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -39,6 +39,12 @@ pub fn local_name(principal: &str) -> Result<Option<String>, Fault> {
     Ok(name.local().ok().filter(|local| !local.is_empty()))
 }
 
+/// Type and name of the keytab that is used where none is named (`KRB5_KTNAME`, `default_keytab_name` of krb5.conf, or the library's own): `FILE:/etc/krb5.keytab`. None without the
+/// library.
+pub fn default_keytab() -> Option<Vec<u8>> {
+    ffi::default_keytab(Gss::get().ok()?)
+}
+
 /// Reads a client's token as the messages about it do; for fuzzing.
 #[doc(hidden)]
 pub fn describe_token(token: &[u8]) -> Option<String> {

@@ -115,3 +115,28 @@ fn scan(pid: u32, key: &[u8]) -> usize {
     }
     count
 }
+
+#[test]
+fn the_keytab_that_is_used_where_none_is_named_is_that_of_the_configuration() {
+    const TOLD: &str = "VOUCH_TEST_TELLS_KEYTAB";
+    if std::env::var_os(TOLD).is_some() {
+        let name = crate::default_keytab().expect("the library tells it");
+        return println!("keytab <{}>", String::from_utf8_lossy(&name));
+    }
+    if crate::available().is_err() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let configuration = directory.path().join("krb5.conf");
+    std::fs::write(&configuration, "[libdefaults]\ndefault_keytab_name = FILE:/srv/some.keytab\n").expect("a file");
+    // The environment is the whole process's: so a child's.
+    let tell = |named: Option<&str>| {
+        let mut child = Command::new(std::env::current_exe().expect("this program"));
+        child.args(["tests::the_keytab_that_is_used_where_none_is_named_is_that_of_the_configuration", "--exact", "--nocapture"]);
+        child.env(TOLD, "1").env("KRB5_CONFIG", &configuration).env_remove("KRB5_KTNAME").envs(named.map(|name| ("KRB5_KTNAME", name)));
+        let output = child.output().expect("it runs");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    assert!(tell(None).contains("keytab <FILE:/srv/some.keytab>"));
+    assert!(tell(Some("WRFILE:/srv/other.keytab")).contains("keytab <WRFILE:/srv/other.keytab>"));
+}

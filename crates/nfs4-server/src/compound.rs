@@ -119,6 +119,7 @@ impl Compound {
             used: [const { None }; 2],
             granted: None,
             totals: None,
+            new_owner: (None, None),
             stage: crate::observer::Stage::Whole,
             changed: None,
             named: None,
@@ -153,8 +154,7 @@ impl Compound {
         }
     }
 
-    /// Copies the call's arguments if they are no longer than `len_max`: one that has to wait then keeps nothing alive but itself of what it
-    /// came in.
+    /// Copies the call's arguments if they are no longer than `len_max`: one that has to wait then keeps nothing else alive of what it came in.
     pub fn copy_body(&mut self, len_max: usize) {
         if self.body.len() <= len_max {
             self.body = Bytes::copy_from_slice(&self.body);
@@ -179,8 +179,7 @@ impl Compound {
         self.core.tells
     }
 
-    /// Whether nothing is left to do but to wait until changes are on the disk, and that is best done together with others: the export that they are of. Its
-    /// arguments are needed no more and are let go.
+    /// Whether nothing is left to do but to wait until changes are on the disk, best together with others: the export that they are of. Arguments are let go.
     pub fn waits_for_sync(&mut self) -> Option<ExportId> {
         let (At::Sync(..), [one]) = (&self.at, &self.core.unsynced[..]) else { return None };
         let export = &one.files.site.export;
@@ -383,6 +382,7 @@ impl Compound {
             stage: core.stage,
             granted: core.granted,
             totals: core.totals,
+            new_owner: core.new_owner,
             bytes: moved,
             named: None,
         };

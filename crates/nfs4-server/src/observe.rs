@@ -23,6 +23,7 @@ pub(crate) struct Seen<'a> {
     pub(crate) stage: Stage,
     pub(crate) granted: Option<u32>,
     pub(crate) totals: Option<Totals>,
+    pub(crate) new_owner: (Option<u32>, Option<u32>),
     /// Bytes read and written.
     pub(crate) bytes: (u64, u64),
     /// What the observer made of the name.
@@ -101,6 +102,7 @@ impl Outlasting {
             stage,
             granted: None,
             totals: None,
+            new_owner: (None, None),
             bytes: (done, done),
             named: None,
         };
@@ -119,6 +121,7 @@ pub(crate) struct Later {
     stage: Stage,
     granted: Option<u32>,
     totals: Option<Totals>,
+    new_owner: (Option<u32>, Option<u32>),
     bytes: (u64, u64),
     named: Option<Named>,
     /// The export that its own change is of.
@@ -177,6 +180,7 @@ impl Seen<'_> {
             stage: self.stage,
             granted: self.granted,
             totals: self.totals,
+            new_owner: self.new_owner,
             bytes: self.bytes,
             named,
             changed,
@@ -198,6 +202,7 @@ impl Seen<'_> {
                 stage: self.stage,
                 granted: self.granted,
                 totals: self.totals,
+                new_owner: self.new_owner,
                 named: self.named,
             }
         });
@@ -239,6 +244,7 @@ impl Later {
             stage: self.stage,
             granted: self.granted,
             totals: self.totals,
+            new_owner: self.new_owner,
             bytes: self.bytes,
             named: self.named.as_ref(),
         };

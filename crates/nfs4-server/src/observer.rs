@@ -58,6 +58,8 @@ pub struct Told<'a> {
     pub granted: Option<u32>,
     /// Of CLOSE and DELEGRETURN: what was done since the open, or since the close before.
     pub totals: Option<Totals>,
+    /// Of SETATTR: the user and the group that it sets, if they are known here.
+    pub new_owner: (Option<u32>, Option<u32>),
     /// What the observer made of the name when [`Observer::named`] told it. None where nothing was changed or followed, whatever the status.
     pub named: Option<&'a Named>,
 }

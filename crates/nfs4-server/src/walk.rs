@@ -111,6 +111,8 @@ pub(crate) struct Core {
     pub(crate) used: [Option<(crate::OpenHandle, crate::io::UsedBy)>; 2],
     pub(crate) granted: Option<u32>,
     pub(crate) totals: Option<Totals>,
+    /// Of SETATTR: user and group that it sets.
+    pub(crate) new_owner: (Option<u32>, Option<u32>),
     pub(crate) stage: Stage,
     /// The export of which the operation changed what must become durable.
     pub(crate) changed: Option<crate::ExportId>,
@@ -123,7 +125,7 @@ impl Core {
     pub(crate) fn begin_tracking(&mut self, tracks: bool) {
         self.tracks = tracks;
         (self.used, self.granted, self.totals, self.changed) = ([const { None }; 2], None, None, None);
-        (self.named, self.stage) = (None, Stage::Whole);
+        (self.named, self.stage, self.new_owner) = (None, Stage::Whole, (None, None));
     }
 
     /// After it: what was read and written is counted where it was open. Whether any file was used otherwise than by the caller's own open.

@@ -1,6 +1,6 @@
 //! What is asked of libkrb5 itself: a credential cache that ends when it should, and what a ticket that was refused holds.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_int};
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,6 +39,19 @@ impl Krb5 {
         Some(name)
     }
 }
+
+/// Type and name of the keytab that is used where none is named.
+pub(crate) fn default_keytab(gss: &'static Gss) -> Option<Vec<u8>> {
+    let krb5 = Krb5::new(gss).ok()?;
+    let mut name = [0u8; KEYTAB_NAME_LEN_MAX];
+    let len = c_int::try_from(name.len()).ok()?;
+    // SAFETY: the library writes at most so many bytes, with a zero at the end, and fails where that is too few.
+    check(unsafe { (gss.functions.kt_default_name)(krb5.handle, name.as_mut_ptr().cast(), len) }).ok()?;
+    CStr::from_bytes_until_nul(&name).ok().map(|name| name.to_bytes().to_vec())
+}
+
+/// Longest name of a keytab, with its zero: a path, and its type before it.
+const KEYTAB_NAME_LEN_MAX: usize = 4096 + 16;
 
 impl Drop for Krb5 {
     fn drop(&mut self) {

@@ -170,6 +170,7 @@ functions! {
     cc_destroy: b"krb5_cc_destroy\0" fn(Handle, Handle) -> i32;
     kt_resolve: b"krb5_kt_resolve\0" fn(Handle, *const c_char, *mut Handle) -> i32;
     kt_default: b"krb5_kt_default\0" fn(Handle, *mut Handle) -> i32;
+    kt_default_name: b"krb5_kt_default_name\0" fn(Handle, *mut c_char, c_int) -> i32;
     kt_close: b"krb5_kt_close\0" fn(Handle, Handle) -> i32;
     decode_ticket: b"krb5_decode_ticket\0" fn(*const Data, *mut *mut RawTicket) -> i32;
     decrypt_ticket: b"krb5_server_decrypt_ticket_keytab\0" fn(Handle, Handle, *mut RawTicket) -> i32;

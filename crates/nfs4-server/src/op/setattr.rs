@@ -17,6 +17,7 @@ pub(crate) fn setattr(walk: &mut Walk<'_>, args: &SetattrArgs<'_>) -> Outcome {
     let attributes = file.files().attributes(&file.id, walk.patience)?;
     let supported = walk.supported(&Object::File(file.clone()));
     let mut settings = settings(&args.attrs, supported, attributes.file_type == FileType::Directory, false, &walk.owners())?;
+    walk.new_owner = (settings.set.uid, settings.set.gid);
     if attributes.file_type == FileType::Symlink && settings.set.mode.is_some() {
         // The mode of a symbolic link means nothing to POSIX, and can't be set on Linux: it is left, and not told as set.
         (settings.set.mode, settings.set.mode_mask) = (None, None);

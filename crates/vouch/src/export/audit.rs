@@ -114,14 +114,20 @@ impl Audit {
         self.halted.load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// From now on, this keytab is looked at.
+    /// From now on, this keytab is looked at. To be called before the start is recorded, which tells whether it is another than before.
     pub(super) fn watch_keys(&self, keytab: PathBuf) {
-        *self.keytab.lock() = Some(KeyWatch::new(keytab));
+        let keytab = KeyWatch::new(keytab);
+        self.account.keys_are(keytab.seen());
+        *self.keytab.lock() = Some(keytab);
     }
 
-    /// Records that the keytab was written anew, if it was. To be called now and then.
+    /// Records that the keytab was changed, if it was. To be called now and then.
     pub(super) fn look_at_keys(&self) {
-        self.keytab.lock().iter().for_each(|keytab| keytab.look(&self.trail));
+        for keytab in self.keytab.lock().iter() {
+            if keytab.look(&self.trail) {
+                self.account.keys_changed(keytab.seen());
+            }
+        }
     }
 
     /// Ends the trail.

@@ -207,7 +207,7 @@ impl Server {
         let relief = move || to_wake.iter().for_each(|inbox| inbox.post(inbox::Message::LookBehind));
         let gss = open_gss(seams.acceptor, config.keytab.as_deref(), relief.clone())?;
         if let (Some(audit), Some(_)) = (&audit, &gss) {
-            audit.watch_keys(seams::keytab(config.keytab));
+            seams::keytab(config.keytab).into_iter().for_each(|keytab| audit.watch_keys(keytab));
         }
         let (exports, mut comments) = loaded.into_parts(gss.is_some());
 

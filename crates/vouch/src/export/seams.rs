@@ -53,12 +53,34 @@ pub(super) fn open_gss(
     }
 }
 
-/// The file of the keytab that is used: the one that was named, or the system's (krb5.conf(5); a `default_keytab_name` there is not looked at).
-pub(super) fn keytab(named: Option<PathBuf>) -> PathBuf {
-    let of_environment = || {
-        let name = std::env::var_os("KRB5_KTNAME")?;
-        let bytes = name.as_bytes();
-        Some(PathBuf::from(OsStr::from_bytes(bytes.strip_prefix(b"FILE:").unwrap_or(bytes))))
+/// The file of the keytab that is used: the one that was named, or the library's. None of one that is in no file.
+pub(super) fn keytab(named: Option<PathBuf>) -> Option<PathBuf> {
+    named.or_else(|| file_of(&vouch_gss_mit::default_keytab()?))
+}
+
+/// The file of a keytab of this type and name.
+fn file_of(keytab: &[u8]) -> Option<PathBuf> {
+    // Without a type it is a file's name (MIT's documentation, "keytab").
+    let path = match keytab.iter().position(|byte| *byte == b':') {
+        Some(at) if !keytab[..at].contains(&b'/') => match &keytab[..at] {
+            b"FILE" | b"WRFILE" => &keytab[at + 1..],
+            _ => return None,
+        },
+        _ => keytab,
     };
-    named.or_else(of_environment).unwrap_or_else(|| "/etc/krb5.keytab".into())
+    Some(PathBuf::from(OsStr::from_bytes(path)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_of_a_keytab_is_found_by_its_type() {
+        let file = |keytab: &str| file_of(keytab.as_bytes()).map(|path| path.to_str().unwrap().to_owned());
+        for (keytab, path) in [("FILE:/a", "/a"), ("WRFILE:/a:b", "/a:b"), ("/a", "/a"), ("/a:b", "/a:b"), ("a", "a")] {
+            assert_eq!(file(keytab).as_deref(), Some(path), "{keytab}");
+        }
+        assert_eq!(file("MEMORY:a"), None);
+    }
 }

@@ -12,6 +12,7 @@ use vouch_audit::record::Act;
 use vouch_audit::rules::Rules;
 use vouch_audit::trail::{Durable, Policy, Retention, Trail};
 
+use super::key_watch::Keys;
 use super::{InForce, System, TrailConfig, TrailError, act, boot_id, read_rules, record_act};
 
 /// What is in force.
@@ -26,6 +27,8 @@ struct Standing {
     /// None: everything.
     rules: Option<String>,
     kept: Kept,
+    /// Where there are any.
+    keys: Option<Keys>,
 }
 
 /// How long what was recorded can't be rewritten, and is there.
@@ -102,7 +105,7 @@ impl Standing {
         deny.sort();
         deny.dedup();
         let kept = Kept { seal_ns: config.rotation.seal_ns_max, retention: config.keeping.retention };
-        Standing { strictness, lateness, deny, rules, kept }
+        Standing { strictness, lateness, deny, rules, kept, keys: None }
     }
 
     /// In words, for a record.
@@ -154,7 +157,10 @@ impl Standing {
 
     /// What was in force; none if that isn't known.
     fn read(directory: &Path) -> Option<Standing> {
-        let text = std::fs::read_to_string(directory.join(IN_FORCE)).ok()?;
+        Standing::parse(&std::fs::read_to_string(directory.join(IN_FORCE)).ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Standing> {
         let (head, rest) = text.split_once('\n')?;
         let (deny, rest) = rest.split_once("\n\n")?;
         let mut words = head.split(' ');
@@ -166,16 +172,25 @@ impl Standing {
             deny: deny.lines().map(str::to_owned).collect(),
             rules: (has_rules == 1).then(|| rest.to_owned()),
             kept: Kept::read(&mut words)?,
+            // An earlier version has written none.
+            keys: Keys::read(&mut words),
         })
+    }
+
+    fn text(&self) -> String {
+        let (kind, late) = self.lateness;
+        let rules = self.rules.as_deref().unwrap_or_default();
+        let mut head = format!("{} {kind} {late} {} {}", self.strictness, u8::from(self.rules.is_some()), self.kept.write());
+        if let Some(keys) = &self.keys {
+            head = [head, keys.write()].join(" ");
+        }
+        format!("{head}\n{}\n\n{rules}", self.deny.join("\n"))
     }
 
     /// Keeps it for the next start.
     fn write(&self, directory: &Path) -> io::Result<()> {
-        let (kind, late) = self.lateness;
-        let rules = self.rules.as_deref().unwrap_or_default();
-        let head = format!("{} {kind} {late} {} {}", self.strictness, u8::from(self.rules.is_some()), self.kept.write());
         let new = directory.join(format!("{IN_FORCE}.new"));
-        std::fs::write(&new, format!("{head}\n{}\n\n{rules}", self.deny.join("\n")))?;
+        std::fs::write(&new, self.text())?;
         std::fs::rename(new, directory.join(IN_FORCE))
     }
 }
@@ -221,7 +236,13 @@ impl Account {
         let told = standing.told(rules.with(Rules::len));
         let boot = data_encoding::HEXLOWER.encode(&boot_id());
         act(trail, Act::Start, b"", &format!("{program}; boot {boot}; {told}"));
-        match Standing::read(&self.config.directory) {
+        let before = Standing::read(&self.config.directory);
+        if let (Some(keys), Some(known)) = (&standing.keys, before.as_ref().and_then(|before| before.keys.as_ref()))
+            && let Some(told) = keys.told(known)
+        {
+            act(trail, Act::Key, b"", &told);
+        }
+        match before {
             // Which rules those were is in the start before, by their hash.
             Some(before) if standing.is_less_than(&before) => {
                 act(trail, Act::TurnedDown, b"", "less is recorded, or less surely, than at the last start");
@@ -229,6 +250,18 @@ impl Account {
             None if !self.is_new => act(trail, Act::TurnedDown, b"", "what was in force at the last start is not known any more"),
             _ => {}
         }
+        self.keep(&standing);
+    }
+
+    /// Which keys there are, before the start is recorded.
+    pub(crate) fn keys_are(&self, keys: Keys) {
+        self.standing.lock().keys = Some(keys);
+    }
+
+    /// They are others now, and that was recorded.
+    pub(crate) fn keys_changed(&self, keys: Keys) {
+        let mut standing = self.standing.lock();
+        standing.keys = Some(keys);
         self.keep(&standing);
     }
 
@@ -253,7 +286,7 @@ mod tests {
 
     #[test]
     fn later_is_less_and_so_is_what_does_not_compare() {
-        let of = |lateness| Standing { strictness: 0, lateness, deny: Vec::new(), rules: None, kept: Kept::default() };
+        let of = |lateness| Standing { strictness: 0, lateness, deny: Vec::new(), rules: None, kept: Kept::default(), keys: None };
         let (each, few, many, soon, late, never) =
             (of((0, 0)), of((1, 10)), of((1, 4_000_000_000)), of((2, 10)), of((2, 1000)), of((3, 0)));
         for (now, before) in [(&few, &each), (&many, &few), (&late, &soon), (&many, &soon), (&soon, &few), (&never, &late), (&late, &never)]
@@ -282,5 +315,26 @@ mod tests {
             assert_eq!(Kept::read(&mut kept.write().split(' ')), Some(kept));
         }
         assert_eq!(Kept::read(&mut "10 x - 3".split(' ')), None);
+    }
+
+    #[test]
+    fn what_is_in_force_is_read_back() {
+        let of = |rules: Option<&str>, deny: &[&str], keys| Standing {
+            strictness: 2,
+            lateness: (1, 10),
+            deny: deny.iter().map(|path| (*path).to_owned()).collect(),
+            rules: rules.map(str::to_owned),
+            kept: Kept { seal_ns: 7, retention: Retention { age_ns_max: None, len_max: Some(3), age_ns_min: 0 } },
+            keys,
+        };
+        let keys = |stamp| Some(Keys { path: b"/etc/a key\n\xff".to_vec(), stamp });
+        for standing in [
+            of(None, &[], None),
+            of(Some("-w /a\n\n-w /b\n"), &["/srv", "/home"], None),
+            of(Some(""), &[], keys(None)),
+            of(None, &["/srv"], keys(Some((1, 2, -3, 4)))),
+        ] {
+            assert_eq!(Standing::parse(&standing.text()), Some(standing));
+        }
     }
 }

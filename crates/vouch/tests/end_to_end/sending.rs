@@ -73,6 +73,26 @@ fn records_are_sent_at_least_once_over_a_lost_connection_and_a_restart() {
 }
 
 #[test]
+fn a_copy_of_a_trail_without_its_checkpoint_is_not_taken_for_one_that_has_nothing_to_send() {
+    let world = World::new();
+    trail(&world);
+    let args = ["audit", "send", "--once", "--to", "syslog+udp://127.0.0.1:9", "--position", "position", "trail"];
+    std::fs::remove_file(world.path("trail").join("checkpoint")).unwrap();
+    let said = world.fails(3, args);
+    assert!(said.contains("no checkpoint"), "{said}");
+    // One that has just been begun has no seal either.
+    for entry in std::fs::read_dir(world.path("trail")).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    world.ok(args);
+    world.ok(["audit", "keygen", "trail"]);
+    let mut log = open(&world.path("trail"));
+    put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/late", "", 0);
+    log.sync().expect("it is on the disk");
+    world.ok(args);
+}
+
+#[test]
 fn what_a_crash_could_take_from_the_trail_is_not_sent_before_a_seal_covers_it() {
     let world = World::new();
     trail(&world);

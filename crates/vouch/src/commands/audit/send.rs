@@ -11,7 +11,8 @@ mod unacknowledged;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use vouch_audit::trail::{CHECKPOINT, Follower, read_checkpoint};
+use vouch_audit::frame::Kind;
+use vouch_audit::trail::{CHECKPOINT, Follower, entries, read_checkpoint, segments};
 use vouch_audit::{Record, json, syslog};
 
 use crate::cli::Global;
@@ -98,6 +99,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let mut trail = nats::trail_of(&args.directory).ok();
     let mut follower = Follower::at(&args.directory, position::read(&args.position, trail.as_deref())?);
     let (mut nats, mut plain_ends) = (None, 0);
+    let mut is_warned = false;
     loop {
         let first = next(&args, &host, &mut follower)?;
         if follower.lost() > lost {
@@ -105,6 +107,15 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
             tracing::warn!(segments = lost, "retention removed segments before they were sent");
         }
         if first.is_empty() {
+            if !is_warned && lacks_checkpoint(&args.directory)? {
+                let fault = "has seals, and no checkpoint that says how far it may be sent: nothing is";
+                if args.once {
+                    let cure = "copy `checkpoint` along with the segments, and after them";
+                    return Err(Failure::input(args.directory.display(), fault).cure(cure));
+                }
+                tracing::warn!(trail = %args.directory.display(), "the trail {fault}");
+                is_warned = true;
+            }
             if args.once {
                 return Ok(());
             }
@@ -149,6 +160,22 @@ fn sealed(directory: &Path) -> Outcome<u64> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
         Err(error) => Err(error).at(path.display()),
     }
+}
+
+/// Whether a trail has a seal and no checkpoint, as an incomplete copy has. One that has just been begun has neither.
+fn lacks_checkpoint(directory: &Path) -> Outcome<bool> {
+    if directory.join(CHECKPOINT).exists() {
+        return Ok(false);
+    }
+    let Some(first) = segments(directory).at(directory.display())?.first().map(|file| file.number) else { return Ok(false) };
+    let mut has_seal = false;
+    let read = entries(directory, first, |entry| {
+        has_seal = matches!(entry.kind, Kind::Checkpoint | Kind::Close);
+        !has_seal
+    });
+    read.at(directory.display())?;
+    // It may have been made meanwhile, with the first seal.
+    Ok(has_seal && !directory.join(CHECKPOINT).exists())
 }
 
 /// The messages of records that were not sent, at most a batch.

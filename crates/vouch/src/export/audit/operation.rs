@@ -104,7 +104,7 @@ impl Audit {
         }
         let Some((key, by)) = select(rules, &record, &paths.others, &paths.new_others) else { return };
         let is_named = told.asked.name.is_some() || told.asked.new_name.is_some() || !paths.new_path.is_empty();
-        let detail = detail(&record, told.stage, by, is_named);
+        let detail = detail(&record, told, by, is_named);
         if let By::Link(other) = by
             && !is_named
         {
@@ -160,16 +160,16 @@ fn by_any<'p, T>(others: &'p Others, mut is_by: impl FnMut(By<'p>, &'p [u8]) -> 
     links.chain(former).chain(unknown).find_map(|(by, path)| is_by(by, path))
 }
 
-fn detail(record: &Record<'_>, stage: Stage, by: By<'_>, is_named: bool) -> String {
+fn detail(record: &Record<'_>, about: &Told<'_>, by: By<'_>, is_named: bool) -> String {
     // Of most operations there is nothing to say, and nothing is allocated.
-    let mut told = access::sets(record.asked.unwrap_or(0), record.mode);
+    let mut told = access::sets(record.asked.unwrap_or(0), record.mode, about.new_owner);
     let mut say = |part: &str| {
         if !told.is_empty() && !part.is_empty() {
             told.push_str("; ");
         }
         told.push_str(part);
     };
-    say(match stage {
+    say(match about.stage {
         Stage::Whole => "",
         Stage::Begun => "goes on in the background",
         Stage::Ended => "ended in the background",

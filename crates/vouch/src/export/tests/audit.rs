@@ -281,22 +281,38 @@ fn rules_are_read_anew_and_faulty_ones_change_nothing() {
 }
 
 #[test]
-fn a_keytab_that_is_written_anew_is_told() {
+fn a_keytab_that_is_changed_is_told_also_if_that_was_while_there_was_no_server() {
     let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let audit = open(config(directory.path(), None, Keeping::default()));
+    let config = config(directory.path(), None, Keeping::default());
     let keytab = elsewhere.path().join("keytab");
-    std::fs::write(&keytab, "one key").unwrap();
-    audit.watch_keys(keytab.clone());
+    let change = |text: &str| {
+        let new = elsewhere.path().join("new");
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(new, &keytab).unwrap();
+    };
+    let start = || {
+        let audit = open(config.clone());
+        audit.watch_keys(keytab.clone());
+        audit.started();
+        audit
+    };
+    change("one key");
+    let audit = start();
     audit.look_at_keys();
-    let new = elsewhere.path().join("new");
-    std::fs::write(&new, "another").unwrap();
-    std::fs::rename(new, &keytab).unwrap();
+    change("another");
     audit.look_at_keys();
     audit.look_at_keys();
-    std::fs::remove_file(&keytab).unwrap();
+    change("a third one");
     // What came last is told at the end.
     audit.stop();
-    assert_eq!(read(directory.path()), ["key", "key", "stop"]);
+    start().stop();
+    change("a fourth");
+    start().stop();
+    start().stop();
+    std::fs::remove_file(&keytab).unwrap();
+    start().stop();
+    let all = ["start", "key", "key", "stop", "start", "stop", "start", "key", "stop", "start", "stop", "start", "key", "stop"];
+    assert_eq!(read(directory.path()), all);
 }
 
 /// Records of operations that have this path, or this new path: operation, both paths, detail, file.
@@ -372,6 +388,36 @@ fn records_of_names_have_the_identity_of_what_they_name_or_none() {
     assert_eq!((&of("RENAME /data/f /data/g").2, &of("REMOVE /data/g").2), (file, file));
     assert!(of("LOOKUP /data/none").2.is_empty() && of("OPEN /data/none").2.is_empty());
     assert_eq!(of("CREATE /data/d").1, "makes a directory");
+}
+
+#[test]
+fn whom_a_file_is_given_to_is_in_the_record_also_where_that_fails() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), Some("-a always,exit -S SETATTR\n"), Keeping::default());
+    let files = vouch_vfs::memory::MemoryFs::new();
+    let server = Running::start_with(|all| all.audit = Some(config), files.clone());
+    block_on(async {
+        let client = client(&server, "one").await;
+        let data = client.walk(b"/data").await.unwrap();
+        let d = client.mkdir(&data.handle, b"d", 0o755).await.unwrap();
+        let set = async |attributes: &Attributes<'_>, mask: &[u32]| {
+            let mut values = Writer::new();
+            attributes.encode(vouch_nfs4::Bitmap::of(mask), &mut values);
+            let bytes = values.into_bytes();
+            let attrs = <vouch_nfs4::Fattr<'_> as vouch_nfs4::Wire<'_>>::decode(&mut vouch_xdr::Reader::new(&bytes)).unwrap();
+            let args = vouch_nfs4::op::SetattrArgs { stateid: vouch_nfs4::Stateid::ANONYMOUS, attrs };
+            client.compound().putfh(&d).op(&vouch_nfs4::op::Args::Setattr(args)).send().await.is_ok()
+        };
+        let (user, group) = (Some(vouch_nfs4::Bytes(b"1000")), Some(vouch_nfs4::Bytes(b"7")));
+        set(&Attributes { owner: user, owner_group: group, mode: Some(0o700), ..Attributes::default() }, &[33, 36, 37]).await;
+        set(&Attributes { owner_group: group, ..Attributes::default() }, &[37]).await;
+        files.set_fault(|call, _| (call == vouch_vfs::memory::Call::SetAttributes).then_some(vouch_vfs::Error::Permission));
+        set(&Attributes { owner: user, ..Attributes::default() }, &[36]).await;
+        client.close().await.unwrap();
+    });
+    drop(server);
+    let told: Vec<_> = records(directory.path()).into_iter().map(|(_, detail, _)| detail).collect();
+    assert_eq!(told, ["sets mode 0700, owner uid 1000 gid 7", "sets owner gid 7", "sets owner uid 1000"]);
 }
 
 #[test]
