@@ -17,7 +17,7 @@ pub(super) const OWNERS_PER_CLIENT_MAX: usize = 200_000;
 pub(super) const OWNERS_LOOK_ROUND: u32 = 1024;
 /// Blocking locks of a client that wait. More than a machine has processes that do.
 pub(super) const WAITERS_PER_CLIENT_MAX: usize = 4096;
-/// Blocking locks that wait for one file: a release looks at those that wait for some of what it frees.
+/// Blocking locks that wait for one file: a release looks at those that wait for some of what it frees. One origin gets its share, and one client of that.
 pub(super) const WAITERS_PER_FILE_MAX: usize = 512;
 /// Connections bound to a session. Linux's `nconnect` ends at 16.
 pub(super) const CONNECTIONS_PER_SESSION_MAX: usize = 64;

@@ -13,6 +13,7 @@ use super::expiry::Timer;
 use super::id::{ClientKey, FileKey, FileRef};
 use super::limits::{LOCK_INTEREST_MS, LOCK_RESERVED_MS, WAITERS_PER_CLIENT_MAX, WAITERS_PER_FILE_MAX};
 use super::lock::Denied;
+use super::places::{fits, fits_client};
 use super::range::{Mode, Range};
 use crate::ExportId;
 
@@ -51,7 +52,8 @@ impl Waiter {
 }
 
 impl<F: Clone> State<F> {
-    /// Puts a lock owner in the queue, unless it is there for these bytes already. If the queue is full it is left out: it will ask again anyway.
+    /// Puts a lock owner in the queue, unless it is there for these bytes already. If the queue is full, or its host or client has its share of it, it is left out: it will ask again
+    /// anyway.
     pub(super) fn enqueue(&mut self, file: FileRef, key: &FileKey, client: ClientKey, owner: &Arc<[u8]>, range: Range, mode: Mode) {
         let waiters = &mut self.files[file].waiters;
         if let Some(waiter) = waiters.iter_mut().find(|waiter| waiter.is(client, owner) && waiter.range == range) {
@@ -60,11 +62,15 @@ impl<F: Clone> State<F> {
             waiter.asked_ms = self.latest_ms;
             return;
         }
-        let count = &mut self.clients[client].waiters;
-        if waiters.len() >= WAITERS_PER_FILE_MAX || *count >= WAITERS_PER_CLIENT_MAX {
+        let (clients, place) = (&self.clients, self.clients[client].place);
+        let of_origin = waiters.iter().filter(|waiter| clients[waiter.client].place == place).count();
+        let of_client = waiters.iter().filter(|waiter| waiter.client == client).count();
+        let all = waiters.len();
+        let room = fits(of_origin, 1, all, WAITERS_PER_FILE_MAX) && fits_client(of_client, of_origin, all, WAITERS_PER_FILE_MAX);
+        if !room || clients[client].waiters >= WAITERS_PER_CLIENT_MAX {
             return;
         }
-        *count += 1;
+        self.clients[client].waiters += 1;
         waiters.push(Waiter { client, file: *key, owner: owner.clone(), range, mode, reserved_ms: None, asked_ms: self.latest_ms });
     }
 

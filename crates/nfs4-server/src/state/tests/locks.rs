@@ -288,7 +288,7 @@ fn all_that_wait_are_looked_at_however_many_locks_there_are() {
     let last = world.lock(&a, &open_a, "last", 1, (0, 10), Mode::Exclusive).unwrap();
     let wait =
         |world: &mut World, at: u64, length| world.lock_call(&b, &open_b, &format!("y{at}"), 1, (0, length), Mode::Exclusive, true, false);
-    let waiting = limits::WAITERS_PER_FILE_MAX as u64 - 1;
+    let waiting = limits::WAITERS_PER_FILE_MAX as u64 / 2;
     (0..waiting).for_each(|at| drop(denied(wait(&mut world, at, 10))));
     denied(wait(&mut world, waiting, 5));
     world.callbacks();
@@ -367,4 +367,32 @@ fn clients_of_one_host_share_its_locks_and_lock_owners() {
         assert!(a > max / 2 && b > max / 100 && c > 0 && a + b + c <= max / 5 * 4 + 1, "{a} {b} {c}");
         assert!(d > max / 10, "{d}");
     }
+}
+
+#[test]
+fn who_waits_for_all_that_can_be_waited_for_leaves_room_in_the_queue() {
+    let mut world = World::new();
+    let peers = [(1, "a"), (1, "b"), (1, "c"), (2, "d")].map(|(last, name)| peer(&mut world, address(last), name).unwrap());
+    let opens = peers.map(|peer| world.open(&peer, 1, 3, 0).unwrap());
+    let wait = |world: &mut World, at: usize, owner: &str| {
+        world.lock_call(&peers[at], &opens[at], owner, 1, (0, 10), Mode::Exclusive, true, false)
+    };
+    let lock = wait(&mut world, 0, "holder").unwrap();
+    for number in 0..limits::WAITERS_PER_FILE_MAX {
+        denied(wait(&mut world, 1, &number.to_string()));
+    }
+    let queued = |world: &World| {
+        let file = world.state.files.find(&file(1)).unwrap();
+        let waiters = &world.state.files[file].waiters;
+        [1, 2, 3].map(|at| waiters.iter().filter(|waiter| waiter.client == peers[at].client).count())
+    };
+    let greedy = queued(&world)[0];
+    assert!(greedy > limits::WAITERS_PER_FILE_MAX / 2 && greedy < limits::WAITERS_PER_FILE_MAX / 5 * 4, "{greedy}");
+    denied(wait(&mut world, 2, "x"));
+    denied(wait(&mut world, 3, "x"));
+    assert_eq!(queued(&world), [greedy, 1, 1]);
+    world.callbacks();
+    // Each gets it in his turn.
+    world.state.unlock(Some(peers[0].client), &lock, &file(1), Range::new(0, 10).unwrap(), 0).unwrap();
+    assert_eq!(world.callbacks()[0].to, CallbackTo::Connection(peers[1].connection));
 }
