@@ -150,21 +150,43 @@ impl Held {
     }
 }
 
-/// Lets go of an open file. What would take its time is done by a thread that may sleep: with the last that has it open go the blocks of a file without a name.
-pub(crate) fn release(open: OpenHandle, effects: &mut Vec<Effect>) {
-    if let Ok(held) = Arc::try_unwrap(open)
-        && held.open.frees_when_closed() >= FREED_LEN_LONG
-    {
-        effects.push(Effect::Background(Job::new(held.address, Closing(Some(held)))));
+/// Open files that are let go of. What would take its time is done by a thread that may sleep: with the last that has it open go the blocks of a file without a name, and who ends another's
+/// thousands of opens has his own call to answer.
+#[derive(Default)]
+pub(crate) struct Releases {
+    closed: usize,
+    rest: Vec<Held>,
+}
+
+/// So many are closed at once.
+const CLOSES_AT_ONCE: usize = 256;
+
+impl Releases {
+    pub(crate) fn add(&mut self, open: OpenHandle, effects: &mut Vec<Effect>) {
+        let Ok(held) = Arc::try_unwrap(open) else { return };
+        if self.closed >= CLOSES_AT_ONCE {
+            return self.rest.push(held);
+        }
+        self.closed += 1;
+        if held.open.frees_when_closed() >= FREED_LEN_LONG {
+            effects.push(Effect::Background(Job::new(held.address, Closing(vec![held]))));
+        }
+    }
+
+    /// There are no more.
+    pub(crate) fn end(self, effects: &mut Vec<Effect>) {
+        if let Some(first) = self.rest.first() {
+            effects.push(Effect::Background(Job::new(first.address, Closing(self.rest))));
+        }
     }
 }
 
-struct Closing(Option<Held>);
+struct Closing(Vec<Held>);
 
 impl Steps for Closing {
     fn step(&mut self, _: &Server, _: Now) -> JobProgress {
-        self.0 = None;
-        JobProgress::Done(Vec::new())
+        self.0.truncate(self.0.len().saturating_sub(CLOSES_AT_ONCE));
+        if self.0.is_empty() { JobProgress::Done(Vec::new()) } else { JobProgress::More }
     }
 }
 

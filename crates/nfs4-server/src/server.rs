@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use vouch_nfs4::{Status, Verifier};
 
 use crate::filehandle::HandleCodec;
-use crate::io::{self, Anonymous, OpenHandle};
+use crate::io::{Anonymous, OpenHandle, Releases};
 use crate::replies::Replies;
 use crate::state::{ClientKey, DelegationPolicy, FileKey, Held, RecoveryRecord, State, StateConfig, StateEffect, Totals};
 use crate::syncs::Syncs;
@@ -204,7 +204,13 @@ impl Server {
         *self.now.lock() = now;
         self.anonymous.clean(now.mono_ms);
         let mut effects = Vec::new();
-        let next_due_ms = self.with_state(&mut effects, now.mono_ms, |state| state.tick(now.mono_ms));
+        // Where much is due, others have their turn in between.
+        let next_due_ms = loop {
+            let next_due_ms = self.with_state(&mut effects, now.mono_ms, |state| state.tick(now.mono_ms));
+            if next_due_ms > now.mono_ms {
+                break next_due_ms;
+            }
+        };
         Tick { effects, next_due_ms }
     }
 
@@ -311,6 +317,7 @@ impl Server {
             let first = if taken.is_empty() { 0 } else { self.record_orders.fetch_add(taken.len() as u64, Ordering::Relaxed) };
             (result, taken, first)
         };
+        let mut releases = Releases::default();
         for (order, effect) in (first..).zip(taken) {
             match effect {
                 StateEffect::Callback(outgoing) => {
@@ -321,13 +328,14 @@ impl Server {
                 StateEffect::Forget { key } => effects.push(Effect::Forget { key, order }),
                 StateEffect::GraceEnded => effects.push(Effect::GraceEnded),
                 StateEffect::Elsewhere { owner, address, from } => effects.push(Effect::Elsewhere { name: owner, address, from }),
-                StateEffect::Release(open) => io::release(open, effects),
+                StateEffect::Release(open) => releases.add(open, effects),
                 StateEffect::Lost { file, delegation, why } => {
                     file.tell_lost(self.observer(), delegation, why, now_ms);
-                    io::release(file, effects);
+                    releases.add(file, effects);
                 }
             }
         }
+        releases.end(effects);
         result
     }
 

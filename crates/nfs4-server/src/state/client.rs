@@ -1,7 +1,7 @@
 //! Records of clients: who they are, and what hangs on them. How records come and change is in `exchange_id`, `create_session` and `setclientid`, how they go in
 //! `expiry`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use vouch_nfs4::{Bitmap, ClientId, CreateSeq, StateProtectOps, Status, Verifier}
 
 use super::effect::{CallbackCredential, StateEffect};
 use super::hash::{Map, Set};
-use super::id::{CallbackKey, ClientKey, OwnerKey, SessionKey, StateKey};
+use super::id::{CallbackKey, ClientKey, FileRef, OwnerKey, SessionKey, StateKey};
 use super::maker::Maker;
 use super::places::{Listed, Network, Origin, Place};
 use super::{OwnerKind, State};
@@ -87,6 +87,8 @@ pub(super) struct Client {
     /// Byte ranges locked.
     pub(super) locks: usize,
     pub(super) waiters: usize,
+    /// Files where it waits for locks, and some where it has waited.
+    pub(super) waits_at: BTreeSet<FileRef>,
     /// Callbacks queued or under way.
     pub(super) callbacks: u32,
     /// Those that wait for a path or a slot, oldest first.
@@ -336,6 +338,7 @@ impl<F: Clone> State<F> {
             opens: 0,
             locks: 0,
             waiters: 0,
+            waits_at: BTreeSet::new(),
             callbacks: 0,
             callback_queue: Default::default(),
             may_reclaim: awaited.is_none() && self.grace.may_reclaim(family, &owner, verifier),

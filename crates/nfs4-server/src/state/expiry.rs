@@ -11,7 +11,7 @@ use super::client::{Dialect, Family, Lease};
 use super::effect::{Loss, StateEffect};
 use super::entry::OwnerKind;
 use super::id::{CallbackKey, ClientKey, FileRef, StateKey};
-use super::limits::COURTESY_MS;
+use super::limits::{COURTESY_MS, TIMERS_AT_ONCE};
 use super::slab::Ended;
 
 /// What is due.
@@ -53,10 +53,11 @@ impl Timers {
 }
 
 impl<F: Clone> State<F> {
-    /// Time has passed. Returns when to call again at the latest. O(log n) for each timer that is due.
+    /// Time has passed. Returns when to call again at the latest; if that is not later than now, there is more to do, after others had their turn. O(log n) for each timer that is due.
     pub fn tick(&mut self, now: u64) -> u64 {
         self.latest_ms = self.latest_ms.max(now);
-        while let Some(timer) = self.timers.pop(now) {
+        for _ in 0..TIMERS_AT_ONCE {
+            let Some(timer) = self.timers.pop(now) else { break };
             match timer {
                 Timer::Lease(client) => self.lease_due(client, now),
                 Timer::Recall(delegation) => self.recall_due(delegation, now),

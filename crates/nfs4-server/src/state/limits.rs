@@ -19,6 +19,8 @@ pub(super) const OWNERS_LOOK_ROUND: u32 = 1024;
 pub(super) const WAITERS_PER_CLIENT_MAX: usize = 4096;
 /// Blocking locks that wait for one file: a release looks at those that wait for some of what it frees. One origin gets its share, and one client of that.
 pub(super) const WAITERS_PER_FILE_MAX: usize = 512;
+/// So many files at least where a client waited for locks are remembered beyond those where it does.
+pub(super) const WAITS_FORGOTTEN_MIN: usize = 32;
 /// Connections bound to a session. Linux's `nconnect` ends at 16.
 pub(super) const CONNECTIONS_PER_SESSION_MAX: usize = 64;
 /// Sessions bound to one connection: each is looked at when one ends. Clients make one or two.
@@ -80,6 +82,8 @@ pub(super) const LOCK_RESERVED_MS: u64 = 2_000;
 pub(super) const LOCK_INTEREST_MS: u64 = 60_000;
 /// How long attributes that a delegation's holder has told are used, milliseconds.
 pub(super) const HOLDER_ATTRIBUTES_MS: u64 = 1_000;
+/// Timers that are looked at under one hold of the lock: many clients of one host may be due at once.
+pub(super) const TIMERS_AT_ONCE: usize = 256;
 /// How long a silent client whose state is in nobody's way keeps it, milliseconds: a day, so that a laptop may sleep over night.
 pub(super) const COURTESY_MS: u64 = 24 * 3600 * 1000;
 /// How long the end of a copy is remembered that nobody has asked for, milliseconds.

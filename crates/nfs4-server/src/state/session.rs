@@ -1,5 +1,7 @@
 //! Sessions: the connections that are bound to them, SEQUENCE and the end of its compound (RFC 8881, sections 2.10.3 and 18.46).
 
+use std::collections::BTreeSet;
+
 use vouch_nfs4::op::{BackchannelCtlArgs, BindConnArgs, BindConnOk, ChannelAttrs, ChannelDirClient, ChannelDirServer, SequenceArgs};
 use vouch_nfs4::op::{SequenceFlags, SequenceOk};
 use vouch_nfs4::{SessionId, SlotId, SlotSeq, Status};
@@ -308,15 +310,17 @@ impl<F: Clone> State<F> {
 
     /// A connection is gone.
     pub fn connection_closed(&mut self, connection: ConnectionId) {
+        let mut clients = BTreeSet::new();
         for key in self.connections.remove(&connection).unwrap_or_default() {
             let session = &mut self.sessions[key];
             session.connections.retain(|bound| bound.connection != connection);
             if session.last == connection {
                 session.last = ConnectionId(0);
             }
-            let client = session.client;
-            self.refresh_paths(client);
+            clients.insert(session.client);
         }
+        // Each looks at all sessions of the client, and so once for all of them.
+        clients.into_iter().for_each(|client| self.refresh_paths(client));
     }
 
     /// DESTROY_SESSION (RFC 8881, section 18.37). Requests that are under way go on and are not answered from the cache any more.

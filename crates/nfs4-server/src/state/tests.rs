@@ -1,5 +1,6 @@
 //! Tests of state as a whole: a world of clients that call, with the time in the test's hands.
 
+mod bounds;
 mod callbacks;
 mod clients;
 mod delegations;
@@ -168,7 +169,7 @@ impl World {
     /// Time passes.
     pub(super) fn pass(&mut self, ms: u64) {
         self.now += ms;
-        self.state.tick(self.now);
+        while self.state.tick(self.now) <= self.now {}
     }
 
     pub(super) fn open_as(

@@ -11,7 +11,7 @@ use super::effect::CallbackOp;
 use super::entry::OwnerKind;
 use super::expiry::Timer;
 use super::id::{ClientKey, FileKey, FileRef};
-use super::limits::{LOCK_INTEREST_MS, LOCK_RESERVED_MS, WAITERS_PER_CLIENT_MAX, WAITERS_PER_FILE_MAX};
+use super::limits::{LOCK_INTEREST_MS, LOCK_RESERVED_MS, WAITERS_PER_CLIENT_MAX, WAITERS_PER_FILE_MAX, WAITS_FORGOTTEN_MIN};
 use super::lock::Denied;
 use super::places::{fits, fits_client};
 use super::range::{Mode, Range};
@@ -71,7 +71,20 @@ impl<F: Clone> State<F> {
             return;
         }
         self.clients[client].waiters += 1;
+        self.clients[client].waits_at.insert(file);
         waiters.push(Waiter { client, file: *key, owner: owner.clone(), range, mode, reserved_ms: None, asked_ms: self.latest_ms });
+        self.forget_files_of_waits(client);
+    }
+
+    /// Forgets files where the client waits no more, if those may be more than where it does: O(1) for each wait in the long run.
+    fn forget_files_of_waits(&mut self, client: ClientKey) {
+        let record = &mut self.clients[client];
+        if record.waits_at.len() > 2 * record.waiters + WAITS_FORGOTTEN_MIN {
+            let files = &self.files;
+            let waits =
+                |file: FileRef| files.table.get(file).is_some_and(|state| state.waiters.iter().any(|waiter| waiter.client == client));
+            record.waits_at.retain(|&file| waits(file));
+        }
     }
 
     /// The lock owner has what it waited for.
@@ -181,21 +194,13 @@ impl<F: Clone> State<F> {
         self.settle(file);
     }
 
-    /// A client goes: it waits no more. O(n) in files with state, if it waits at all.
+    /// A client goes: it waits no more. O(n) in its waits.
     pub(super) fn drop_waiters_of(&mut self, client: ClientKey) {
-        if self.clients[client].waiters == 0 {
-            return;
-        }
-        let files: Vec<FileRef> = self
-            .files
-            .table
-            .iter()
-            .filter(|(_, state)| state.waiters.iter().any(|waiter| waiter.client == client))
-            .map(|(key, _)| key)
-            .collect();
-        for file in files {
-            self.files[file].waiters.retain(|waiter| waiter.client != client);
-            self.settle(file);
+        for file in std::mem::take(&mut self.clients[client].waits_at) {
+            if let Some(state) = self.files.table.get_mut(file) {
+                state.waiters.retain(|waiter| waiter.client != client);
+                self.settle(file);
+            }
         }
         self.clients[client].waiters = 0;
     }

@@ -163,3 +163,18 @@ fn a_delegation_that_is_reclaimed_can_be_used_for_what_it_allows() {
     let read = Args::Read(op::ReadArgs { stateid: open, offset: 0, count: 9 });
     assert_eq!(two.status(&["export", "b"], &[read]), Status::OK);
 }
+
+// RFC 8881, section 18.48.
+#[test]
+fn as_many_stateids_as_a_call_carries_are_tested_in_order() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    let good = client.create("f");
+    let places = [0, 511, 512, 1024, 1299];
+    let stateids: Vec<Stateid> = (0..1300).map(|at| if places.contains(&at) { good } else { Stateid::ANONYMOUS }).collect();
+    let test = Args::TestStateid(op::TestStateidArgs { stateids: vouch_nfs4::List(stateids) });
+    let (_, list) = client.run(&[test]);
+    let Some(Results::TestStateid(Ok(ok))) = list.last() else { panic!("{list:?}") };
+    let found: Vec<usize> = (0..1300).filter(|&at| ok.statuses[at] == Status::OK).collect();
+    assert_eq!((ok.statuses.len(), found), (1300, places.to_vec()));
+}

@@ -120,3 +120,31 @@ fn the_last_close_of_a_big_file_without_a_name_is_done_apart() {
     assert!(matches!(job.step(&world.server, world.now()), JobProgress::Done(effects) if effects.is_empty()));
     assert_eq!((world.files.open_count(), world.files.file_count()), (0, 2), "the root and the small one are left");
 }
+
+#[test]
+fn thousands_of_opens_that_end_at_once_are_closed_apart() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    let count = 1000;
+    for number in 0..count {
+        client.create(&number.to_string());
+    }
+    assert_eq!(world.files.open_count(), count);
+    let tick = |ms: u64| {
+        world.now_ms.fetch_add(ms, std::sync::atomic::Ordering::Relaxed);
+        world.server.tick(world.now()).effects
+    };
+    // The client is silent for a day.
+    let lease = 200_000;
+    assert!(tick(lease).is_empty());
+    let effects = tick(24 * 3600 * 1000 + lease);
+    let left = world.files.open_count();
+    assert!((1..count).contains(&left), "{left}");
+    let job = effects.into_iter().find_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None });
+    let mut job = job.expect("the rest is closed by a thread that may sleep");
+    let mut steps = 0;
+    while matches!(job.step(&world.server, world.now()), JobProgress::More) {
+        steps += 1;
+    }
+    assert!(steps > 0 && world.files.open_count() == 0, "{steps}");
+}
