@@ -9,21 +9,12 @@ use vouch_audit::record::Act;
 use vouch_audit::trail::Trail;
 
 use super::act;
+use super::written::{Keys, Stamp};
 
 /// A file of keys, and how it was when it was last looked at.
 pub(crate) struct KeyWatch {
     path: PathBuf,
     seen: Mutex<Option<Stamp>>,
-}
-
-/// Inode number, length, and when it was changed: seconds, and nanoseconds. Not the device, whose number another boot may give to another.
-pub(super) type Stamp = (u64, u64, i64, i64);
-
-/// A file of keys as it is kept for the next start: its path, and how it was; none if it was not there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Keys {
-    pub(super) path: Vec<u8>,
-    pub(super) stamp: Option<Stamp>,
 }
 
 impl KeyWatch {
@@ -59,26 +50,6 @@ impl Keys {
             (true, _) if self.stamp == before.stamp => None,
             (true, true) => Some(format!("the keytab {} was changed since the last stop", name(self))),
             (true, false) => Some(format!("the keytab {} is gone since the last stop", name(self))),
-        }
-    }
-
-    pub(super) fn write(&self) -> String {
-        let path = data_encoding::HEXLOWER.encode(&self.path);
-        match self.stamp {
-            Some((inode, len, seconds, nanos)) => format!("{path} {inode} {len} {seconds} {nanos}"),
-            None => path,
-        }
-    }
-
-    pub(super) fn read<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Keys> {
-        let path = data_encoding::HEXLOWER.decode(words.next()?.as_bytes()).ok()?;
-        let stamp = words.next().map(|inode| {
-            let mut rest = || words.next()?.parse().ok();
-            Some((inode.parse().ok()?, u64::try_from(rest()?).ok()?, rest()?, rest()?))
-        });
-        match stamp {
-            Some(None) => None,
-            stamp => Some(Keys { path, stamp: stamp.flatten() }),
         }
     }
 }

@@ -8,6 +8,7 @@ mod key_watch;
 pub(crate) mod metrics;
 mod options;
 mod standing;
+mod written;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -12,33 +12,8 @@ use vouch_audit::record::Act;
 use vouch_audit::rules::Rules;
 use vouch_audit::trail::{Durable, Policy, Retention, Trail};
 
-use super::key_watch::Keys;
+use super::written::{Kept, Keys, Standing};
 use super::{InForce, System, TrailConfig, TrailError, act, boot_id, read_rules, record_act};
-
-/// What is in force.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Standing {
-    /// How much is done where a record can't be kept: more is stricter.
-    strictness: u8,
-    /// How soon records are durable: more is later.
-    lateness: (u8, u128),
-    /// Sorted.
-    deny: Vec<String>,
-    /// None: everything.
-    rules: Option<String>,
-    kept: Kept,
-    /// Where there are any.
-    keys: Option<Keys>,
-}
-
-/// How long what was recorded can't be rewritten, and is there.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Kept {
-    /// Records wait at most so long for a seal, nanoseconds.
-    seal_ns: u64,
-    /// What is removed: as [`Retention`] has it.
-    retention: Retention,
-}
 
 impl Kept {
     fn is_less_than(&self, before: &Kept) -> bool {
@@ -66,22 +41,6 @@ impl Kept {
             false => text.push_str(", keep all"),
         }
         text
-    }
-
-    fn write(&self) -> String {
-        let or_none = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
-        let Retention { age_ns_max, len_max, age_ns_min } = self.retention;
-        [self.seal_ns.to_string(), or_none(age_ns_max), or_none(len_max), age_ns_min.to_string()].join(" ")
-    }
-
-    fn read<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Kept> {
-        let seal_ns = words.next()?.parse().ok()?;
-        let mut or_none = || match words.next()? {
-            "-" => Some(None),
-            number => number.parse().ok().map(Some),
-        };
-        let (age_ns_max, len_max) = (or_none()?, or_none()?);
-        Some(Kept { seal_ns, retention: Retention { age_ns_max, len_max, age_ns_min: words.next()?.parse().ok()? } })
     }
 }
 
@@ -158,33 +117,6 @@ impl Standing {
     /// What was in force; none if that isn't known.
     fn read(directory: &Path) -> Option<Standing> {
         Standing::parse(&std::fs::read_to_string(directory.join(IN_FORCE)).ok()?)
-    }
-
-    fn parse(text: &str) -> Option<Standing> {
-        let (head, rest) = text.split_once('\n')?;
-        let (deny, rest) = rest.split_once("\n\n")?;
-        let mut words = head.split(' ');
-        let mut number = || words.next()?.parse::<u128>().ok();
-        let (strictness, kind, late, has_rules) = (number()?, number()?, number()?, number()?);
-        Some(Standing {
-            strictness: u8::try_from(strictness).ok().filter(|strictness| *strictness < 3)?,
-            lateness: (u8::try_from(kind).ok()?, late),
-            deny: deny.lines().map(str::to_owned).collect(),
-            rules: (has_rules == 1).then(|| rest.to_owned()),
-            kept: Kept::read(&mut words)?,
-            // An earlier version has written none.
-            keys: Keys::read(&mut words),
-        })
-    }
-
-    fn text(&self) -> String {
-        let (kind, late) = self.lateness;
-        let rules = self.rules.as_deref().unwrap_or_default();
-        let mut head = format!("{} {kind} {late} {} {}", self.strictness, u8::from(self.rules.is_some()), self.kept.write());
-        if let Some(keys) = &self.keys {
-            head = [head, keys.write()].join(" ");
-        }
-        format!("{head}\n{}\n\n{rules}", self.deny.join("\n"))
     }
 
     /// Keeps it for the next start.

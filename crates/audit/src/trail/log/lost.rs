@@ -26,7 +26,7 @@ pub struct Lost {
 
 impl Lost {
     /// How many of a trail that goes on with this record: none if they were told before it.
-    pub(super) fn count(&self, next_seq: u64) -> u64 {
+    pub fn count(&self, next_seq: u64) -> u64 {
         if self.told > 0 && next_seq > self.told {
             return 0;
         }
@@ -36,7 +36,8 @@ impl Lost {
         self.next_seq.saturating_sub(next_seq).saturating_sub(records).saturating_add(self.more).saturating_add(stands_for)
     }
 
-    fn encode(&self) -> [u8; LOST_LEN] {
+    /// As the file has it.
+    pub fn encode(&self) -> [u8; LOST_LEN] {
         let mut gaps = self.gaps.clone();
         while gaps.len() > GAPS_MAX {
             // The newest are put together under the number of the last: both are lost, or the older one may not be, and then too many are told.
@@ -57,7 +58,8 @@ impl Lost {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Option<Lost> {
+    /// None of what is no such file, is damaged, or tells of nothing.
+    pub fn decode(bytes: &[u8]) -> Option<Lost> {
         let (sum, rest) = bytes.get(..LOST_LEN)?.split_at(SUM_LEN);
         if digest(rest)[..SUM_LEN] != *sum {
             return None;

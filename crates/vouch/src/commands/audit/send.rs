@@ -2,6 +2,7 @@
 
 mod connection;
 mod nats;
+mod place;
 mod position;
 mod target;
 mod tls;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use vouch_audit::trail::Place;
 
+use super::place::{self, Unreadable};
 use crate::exit::{At as _, Failure, Outcome};
 
 /// What the file says; the trail's beginning if there is none. `trail`: its id, if it is known yet; another trail's place is refused, since its records would be passed over.
@@ -13,17 +14,11 @@ pub(super) fn read(path: &Path, trail: Option<&str>) -> Outcome<Place> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::default()),
         other => other.at(path.display())?,
     };
-    let words: Vec<&str> = text.split_ascii_whitespace().collect();
-    let numbers: Vec<u64> = words.iter().take(3).map_while(|word| word.parse().ok()).collect();
-    match (&numbers[..], words.get(3), words.len()) {
-        (_, Some(of), 4) if trail.is_some_and(|trail| trail != *of) => {
-            Err(Failure::input(path.display(), "is the position of another trail")
-                .cure("give each trail a file of its own, or remove it to send all"))
-        }
-        // Without the trail's id, an earlier version has written it.
-        ([segment, offset, next_seq], _, 3 | 4) => Ok(Place { segment: *segment, offset: *offset, next_seq: *next_seq }),
-        _ => Err(Failure::input(path.display(), "holds no position").cure("remove it to send all again")),
-    }
+    place::parse(&text, trail).map_err(|fault| match fault {
+        Unreadable::OfAnother => Failure::input(path.display(), "is the position of another trail")
+            .cure("give each trail a file of its own, or remove it to send all"),
+        Unreadable::Nothing => Failure::input(path.display(), "holds no position").cure("remove it to send all again"),
+    })
 }
 
 /// Puts a place into it. A crash leaves the old one or the new one.
@@ -32,7 +27,7 @@ pub(super) fn write(path: &Path, place: Place, trail: &str) -> io::Result<()> {
     name.push(".new");
     let new = PathBuf::from(name);
     let mut file = std::fs::File::create(&new)?;
-    writeln!(file, "{} {} {} {trail}", place.segment, place.offset, place.next_seq)?;
+    file.write_all(place::text(place, trail).as_bytes())?;
     file.sync_data()?;
     std::fs::rename(&new, path)
 }

@@ -1,9 +1,9 @@
 //! Where things lie now that rules name and that were moved: a watch on a directory is on what had the path when it was last there, as the kernel's is, as well as on
 //! what has it now. Kept over restarts in a file beside the trail, which is as trustworthy as the trail's directory. Bounded: beyond, any file may be one of these.
 
-use std::collections::BTreeMap;
+mod known;
+
 use std::io;
-use std::ops::Bound;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 use vouch_audit::rules::Rules;
 use vouch_audit::trail::{SystemDisk, replace};
+
+use known::Known;
 
 /// Former paths of what was moved.
 pub(in crate::export::audit) struct Moved {
@@ -27,17 +29,6 @@ pub(in crate::export::audit) struct Moved {
     /// None: not kept.
     file: Option<PathBuf>,
 }
-
-#[derive(Clone, Default, PartialEq, Eq, Debug)]
-struct Known {
-    /// By the path that it has, those that it had.
-    by_path: BTreeMap<Path, Vec<Path>>,
-    /// There were more than are remembered.
-    are_more: bool,
-}
-
-/// A path's bytes, or those of a piece of one.
-type Path = Box<[u8]>;
 
 /// Name of the file, in the trail's directory.
 pub(in crate::export::audit) const MOVED: &str = "moved";
@@ -166,114 +157,14 @@ impl Moved {
     }
 }
 
-impl Known {
-    fn any(&self) -> bool {
-        self.are_more || !self.by_path.is_empty()
-    }
-
-    fn former(&self, path: &[u8], mut each: impl FnMut(&[u8])) {
-        let mut end = path.len();
-        while end > 0 {
-            for former in self.by_path.get(&path[..end]).into_iter().flatten() {
-                each(&[former, &path[end..]].concat());
-            }
-            end = path[..end].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
-        }
-    }
-
-    /// All paths that what has this one has or had, as far as rules mean what is there.
-    fn meant(&self, rules: &Rules, path: &[u8]) -> Vec<Box<[u8]>> {
-        let mut names = vec![Box::from(path)];
-        self.former(path, |former| names.push(former.into()));
-        names.retain(|name| rules.mean_within(name));
-        names
-    }
-
-    /// Whether anything below what has this path is known to have been moved, or rules mean it.
-    fn is_meant_below(&self, rules: &Rules, path: &[u8]) -> bool {
-        let mut is_meant = rules.mean_below(path) || self.within(path).any(|(rest, _)| !rest.is_empty());
-        self.former(path, |former| is_meant |= rules.mean_below(former));
-        is_meant
-    }
-
-    /// What lies at a path or below it: the rest of its path, and its former ones.
-    fn within<'a>(&'a self, path: &'a [u8]) -> impl Iterator<Item = (&'a [u8], &'a Vec<Path>)> {
-        let from = self.by_path.range::<[u8], _>((Bound::Included(path), Bound::Unbounded));
-        let begin_so = from.map_while(move |(at, former)| Some((at.strip_prefix(path)?, former)));
-        begin_so.filter(|(rest, _)| rest.is_empty() || rest.starts_with(b"/"))
-    }
-
-    fn has_at(&self, path: &[u8]) -> bool {
-        self.within(path).next().is_some()
-    }
-
-    fn at(&self, path: &[u8]) -> Vec<(Path, Vec<Path>)> {
-        self.within(path).map(|(below, former)| (below.into(), former.clone())).collect()
-    }
-
-    fn take_at(&mut self, path: &[u8]) -> Vec<(Path, Vec<Path>)> {
-        let taken = self.at(path);
-        taken.iter().for_each(|(below, _)| drop(self.by_path.remove(&*[path, below].concat())));
-        taken
-    }
-
-    fn add(&mut self, path: Box<[u8]>, former: Box<[u8]>) {
-        if *path == *former {
-            return;
-        }
-        let is_full = self.by_path.values().map(Vec::len).sum::<usize>() >= MOVED_MAX;
-        let all = self.by_path.entry(path).or_default();
-        if all.contains(&former) {
-            return;
-        }
-        match is_full {
-            true => self.are_more = true,
-            false => all.push(former),
-        }
-        self.by_path.retain(|_, former| !former.is_empty());
-    }
-
-    fn text(&self) -> String {
-        let hex = |path: &[u8]| data_encoding::HEXLOWER.encode(path);
-        let each = self.by_path.iter().flat_map(|(path, former)| former.iter().map(move |former| (path, former)));
-        let mut lines: Vec<String> = each.map(|(path, former)| format!("{} {}\n", hex(path), hex(former))).collect();
-        if self.are_more {
-            lines.push(format!("{MORE}\n"));
-        }
-        format!("{}{END}{}\n", lines.concat(), lines.len())
-    }
-
-    /// What can't be read may have been anything, and so may what has no end.
-    fn parse(text: &str) -> Known {
-        let mut known = Known::default();
-        let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
-        let end = lines.pop().and_then(|line| line.strip_prefix(END)?.strip_suffix('\n')?.parse().ok());
-        known.are_more = end != Some(lines.len());
-        for line in lines {
-            let path = |text: &str| data_encoding::HEXLOWER.decode(text.as_bytes()).ok().map(Vec::into_boxed_slice);
-            let pair = line.strip_suffix('\n').and_then(|line| line.split_once(' '));
-            match pair.and_then(|(at, former)| Some((path(at)?, path(former)?))) {
-                Some((at, former)) => known.add(at, former),
-                None => known.are_more = true,
-            }
-        }
-        known
-    }
-}
-
-/// Paths of what was moved that are remembered: who may rename what lies above a watched directory can make as many as he likes.
-const MOVED_MAX: usize = 512;
 /// What stands in a path for names that aren't known.
 const GAP: &[u8] = b"/.../";
-/// The line that says that there were more.
-const MORE: &str = "more";
-/// How the last line begins, which says how many there are before it.
-const END: &str = "end ";
 /// Pause after it could not be kept.
 const KEEP_PAUSE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
+    use super::known::MOVED_MAX;
     use super::*;
 
     struct Nobody;

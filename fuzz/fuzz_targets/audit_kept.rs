@@ -1,0 +1,68 @@
+//! What lies beside an audit trail and is read at a start or a search: what was moved, what was lost, what is in force, indexes, and how far it was sent. Whatever is in those files, they
+//! are read or refused; what was read is written and read back the same. Parsers of the command are taken by their paths: they need nothing of it.
+#![no_main]
+#![allow(dead_code, unreachable_pub)]
+
+use libfuzzer_sys::fuzz_target;
+use vouch_audit::trail::{Index, Lost, Segment, SegmentFile, Term, segments};
+
+#[path = "../../crates/vouch/src/export/audit/names/moved/known.rs"]
+mod known;
+#[path = "../../crates/vouch/src/commands/audit/send/place.rs"]
+mod place;
+#[path = "../../crates/vouch/src/trail/written.rs"]
+mod written;
+
+/// The index of a segment of so many bytes, whose head says so.
+fn index(bytes: &[u8]) {
+    let directory = std::path::Path::new("/dev/shm").join(format!("vouch-fuzz-index-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("memory holds a directory");
+    let path = directory.join("000000000001.trail");
+    let segment_len = std::fs::metadata(&path).map_or(0, |of| of.len());
+    if segment_len == 0 {
+        std::fs::write(&path, b"VOUCHTR1").expect("memory holds a file");
+    }
+    let mut head = [&b"VOUCHIX1"[..], &1u64.to_le_bytes(), &8u64.to_le_bytes()].concat();
+    head.extend_from_slice(bytes);
+    std::fs::write(directory.join("000000000001.index"), head).expect("memory holds a file");
+    let files: Vec<SegmentFile> = segments(&directory).expect("the directory is there");
+    if let Ok(segment) = Segment::open(&files[0])
+        && let Some(index) = Index::open(&files[0], &segment)
+    {
+        for text in [&b""[..], b"alice"] {
+            let _ = index.postings(Term::Principal, text);
+        }
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((kind, bytes)) = input.split_first() else { return };
+    let text = String::from_utf8_lossy(bytes);
+    match kind % 5 {
+        0 => {
+            let known = known::Known::parse(&text);
+            assert_eq!(known::Known::parse(&known.text()), known);
+        }
+        1 => {
+            // Under a right checksum.
+            let mut rest = bytes.to_vec();
+            rest.resize(504, 0);
+            let file = [&vouch_audit::chain::digest(&rest)[..8], &rest[..]].concat();
+            let lost = Lost::decode(&file).expect("the checksum is right");
+            let again = Lost::decode(&lost.encode()).expect("what was written is read");
+            assert_eq!((again.count(1), &again), (lost.count(1), &lost));
+        }
+        2 => {
+            if let Some(standing) = written::Standing::parse(&text) {
+                assert!(written::Standing::parse(&standing.text()).is_some(), "what was written is read");
+            }
+        }
+        3 => index(bytes),
+        _ => {
+            if let Ok(known) = place::parse(&text, None) {
+                assert_eq!(place::parse(&place::text(known, "aa"), Some("aa")), Ok(known));
+                assert_eq!(place::parse(&place::text(known, "aa"), Some("bb")), Err(place::Unreadable::OfAnother));
+            }
+        }
+    }
+});
