@@ -285,13 +285,13 @@ impl Names {
         }
     }
 
-    /// Whether it had no name so far, and this one is put to it.
+    /// Whether this is the name by which it is known, which it was or is the first.
     fn learn(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules, hearsay: Hearsay) -> bool {
         let key = (export.id, *file);
         let before = self.links.get(&key);
         let known = before.as_ref().is_some_and(|(parent, known)| *parent == *directory && **known == *name);
         if known || file == directory {
-            return false;
+            return known;
         }
         // Another name of the file, or of a directory that was renamed on the server itself: then what lies below has other paths, too. Whoever looks up the names of one
         // file in turn makes old that file's path and nobody else's.
