@@ -81,6 +81,7 @@ fn open(state: &mut State<Arc<()>>, client: ClientKey, file: FileKey) -> Stateid
         want: Want::No,
         extra: Extra::default(),
         truncate: false,
+        terms: Terms { flavour: Flavour::Sys, reserved_port: true },
     };
     state.open(&call, Arc::new(()), share, 1).expect("nothing speaks against it").stateid
 }

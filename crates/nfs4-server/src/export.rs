@@ -86,6 +86,11 @@ pub trait ClientMatcher: Send + Sync {
     fn is_undecided(&self, _peer: SocketAddr) -> bool {
         false
     }
+
+    /// Whether what is told of a client at `peer` is good enough to end what it holds: a name service that does not answer takes nothing from anybody for good.
+    fn is_certain(&self, peer: SocketAddr) -> bool {
+        !self.is_undecided(peer)
+    }
 }
 
 /// One export.

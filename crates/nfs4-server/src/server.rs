@@ -9,22 +9,28 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, RwLock};
 use vouch_nfs4::{Status, Verifier};
 
+mod ended;
+
+pub use ended::Replaced;
+
 use crate::filehandle::HandleCodec;
 use crate::io::{Anonymous, OpenHandle, Releases};
 use crate::replies::Replies;
-use crate::state::{ClientKey, DelegationPolicy, FileKey, Held, RecoveryRecord, State, StateConfig, StateEffect, Totals};
+use crate::state::{ClientKey, DelegationPolicy, FileKey, RecoveryRecord, State, StateConfig, StateEffect, Totals};
 use crate::syncs::Syncs;
-use crate::tree::{Site, Tree};
-use crate::walk::{Core, FileRef, Object};
+use crate::tree::Tree;
+use crate::walk::{Core, Object};
 use crate::{
-    CallbackContexts, CallbackId, Compound, Config, Connection, ConnectionId, Effect, ErrorReport, ExportId, Exports, Identity, Now,
-    Observer, Principal, Recovered, Request, StatusReport, Unreachable, callback,
+    CallbackContexts, CallbackId, Compound, Config, Connection, ConnectionId, Effect, ErrorReport, Exports, Identity, Now, Observer,
+    Principal, Recovered, Request, StatusReport, Unreachable, callback,
 };
 
 /// An NFSv4 server.
 pub struct Server {
     config: Config,
     tree: RwLock<Arc<Tree>>,
+    /// What ends by the exports ends by those that are in force.
+    ending: Mutex<()>,
     identity: Arc<dyn Identity>,
     observer: Arc<dyn Observer>,
     handles: HandleCodec,
@@ -64,15 +70,6 @@ const HOLDER_WAITERS_MAX: u32 = 4;
 /// Errors that are kept for the report.
 const ERRORS_MAX: usize = 64;
 
-/// What came of another list of exports.
-#[must_use]
-pub struct Replaced {
-    /// To be carried out.
-    pub effects: Vec<Effect>,
-    /// Opens, delegations and copies that clients have lost by it, with their locks.
-    pub ended: usize,
-}
-
 impl Server {
     /// A server that starts now. `recovered` is what the recovery store held, `seed` comes from the system's randomness.
     pub fn new(
@@ -96,6 +93,7 @@ impl Server {
         };
         Server {
             tree: RwLock::new(Arc::new(Tree::new(&exports, 0, config.boot, now.wall))),
+            ending: Mutex::new(()),
             identity,
             observer,
             handles: HandleCodec::new(config.filehandle_key),
@@ -148,50 +146,6 @@ impl Server {
     /// A call has come.
     pub fn begin(&self, request: Request, now: Now) -> Compound {
         Compound::new(self, request, now)
-    }
-
-    /// From now on these are exported. What was open, locked or delegated by exports that are gone, or that show another directory now, ends; filehandles of theirs are stale, or of
-    /// files that the new directory has too. So does what a client holds of an export that is not for it any more, or of a file that its export does not show any more. Waits for the
-    /// file systems of the exports.
-    pub fn replace_exports(&self, exports: Exports) -> Replaced {
-        let now = *self.now.lock();
-        let (generation, change) = {
-            let tree = self.tree.read();
-            (tree.generation + 1, tree.change.wrapping_add(1))
-        };
-        let tree = Arc::new(Tree::new(&exports, generation, change, now.wall));
-        let before = std::mem::replace(&mut *self.tree.write(), tree.clone());
-        let stays = |site: &Site| tree.site(site.export.id).is_some_and(|after| after.shows_the_same_as(site));
-        let gone: Vec<ExportId> = before.sites().filter(|site| !stays(site)).map(|site| site.export.id).collect();
-        let mut effects = Vec::new();
-        if !gone.is_empty() {
-            self.anonymous.forget_exports(&gone);
-        }
-        let is_lost = |held: &Held<'_>| {
-            let (Some(site), Some(before)) = (tree.site(held.export), before.site(held.export)) else { return false };
-            !site.lets_in(held.peers) || held.file.is_some_and(|file| site.hides(before, file))
-        };
-        let peer = |connection: ConnectionId| self.peers.lock().get(&connection).copied();
-        let ended = self.with_state(&mut effects, now.mono_ms, |state| {
-            state.end_exports(&gone, now.mono_ms) + state.end_lost(peer, is_lost, now.mono_ms)
-        });
-        Replaced { effects, ended }
-    }
-
-    /// Whether a call that began with the exports of a generation may still be granted something of a file that it has found in one of them. As where the export is asked for anew: STALE
-    /// if it is gone, shows another directory or not this file, or is not for the client any more; DELAY if that can't be told yet.
-    pub(crate) fn still_grants(&self, generation: u64, file: &FileRef, peer: SocketAddr) -> Result<(), Status> {
-        let tree = self.tree.read();
-        if tree.generation == generation {
-            return Ok(());
-        }
-        let before = &file.grant.site;
-        let site = tree.site(before.export.id).filter(|site| site.shows_the_same_as(before)).ok_or(Status::STALE)?;
-        let clients = &site.export.clients;
-        if clients.access_for(peer).is_none() {
-            return Err(if clients.is_undecided(peer) { Status::DELAY } else { Status::STALE });
-        }
-        if site.hides(before, &file.id) { Err(Status::STALE) } else { Ok(()) }
     }
 
     /// Exports that lie below others in which no directory leads to them, and those others, by their sources: clients go through directories that are made up.

@@ -13,7 +13,7 @@ use vouch_vfs::{Attributes, Caller, FileId, FileType, Name, Patience, SystemId, 
 use crate::admission::Admission;
 use crate::cookie;
 use crate::filehandle::{Named, PseudoId};
-use crate::state::FileKey;
+use crate::state::{FileKey, Terms};
 use crate::{Export, ExportId, Exports};
 
 /// The pseudo file system's own fsid: the letters VOUCH, which no export's number is.
@@ -23,6 +23,7 @@ pub(crate) const PSEUDO_FSID: Fsid = Fsid { major: 0x0056_4f55_4348, minor: 0 };
 pub(crate) const ROOT: PseudoId = PseudoId(1);
 
 /// All that the exports amount to.
+#[derive(Clone)]
 pub(crate) struct Tree {
     nodes: HashMap<PseudoId, Node>,
     sites: HashMap<ExportId, Arc<Site>>,
@@ -41,12 +42,12 @@ pub(crate) struct Tree {
     pub(crate) change: u64,
     /// When the tree was made, as the nodes' times.
     pub(crate) made: vouch_vfs::Time,
-    /// Tells trees apart: what was resolved with another one must be resolved again.
+    /// Tells trees apart, and times between which exports came to be for others: what was resolved with another one must be resolved again.
     pub(crate) generation: u64,
 }
 
 /// A directory of the pseudo file system.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Node {
     /// By cookie and name: the order in which they are listed.
     children: BTreeMap<(u64, Vec<u8>), Place>,
@@ -285,15 +286,27 @@ impl Site {
     /// Whether a file of it was shown before and is not any more: it lies on a file system behind a mount point that is not crossed now.
     pub(crate) fn hides(&self, before: &Site, file: &FileId) -> bool {
         let system = |id: &FileId| self.export.file_system.home(id).system;
-        !Arc::ptr_eq(&self.export.file_system, &before.export.file_system)
-            && system(&self.root) != SystemId::UNKNOWN
-            && system(file) == SystemId::UNKNOWN
+        self.is_opened_anew(before) && system(&self.root) != SystemId::UNKNOWN && system(file) == SystemId::UNKNOWN
     }
 
-    /// Whether one of these is a client that the export is for, or may be one.
-    pub(crate) fn lets_in(&self, peers: &[SocketAddr]) -> bool {
+    /// Whether other files may be behind it than before.
+    pub(crate) fn is_opened_anew(&self, before: &Site) -> bool {
+        !Arc::ptr_eq(&self.export.file_system, &before.export.file_system)
+    }
+
+    /// Whether the export is for one of these on such terms, or may be. Port 0 stands for none, where there is no connection: it comes again as it came.
+    pub(crate) fn lets_in(&self, peers: &[SocketAddr], terms: Terms) -> bool {
         let clients = &self.export.clients;
-        peers.iter().any(|&peer| clients.access_for(peer).is_some() || clients.is_undecided(peer))
+        peers.iter().any(|&peer| {
+            let port = match peer.port() {
+                0 if terms.reserved_port => 0,
+                0 => u16::MAX,
+                port => port,
+            };
+            let access = clients.access_for(peer);
+            access.is_some_and(|access| access.under(terms.flavour).is_some() && !access.refuses_port(terms.flavour, port))
+                || !clients.is_certain(peer)
+        })
     }
 
     /// What names the root.

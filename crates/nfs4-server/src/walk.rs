@@ -12,7 +12,7 @@ use crate::observer::{Denial, Denied, Stage, Totals};
 use crate::owner::Owners;
 use crate::replies::ReplyKey;
 use crate::rest::Rest;
-use crate::state::{ClientKey, FileKey, OwnerToken, State};
+use crate::state::{ClientKey, FileKey, OwnerToken, State, Terms};
 use crate::stop::Stop;
 use crate::tree::Tree;
 use crate::{Connection, Effect, Flavour, Now, Principal, Server};
@@ -300,11 +300,24 @@ impl<'s> Walk<'s> {
         file: &FileRef,
         act: impl FnOnce(&mut State<crate::OpenHandle>) -> Result<R, Status>,
     ) -> Result<R, Status> {
-        let (server, generation, peer) = (self.server, self.tree.generation, self.connection.peer());
-        self.state(|state| {
-            server.still_grants(generation, file, peer)?;
-            act(state)
-        })
+        let (server, generation, peer, terms) = (self.server, self.tree.generation, self.connection.peer(), self.terms());
+        let mut act = Some(act);
+        loop {
+            // The exports are asked outside of the lock, as they may ask a disk, and those that there are then must be in force still.
+            let (asked, verdict) = server.still_grants(generation, file, peer, terms);
+            let done = self.state(|state| {
+                let act = (server.generation() == asked).then(|| act.take()).flatten()?;
+                Some(verdict.and_then(|()| act(state)))
+            });
+            if let Some(result) = done {
+                return result;
+            }
+        }
+    }
+
+    /// How the call came.
+    pub(crate) fn terms(&self) -> Terms {
+        Terms { flavour: self.flavour, reserved_port: self.connection.peer().port() < 1024 }
     }
 
     /// The reply must not leave before all records are durable that were to be written until now: what others held and have lost was not in the way of this call,

@@ -106,9 +106,9 @@ fn answer(walk: &mut Walk<'_>, response: WriteResponse, synchronous: bool) {
 /// RFC 7862, section 15.2.3: the copy goes on after the answer, which names it.
 fn in_background(walk: &mut Walk<'_>, pair: &Pair, copying: Copying) -> Outcome {
     let client = walk.turn()?.client;
-    let key = pair.to.key();
+    let (key, terms) = (pair.to.key(), walk.terms());
     let told = Outlasting::of(walk.core, pair.from.clone(), pair.to.clone());
-    let (copy, stateid) = walk.granting(&pair.to, |state| state.copy_begin(client, &key))?;
+    let (copy, stateid) = walk.granting(&pair.to, |state| state.copy_begin(client, &key, terms))?;
     let verifier = walk.server.write_verifier();
     // Its bytes are counted where it was opened only if others are, too.
     let tracks = walk.tracks;

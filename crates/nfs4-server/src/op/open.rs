@@ -13,7 +13,7 @@ use vouch_vfs::{Access, Error, FileType, Leniency, OpenAccess, OpenFile, Patienc
 
 use super::owner_call::in_turn;
 use crate::io::{Held, OpenHandle, wrong_type};
-use crate::state::{Claim, ClientKey, Extra, Granted, OpenCall, Opened, OwnerKind, Share, Want};
+use crate::state::{Claim, ClientKey, Extra, Granted, OpenCall, Opened, OwnerKind, Share, Terms, Want};
 use crate::stop::{Outcome, Stop};
 use crate::walk::{FileRef, Object, Walk};
 
@@ -26,6 +26,7 @@ struct Wish<'a> {
     want: Want,
     extra: Extra,
     claim: Claim,
+    terms: Terms,
 }
 
 /// What is told of an open beside its state.
@@ -54,7 +55,7 @@ fn execute(walk: &mut Walk<'_>, args: &OpenArgs<'_>, client: ClientKey) -> Outco
     // RFC 9754, sections 4 and 5: an extension of 4.2.
     let asked = |bit: ShareAccess| walk.minor >= 2 && args.access.contains(bit);
     let extra = Extra { times: asked(ShareAccess::WANT_DELEG_TIMESTAMPS), for_open: asked(ShareAccess::WANT_OPEN_XOR_DELEGATION) };
-    let wish = Wish { client, owner: args.owner.owner.0, share, want, extra, claim };
+    let wish = Wish { client, owner: args.owner.owner.0, share, want, extra, claim, terms: walk.terms() };
     let (file, found, opened) = match &args.how {
         // RFC 8881, section 18.16.3: a file is made only by name and without a claim to it.
         OpenHow::Create(how) => match args.claim {
@@ -241,8 +242,8 @@ impl<'a> Wish<'a> {
     fn call(&self, file: &FileRef, owner: u32) -> OpenCall<'a> {
         let may_set = !file.grant.read_only() && [0, owner].contains(&file.grant.caller.uid);
         let extra = Extra { times: self.extra.times && may_set, ..self.extra };
-        let Wish { client, owner, share, want, claim, .. } = *self;
-        OpenCall { client, owner, file: file.key(), share, claim, want, extra, truncate: false }
+        let Wish { client, owner, share, want, claim, terms, .. } = *self;
+        OpenCall { client, owner, file: file.key(), share, claim, want, extra, truncate: false, terms }
     }
 }
 

@@ -6,7 +6,7 @@ use vouch_nfs4::{StateSeq, Stateid, Status};
 use super::State;
 use super::backchannel::Subject;
 use super::effect::CallbackOp;
-use super::entry::{Entry, Kind};
+use super::entry::{Entry, Kind, Terms};
 use super::expiry::Timer;
 use super::id::{ClientKey, FileKey, StateKey};
 use super::limits::COPY_MEMORY_MS;
@@ -22,6 +22,11 @@ pub(super) struct Copy {
 }
 
 impl Copy {
+    /// The destination, as the client knows it.
+    pub(super) fn file(&self) -> &FileKey {
+        &self.file
+    }
+
     pub(super) fn is_done(&self) -> bool {
         self.end.is_some()
     }
@@ -38,7 +43,7 @@ pub struct CopyProgress {
 
 impl<F: Clone> State<F> {
     /// A copy to this file begins. DELAY if the client has as many as it may have.
-    pub fn copy_begin(&mut self, client: ClientKey, destination: &FileKey) -> Result<(StateKey, Stateid), Status> {
+    pub fn copy_begin(&mut self, client: ClientKey, destination: &FileKey, terms: Terms) -> Result<(StateKey, Stateid), Status> {
         let most = self.config.limits.copies_per_client_max;
         if self.client(client)?.copies.len() >= most {
             return Err(Status::DELAY);
@@ -46,7 +51,7 @@ impl<F: Clone> State<F> {
         let file = self.files.enter(destination);
         self.files[file].copies += 1;
         let copy = Copy { file: *destination, copied: 0, end: None };
-        let key = self.states.insert(Entry { client, file, export: destination.export, seq: StateSeq(1), kind: Kind::Copy(copy) });
+        let key = self.states.insert(Entry { client, file, export: destination.export, terms, seq: StateSeq(1), kind: Kind::Copy(copy) });
         self.clients[client].copies.push(key);
         self.copy_count += 1;
         Ok((key, self.states[key].stateid(self.boot, key)))

@@ -32,6 +32,13 @@ pub(super) struct Delegation<F> {
     asked_ms: Option<u64>,
 }
 
+impl<F> Delegation<F> {
+    /// The file, as its holder knows it.
+    pub(super) fn key(&self) -> &FileKey {
+        &self.key
+    }
+}
+
 /// What the holder of a write delegation has to say about the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
@@ -341,7 +348,8 @@ impl<F: Clone> State<F> {
         let times = call.extra.times;
         let delegation = Delegation { key: call.file, write, file: open_file, times, recalled_ms: None, holder: None, asked_ms: None };
         let export = call.file.export;
-        let key = self.states.insert(Entry { client, file, export, seq: StateSeq(1), kind: Kind::Delegation(delegation) });
+        let key =
+            self.states.insert(Entry { client, file, export, terms: call.terms, seq: StateSeq(1), kind: Kind::Delegation(delegation) });
         self.clients[client].delegations.insert(key);
         debug_assert!(self.files[file].delegations.is_empty() || !write && self.write_delegation(file).is_none(), "one to write is alone");
         self.files[file].delegations.push(key);

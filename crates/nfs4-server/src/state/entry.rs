@@ -10,7 +10,7 @@ use super::delegation::Delegation;
 use super::hash::Map;
 use super::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
 use super::range::Ranges;
-use crate::ExportId;
+use crate::{ExportId, Flavour};
 
 /// What a stateid names.
 pub(super) struct Entry<F> {
@@ -18,8 +18,19 @@ pub(super) struct Entry<F> {
     pub(super) file: FileRef,
     /// The export that it was granted by, and serves by: another path to the file may grant less.
     pub(super) export: ExportId,
+    /// And on these terms.
+    pub(super) terms: Terms,
     pub(super) seq: StateSeq,
     pub(super) kind: Kind<F>,
+}
+
+/// How the call came that something was granted to: what an export may refuse from some day on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Terms {
+    /// Under which flavour.
+    pub flavour: Flavour,
+    /// Whether from a port below 1024.
+    pub reserved_port: bool,
 }
 
 /// Of which kind it is.
@@ -42,6 +53,8 @@ pub(super) struct Open<F> {
     /// Combinations of access and deny that were asked for: see `share`.
     pub(super) history: u16,
     pub(super) file: F,
+    /// The file, as the client knows it.
+    pub(super) key: FileKey,
     /// Lock owners' locks that began with this open.
     pub(super) locks: BTreeSet<StateKey>,
     /// Byte ranges locked by them.
@@ -104,6 +117,16 @@ pub struct OwnerReply {
 }
 
 impl<F> Entry<F> {
+    /// The file, as the client knows it; none of what goes with something else, or is held no more.
+    pub(super) fn held(&self) -> Option<&FileKey> {
+        match &self.kind {
+            Kind::Open(open) => Some(&open.key),
+            Kind::Delegation(delegation) => Some(delegation.key()),
+            Kind::Copy(copy) => Some(copy.file()),
+            Kind::Lock(_) | Kind::Revoked | Kind::Closed(_) => None,
+        }
+    }
+
     pub(super) fn stateid(&self, boot: super::id::Boot, key: StateKey) -> Stateid {
         super::effect::stateid(self.seq, boot.other(key))
     }

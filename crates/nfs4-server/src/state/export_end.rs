@@ -1,60 +1,48 @@
-//! The end of exports: what was granted by one that is gone, or that shows other files now, can't be used or given back any more, and would be in the way of others for good.
+//! The end of exports: what was granted by one that is gone, that shows other files now or is not for the client any more, can't be used or given back, and would be in the way of others
+//! for good. Who decides what that is may have to ask a disk, so it is done outside of the state's lock, on a list; and in parts, so that calls get through.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
-
-use vouch_vfs::FileId;
 
 use super::State;
 use super::effect::Loss;
-use super::entry::Kind;
-use super::file::FileState;
-use super::id::{ClientKey, FileRef, StateKey};
+use super::entry::{Kind, Terms};
+use super::id::{ClientKey, FileKey, StateKey};
 use super::slab::Ended;
-use super::wait::Waiter;
 use crate::{ConnectionId, ExportId};
 
-/// Something that a client holds of an export.
-pub struct Held<'a> {
-    /// By which it was granted.
-    pub export: ExportId,
-    /// The file there; none if it was met by another export first.
-    pub file: Option<&'a FileId>,
-    /// Where its client calls from, or called from last.
-    pub peers: &'a [SocketAddr],
+/// Something that a client holds of an export: an open with its locks, a delegation, or a copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Holding {
+    key: StateKey,
+    /// Who holds it.
+    pub client: ClientKey,
+    /// The file, by the export that it was granted by.
+    pub file: FileKey,
+    /// On what terms.
+    pub terms: Terms,
 }
 
+impl Holding {
+    /// By which export it was granted.
+    pub fn export(&self) -> ExportId {
+        self.file.export
+    }
+}
+
+/// Places that are looked through at once.
+pub const HOLDINGS_AT_ONCE: usize = 1024;
+
 impl<F: Clone> State<F> {
-    /// Ends all opens, locks, delegations and copies that were granted by these exports; how many, locks counted with their opens. The clients stay. O(n) in all state.
-    pub fn end_exports(&mut self, gone: &[ExportId], now: u64) -> usize {
-        if gone.is_empty() {
-            return 0;
-        }
-        self.latest_ms = now;
-        self.drop_waiters(|waiter| waiter.is_at(gone));
-        let states: Vec<StateKey> = self.states.iter().filter(|(_, entry)| gone.contains(&entry.export)).map(|(key, _)| key).collect();
-        self.end_states(states)
+    /// What is held in [`HOLDINGS_AT_ONCE`] places from this one on; none where there are no places any more. What comes into a place later is not told.
+    pub fn holdings(&self, from: usize) -> Option<Vec<Holding>> {
+        let part = self.states.part(from, HOLDINGS_AT_ONCE)?;
+        Some(
+            part.filter_map(|(key, entry)| Some(Holding { key, client: entry.client, file: *entry.held()?, terms: entry.terms })).collect(),
+        )
     }
 
-    /// Ends likewise whatever is said to be lost. O(n) in all state and connections.
-    pub fn end_lost(&mut self, peer: impl Fn(ConnectionId) -> Option<SocketAddr>, is_lost: impl Fn(&Held<'_>) -> bool, now: u64) -> usize {
-        self.latest_ms = now;
-        let peers: HashMap<ClientKey, Vec<SocketAddr>> = self.clients.iter().map(|(key, _)| (key, self.peers_of(key, &peer))).collect();
-        let lost = |client: ClientKey, export: ExportId, file: Option<&FileId>| {
-            is_lost(&Held { export, file, peers: peers.get(&client).map_or(&[], Vec::as_slice) })
-        };
-        self.drop_waiters(|waiter| lost(waiter.client, waiter.file().export, Some(&waiter.file().file)));
-        let states = self.states.iter().filter(|(_, entry)| {
-            let file = Some(&self.files[entry.file].key).filter(|key| key.export == entry.export);
-            lost(entry.client, entry.export, file.map(|key| &key.file))
-        });
-        let states: Vec<StateKey> =
-            states.filter(|(_, entry)| !matches!(entry.kind, Kind::Revoked | Kind::Closed(_))).map(|(key, _)| key).collect();
-        self.end_states(states)
-    }
-
-    /// Where a client calls from; where it introduced itself, if it has no connection.
-    fn peers_of(&self, key: ClientKey, peer: &impl Fn(ConnectionId) -> Option<SocketAddr>) -> Vec<SocketAddr> {
+    /// Where a client calls from; where it introduced itself, with port 0, if it has no connection. O(n) in its connections.
+    pub fn peers_of(&self, key: ClientKey, peer: impl Fn(ConnectionId) -> Option<SocketAddr>) -> Vec<SocketAddr> {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
         let bound = sessions.flat_map(|&session| self.sessions[session].connections.iter().map(|bound| bound.connection));
@@ -62,41 +50,42 @@ impl<F: Clone> State<F> {
         if peers.is_empty() { vec![SocketAddr::new(client.address, 0)] } else { peers }
     }
 
-    fn end_states(&mut self, states: Vec<StateKey>) -> usize {
-        let mut ended = 0;
-        for key in states {
-            ended += usize::from(matches!(
-                self.states.get(key).map(|entry| &entry.kind),
-                Some(Kind::Open(_) | Kind::Delegation(_) | Kind::Copy(_))
-            ));
-            match self.states.get(key).map(|entry| &entry.kind) {
-                Some(Kind::Open(open)) => {
-                    let owner = open.owner;
-                    self.drop_open(key, Ended::Freed, Some(Loss::Revoked));
-                    self.settle_owner(owner);
-                }
-                Some(Kind::Delegation(_)) => self.revoke_for(key, Loss::Revoked),
-                Some(Kind::Copy(_)) => self.drop_copy(key, Ended::Freed),
-                // Locks go with their opens.
-                Some(Kind::Lock(_) | Kind::Revoked | Kind::Closed(_)) | None => {}
-            }
-        }
-        ended
-    }
-
-    fn drop_waiters(&mut self, is_lost: impl Fn(&Waiter) -> bool) {
-        let waits_lost = |(_, state): &(FileRef, &FileState)| state.waiters.iter().any(&is_lost);
-        let files: Vec<FileRef> = self.files.table.iter().filter(waits_lost).map(|(key, _)| key).collect();
-        for file in files {
+    /// The clients that hold these wait no more for locks of the same files by the same exports. To be done for all before any of them ends, so that what comes free goes to others.
+    pub fn end_waits(&mut self, lost: &[Holding], now: u64) {
+        self.latest_ms = now;
+        for held in lost {
+            let Some(file) = self.states.get(held.key).map(|entry| entry.file) else { continue };
             let clients = &mut self.clients;
             self.files[file].waiters.retain(|waiter| {
-                let lost = is_lost(waiter);
+                let lost = waiter.is_of(held.client, held.export());
                 if lost {
                     clients[waiter.client].waiters -= 1;
                 }
                 !lost
             });
-            self.settle(file);
         }
+    }
+
+    /// Ends these, unless they have gone or were granted anew on other terms since; how many. The clients stay.
+    pub fn end_holdings(&mut self, lost: &[Holding], now: u64) -> usize {
+        self.latest_ms = now;
+        let mut ended = 0;
+        for held in lost {
+            let key = held.key;
+            let Some(entry) = self.states.get(key).filter(|entry| entry.terms == held.terms) else { continue };
+            match &entry.kind {
+                Kind::Open(open) => {
+                    let owner = open.owner;
+                    self.drop_open(key, Ended::Freed, Some(Loss::Revoked));
+                    self.settle_owner(owner);
+                }
+                Kind::Delegation(_) => self.revoke_for(key, Loss::Revoked),
+                Kind::Copy(_) => self.drop_copy(key, Ended::Freed),
+                // It was closed or revoked since.
+                Kind::Lock(_) | Kind::Revoked | Kind::Closed(_) => continue,
+            }
+            ended += 1;
+        }
+        ended
     }
 }

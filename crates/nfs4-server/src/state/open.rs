@@ -9,7 +9,7 @@ use super::State;
 use super::client::Family;
 use super::delegation::{Granted, Touch, Want};
 use super::effect::{Loss, StateEffect};
-use super::entry::{Entry, Kind, Open, OwnerKind};
+use super::entry::{Entry, Kind, Open, OwnerKind, Terms};
 use super::file_opens::Opener;
 use super::id::{ClientKey, FileKey, FileRef, StateKey};
 use super::limits::SILENT_LOOKS_MAX;
@@ -50,6 +50,8 @@ pub struct OpenCall<'a> {
     pub extra: Extra,
     /// The file is cut to nothing by it, which is a change of data whatever the share says.
     pub truncate: bool,
+    /// How it came.
+    pub terms: Terms,
 }
 
 /// What a delegation shall be by RFC 9754.
@@ -182,7 +184,7 @@ impl<F: Clone> State<F> {
         let before = self.owners[owner].states.get(&(file, call.file.export)).copied();
         let key = match before {
             Some(key) => {
-                self.widen(key, file, call.share, opened);
+                self.widen(key, file, call, opened);
                 key
             }
             None => {
@@ -192,11 +194,13 @@ impl<F: Clone> State<F> {
                     deny: call.share.deny,
                     history: call.share.bit(),
                     file: opened,
+                    key: call.file,
                     locks: BTreeSet::new(),
                     ranges: 0,
                 };
                 let export = call.file.export;
-                let key = self.states.insert(Entry { client: call.client, file, export, seq: StateSeq(1), kind: Kind::Open(open) });
+                let (client, terms) = (call.client, call.terms);
+                let key = self.states.insert(Entry { client, file, export, terms, seq: StateSeq(1), kind: Kind::Open(open) });
                 self.owners[owner].states.insert((file, export), key);
                 let place = self.clients[call.client].place;
                 self.files[file].opens.insert(key, Opener { place, client: call.client, export }, call.share);
@@ -254,9 +258,12 @@ impl<F: Clone> State<F> {
     }
 
     /// RFC 8881, section 9.9: an open of what the owner has open already widens it, under the same stateid with the next number.
-    fn widen(&mut self, key: StateKey, file: FileRef, share: Share, opened: F) {
+    fn widen(&mut self, key: StateKey, file: FileRef, call: &OpenCall<'_>, opened: F) {
+        let share = call.share;
         let entry = &mut self.states[key];
         entry.seq = entry.seq.next();
+        // The last to open it is who can give it back.
+        entry.terms = call.terms;
         let Kind::Open(open) = &mut entry.kind else { unreachable!("an open owner's states are opens") };
         let before = open.share();
         let after = before.or(share);
@@ -325,7 +332,7 @@ impl<F: Clone> State<F> {
             return Err(Status::LOCKS_HELD);
         }
         let (owner, client, seq) = (open.owner, entry.client, entry.seq);
-        let (file, export, other) = (entry.file, entry.export, stateid.other);
+        let (file, export, terms, other) = (entry.file, entry.export, entry.terms, stateid.other);
         self.drop_open(key, Ended::Freed, None);
         if self.owners[owner].sequencer.is_none() {
             self.settle_owner(owner);
@@ -333,7 +340,7 @@ impl<F: Clone> State<F> {
             return Ok(Stateid::INVALID);
         }
         // A retry must find the owner.
-        let closed = Entry { client, file, export, seq: seq.next(), kind: Kind::Closed(owner) };
+        let closed = Entry { client, file, export, terms, seq: seq.next(), kind: Kind::Closed(owner) };
         let revived = self.states.revive(key, closed);
         let sequencer = self.owners[owner].sequencer.as_deref_mut().expect("it has just been seen");
         if let Some(old) = sequencer.closed.replace(revived) {

@@ -164,6 +164,15 @@ impl<K: SlabKey, T> Slab<K, T> {
         (place.value.is_none() && place.generation == last).then_some(place.ended)
     }
 
+    /// Entries in so many places from one on; none where there are no places any more. O(count).
+    pub(super) fn part(&self, from: usize, count: usize) -> Option<impl Iterator<Item = (K, &T)>> {
+        let places = self.places.get(from..from.saturating_add(count).min(self.places.len())).filter(|places| !places.is_empty())?;
+        Some(places.iter().enumerate().filter_map(move |(index, place)| {
+            let value = place.value.as_ref()?;
+            Some((K::new((from + index) as u32, place.generation), value))
+        }))
+    }
+
     /// All entries, in order of places. O(n) in all places ever used at once.
     pub(super) fn iter(&self) -> impl Iterator<Item = (K, &T)> {
         self.places.iter().enumerate().filter_map(|(index, place)| {

@@ -74,6 +74,9 @@ pub(super) fn file(number: u8) -> FileKey {
 
 pub(super) const BY_ANOTHER: u8 = 128;
 
+/// How calls come.
+pub(super) const TERMS: Terms = Terms { flavour: Flavour::Sys, reserved_port: true };
+
 pub(super) fn share(access: u32, deny: u32) -> Share {
     Share::new(ShareAccess(access), ShareDeny(deny)).unwrap()
 }
@@ -190,6 +193,7 @@ impl World {
             want,
             extra: Extra::default(),
             truncate: false,
+            terms: TERMS,
         };
         let plan = self.state.check_open(&call, self.now)?;
         self.state.open(&call, self.handle.clone(), plan.union, self.now)

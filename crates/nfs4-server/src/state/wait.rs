@@ -36,14 +36,9 @@ impl Waiter {
         self.client == client && *self.owner == *owner
     }
 
-    /// Whether it came by one of these exports.
-    pub(super) fn is_at(&self, exports: &[ExportId]) -> bool {
-        exports.contains(&self.file.export)
-    }
-
-    /// The file, as the client knows it.
-    pub(super) fn file(&self) -> &FileKey {
-        &self.file
+    /// Whether it is of this client, and came by this export.
+    pub(super) fn is_of(&self, client: ClientKey, export: ExportId) -> bool {
+        self.client == client && self.file.export == export
     }
 
     fn collides(&self, range: Range, mode: Mode) -> bool {

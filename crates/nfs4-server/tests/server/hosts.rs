@@ -18,9 +18,9 @@ use crate::world::{Client, MemoryFs, Packed, World, access, compound, export, ge
 
 /// Lets in whom it knows, and does not know yet whom it is to look for.
 #[derive(Default)]
-struct Chosen {
-    known: Mutex<Vec<IpAddr>>,
-    sought: Mutex<Vec<IpAddr>>,
+pub(crate) struct Chosen {
+    pub(crate) known: Mutex<Vec<IpAddr>>,
+    pub(crate) sought: Mutex<Vec<IpAddr>>,
 }
 
 impl ClientMatcher for Chosen {
@@ -33,10 +33,10 @@ impl ClientMatcher for Chosen {
     }
 }
 
-const HOME: [u8; 4] = [127, 0, 0, 1];
+pub(crate) const HOME: [u8; 4] = [127, 0, 0, 1];
 const ELSEWHERE: [u8; 4] = [127, 0, 0, 9];
 
-fn for_chosen(files: &Arc<MemoryFs>, chosen: &Arc<Chosen>) -> Export {
+pub(crate) fn for_chosen(files: &Arc<MemoryFs>, chosen: &Arc<Chosen>) -> Export {
     Export { clients: chosen.clone(), ..export(7, &["export"], files, access()) }
 }
 

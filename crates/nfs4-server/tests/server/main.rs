@@ -5,6 +5,7 @@ mod attributes;
 mod data;
 mod delegated;
 mod durable;
+mod ended;
 mod flavours;
 mod garbage;
 mod hostile;

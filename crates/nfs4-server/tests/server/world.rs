@@ -63,7 +63,8 @@ pub(crate) struct World {
     /// Whether the last reply has to wait for recovery records.
     pub(crate) waits: AtomicBool,
     records: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
-    ports: AtomicU32,
+    /// Where the next connection comes from.
+    pub(crate) ports: AtomicU32,
 }
 
 impl World {

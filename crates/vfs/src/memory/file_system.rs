@@ -88,6 +88,8 @@ impl FileSystem for MemoryFs {
     }
 
     fn home(&self, id: &FileId) -> Home {
+        let seeking = self.inner.seeking.lock().clone();
+        seeking.iter().for_each(|seeking| seeking(id));
         if self.without == Some(*id) {
             return Home { system: SystemId::UNKNOWN, own_from: 0 };
         }

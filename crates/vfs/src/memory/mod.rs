@@ -68,6 +68,8 @@ pub enum Call {
     Region,
 }
 
+type Seeking = Arc<dyn Fn(&FileId) + Send + Sync>;
+
 type Fault = Arc<dyn Fn(Call, &FileId) -> Option<Error> + Send + Sync>;
 
 /// The file system in memory. Clones are the same file system.
@@ -83,6 +85,8 @@ struct Inner {
     number: u64,
     state: Mutex<State>,
     fault: Mutex<Option<Fault>>,
+    /// Asked where a file lies.
+    seeking: Mutex<Option<Seeking>>,
     /// State of the sequence by which calls block at random; 0 if none does.
     reluctance: AtomicU64,
 }
@@ -99,7 +103,13 @@ impl MemoryFs {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         MemoryFs {
-            inner: Arc::new(Inner { number, state: Mutex::new(State::new()), fault: Mutex::new(None), reluctance: AtomicU64::new(0) }),
+            inner: Arc::new(Inner {
+                number,
+                state: Mutex::new(State::new()),
+                fault: Mutex::new(None),
+                seeking: Mutex::new(None),
+                reluctance: AtomicU64::new(0),
+            }),
             without: None,
         }
     }
@@ -112,6 +122,11 @@ impl MemoryFs {
     /// From now on each call asks `fault` first, and fails with what it returns. It must not call the file system.
     pub fn set_fault(&self, fault: impl Fn(Call, &FileId) -> Option<Error> + Send + Sync + 'static) {
         *self.inner.fault.lock() = Some(Arc::new(fault));
+    }
+
+    /// From now on `home` calls this first, which may take its time as a mount does whose server is away. It must not call the file system.
+    pub fn set_seeking(&self, seeking: impl Fn(&FileId) + Send + Sync + 'static) {
+        *self.inner.seeking.lock() = Some(Arc::new(seeking));
     }
 
     /// No more faults.

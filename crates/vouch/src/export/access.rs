@@ -41,11 +41,15 @@ impl Clients {
 
 impl ClientMatcher for Clients {
     fn access_for(&self, peer: SocketAddr) -> Option<Arc<ClientAccess>> {
-        self.find(peer).ok()?.cloned()
+        self.find(peer, false).ok()?.cloned()
     }
 
     fn is_undecided(&self, peer: SocketAddr) -> bool {
-        self.rules.iter().any(|(who, _)| who.needs_name()) && self.find(peer).is_err()
+        self.rules.iter().any(|(who, _)| who.needs_name()) && self.find(peer, false).is_err()
+    }
+
+    fn is_certain(&self, peer: SocketAddr) -> bool {
+        self.find(peer, true).is_ok()
     }
 }
 
@@ -53,15 +57,17 @@ impl ClientMatcher for Clients {
 struct Undecided;
 
 impl Clients {
-    /// The first rule that fits. Where one can't be told to fit or not, those after it do not count: they may say something else.
-    fn find(&self, peer: SocketAddr) -> Result<Option<&Arc<ClientAccess>>, Undecided> {
+    /// The first rule that fits. Where one can't be told to fit or not, those after it do not count: they may say something else. `certain`: nor is a name
+    /// service that has not answered taken for one that knows no name.
+    fn find(&self, peer: SocketAddr, certain: bool) -> Result<Option<&Arc<ClientAccess>>, Undecided> {
         let address = peer.ip().to_canonical();
+        let told = |fits: Option<bool>| fits.filter(|_| !certain || self.hosts.has_answer(address));
         for (who, access) in &self.rules {
             let fits = match who {
                 Who::Host(host) => Some(self.hosts.is(host, address)),
                 Who::Network(network, len) => Some(in_network(address, *network, *len)),
-                Who::Netgroup(group) => self.hosts.is_in(group, address),
-                Who::Pattern(pattern) => self.hosts.fits(address, |name| fits(pattern, name)),
+                Who::Netgroup(group) => told(self.hosts.is_in(group, address)),
+                Who::Pattern(pattern) => told(self.hosts.fits(address, |name| fits(pattern, name))),
                 Who::Everyone => Some(true),
             };
             if fits.ok_or(Undecided)? {
@@ -161,14 +167,16 @@ mod tests {
         hosts.arrive(from.ip());
         for text in ["/a *.example.org(rw)", "/a @trusted(rw)", "/a *(ro) @trusted(rw)"] {
             let clients = clients(text);
-            assert!(clients.access_for(from).is_none() && clients.is_undecided(from), "{text}");
+            assert!(clients.access_for(from).is_none() && clients.is_undecided(from) && !clients.is_certain(from), "{text}");
         }
         assert!(!clients("/a *(ro)").is_undecided(from) && !clients("/a 192.0.2.0/24(ro) @trusted(rw)").is_undecided(from));
         assert!(hosts.has_missed());
+        assert!(!hosts.take_changed());
         hosts.ask_missed();
-        assert!(!hosts.has_missed());
+        assert!(!hosts.has_missed() && hosts.take_changed() && !hosts.take_changed());
         for text in ["/a *.example.org(rw)", "/a @trusted(rw)", "/a *(ro) @trusted(rw)"] {
             assert!(clients(text).access_for(from).is_some_and(|access| !access.flavours[0].read_only), "{text}");
+            assert!(clients(text).is_certain(from), "{text}");
         }
         assert!(clients("/a *.example.com(rw)").access_for(from).is_none() && !clients("/a *.example.com(rw)").is_undecided(from));
     }

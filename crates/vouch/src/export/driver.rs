@@ -195,6 +195,24 @@ impl Driver {
         None
     }
 
+    /// Carries out what came of another list of exports, and tells it.
+    pub(super) fn carry_replaced(self: &Arc<Self>, replaced: vouch_nfs4_server::Replaced) {
+        self.carry_alone(replaced.effects);
+        if replaced.ended > 0 {
+            tracing::warn!(
+                ended = replaced.ended,
+                "opens, delegations and copies have ended with their locks: their exports, or what was shown of them, are gone, or not for their clients (so) any more"
+            );
+        }
+    }
+
+    /// Ends what clients hold that no line of the exports is for any more, by what the name service has told since that was looked at last.
+    pub(super) fn end_lost(self: &Arc<Self>) {
+        if self.hosts.take_changed() {
+            self.carry_replaced(self.engine.clients_changed());
+        }
+    }
+
     /// Carries out effects that no reply depends on.
     pub(super) fn carry_alone(self: &Arc<Self>, effects: Vec<Effect>) {
         let changes = self.carry_but_changes(effects);

@@ -19,9 +19,11 @@ pub(super) struct Hosts {
     has_names: AtomicBool,
     /// Connections of each address: whoever has one is not forgotten.
     connected: Mutex<HashMap<IpAddr, usize>>,
-    /// Clients with a connection that were asked for and are not known.
+    /// Clients that were asked for and are not known.
     missed: Mutex<HashSet<IpAddr>>,
     has_missed: AtomicBool,
+    /// Whether the exports may not be for somebody any more by what was learnt since that was asked last.
+    has_changed: AtomicBool,
     clients_max: usize,
     /// For how long a client without a connection is believed to be what it was, while the name service does not answer.
     kept: Duration,
@@ -67,6 +69,7 @@ impl Hosts {
             connected: Mutex::default(),
             missed: Mutex::default(),
             has_missed: AtomicBool::new(false),
+            has_changed: AtomicBool::new(false),
             clients_max: CLIENTS_MAX,
             kept: KEPT,
         }
@@ -111,7 +114,10 @@ impl Hosts {
             }
             known.netgroups = netgroups.iter().cloned().collect();
             known.names_wanted = names_wanted;
-            known.clients.keys().copied().collect()
+            // Who has come before names mattered is not known: it would keep what it holds as if it might be let in.
+            let connected: Vec<IpAddr> =
+                self.connected.lock().keys().copied().filter(|client| !known.clients.contains_key(client)).collect();
+            known.clients.keys().copied().chain(connected).collect()
         };
         if names_wanted {
             clients.into_iter().for_each(|client| self.look_up(client));
@@ -134,8 +140,9 @@ impl Hosts {
             let found = self.addresses(&host);
             let mut known = self.known.write();
             // A reload may have taken it off the list.
-            if let Some(addresses) = known.addresses.get_mut(&host).filter(|_| !found.is_empty()) {
+            if let Some(addresses) = known.addresses.get_mut(&host).filter(|before| !found.is_empty() && **before != found) {
                 *addresses = found;
+                self.has_changed.store(true, Ordering::Release);
             }
         }
         clients.into_iter().for_each(|client| self.look_up(client));
@@ -192,7 +199,12 @@ impl Hosts {
             self.forget_some(&mut known);
         }
         self.has_names.fetch_or(name.is_some(), Ordering::Relaxed);
-        known.clients.insert(client, Met { name, groups, since: Instant::now(), answered, fresh });
+        let told = (name.clone(), groups.clone(), answered.is_some());
+        let before = known.clients.insert(client, Met { name, groups, since: Instant::now(), answered, fresh });
+        // Of who was not known nothing was told; what it holds all the same is asked for (`miss`).
+        if before.is_some_and(|before| (before.name, before.groups, before.answered.is_some()) != told) {
+            self.has_changed.store(true, Ordering::Release);
+        }
     }
 
     /// A client's name, if it is believed: its own addresses include the one that it was found by, as who owns a network may call its hosts what he likes.
@@ -218,9 +230,11 @@ impl Hosts {
         }
     }
 
-    /// A client that is not known was asked for. Only who is connected gets an answer by it.
+    /// A client that is not known was asked for: by a call of its, or because it holds something. Who isn't connected pushes nobody out.
     fn miss(&self, client: IpAddr) {
-        if !self.connected.lock().contains_key(&client) {
+        // One lock after the other: elsewhere the first is taken under the second.
+        let connected = self.connected.lock().contains_key(&client);
+        if !connected && self.known.read().clients.len() >= self.clients_max {
             return;
         }
         let mut missed = self.missed.lock();
@@ -239,7 +253,24 @@ impl Hosts {
     pub(super) fn ask_missed(&self) {
         self.has_missed.store(false, Ordering::Release);
         let missed = std::mem::take(&mut *self.missed.lock());
+        let any = !missed.is_empty();
         missed.into_iter().for_each(|client| self.look_up(client));
+        self.has_changed.fetch_or(any, Ordering::Release);
+    }
+
+    /// Whether [`Hosts::take_changed`] would say so.
+    pub(super) fn has_changed(&self) -> bool {
+        self.has_changed.load(Ordering::Acquire)
+    }
+
+    /// Whether the exports may not be for somebody any more, by other answers than before.
+    pub(super) fn take_changed(&self) -> bool {
+        self.has_changed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Whether the name service has answered for a client, then or now.
+    pub(super) fn has_answer(&self, client: IpAddr) -> bool {
+        self.known.read().clients.get(&client).is_some_and(|met| met.answered.is_some())
     }
 
     /// Whether a host that exports name has this address.
@@ -400,6 +431,7 @@ mod tests {
             }
             hosts.meet(stranger);
             assert_eq!(is_known(&hosts, stranger), (Some(false), Some(false)));
+            assert!(hosts.has_answer(known) && !hosts.has_answer(stranger), "nothing ends by that for good");
             assert!([known, stranger].iter().all(|client| hosts.known.read().clients[client].fresh == RETRY), "they are asked for soon");
             hosts.prepare(&[], &["g".into()], true);
         }
@@ -407,8 +439,12 @@ mod tests {
         hosts.kept = Duration::ZERO;
         hosts.prepare(&[], &["g".into()], true);
         assert_eq!((is_known(&hosts, known), is_known(&hosts, away)), ((Some(true), Some(true)), (Some(false), Some(false))));
+        hosts.take_changed();
         *service.silent.lock() = [false; 2];
         hosts.prepare(&[], &["g".into()], true);
+        assert!(hosts.take_changed() && hosts.has_answer(stranger));
+        hosts.prepare(&[], &["g".into()], true);
+        assert!(!hosts.take_changed(), "the answers are the same");
         assert!([known, away, stranger].iter().all(|client| is_known(&hosts, *client) == (Some(true), Some(true))));
         // An answer counts, whatever it is.
         service.nobody.store(true, Ordering::Relaxed);

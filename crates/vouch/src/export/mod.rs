@@ -400,10 +400,11 @@ impl Server {
                 });
             }
             // Clients wait for these (NFS4ERR_DELAY).
-            if driver.hosts.has_missed() && !asking.swap(true, Ordering::AcqRel) {
-                let (hosts, done) = (driver.hosts.clone(), asking.clone());
+            if (driver.hosts.has_missed() || driver.hosts.has_changed()) && !asking.swap(true, Ordering::AcqRel) {
+                let (shared, done) = (driver.clone(), asking.clone());
                 driver.names.submit(pool::Origin::Server, move || {
-                    hosts.ask_missed();
+                    shared.hosts.ask_missed();
+                    shared.end_lost();
                     done.store(false, Ordering::Release);
                 });
             }

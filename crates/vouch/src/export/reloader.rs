@@ -56,13 +56,7 @@ impl Reloader {
                     audit.act(vouch_audit::record::Act::Reload, &summary);
                 }
                 let replaced = self.driver.engine.replace_exports(exports);
-                self.driver.carry_alone(replaced.effects);
-                if replaced.ended > 0 {
-                    tracing::warn!(
-                        ended = replaced.ended,
-                        "opens, delegations and copies have ended with their locks: their exports, or what was shown of them, are gone, or not for their clients any more"
-                    );
-                }
+                self.driver.carry_replaced(replaced);
                 comments.extend(sources::detours(&self.driver.engine));
                 self.driver.traffic.reloads.add(1);
                 tracing::info!(count, "exports read anew");

@@ -12,6 +12,7 @@ use super::*;
 mod audit;
 mod contexts;
 mod load;
+mod lost;
 mod waiting;
 
 /// An engine that exports nothing.

@@ -93,8 +93,8 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
     let call = wish.call(&file, file.grant.caller.uid);
     let open = Held::new(created.open, walk, &file);
     let opened = match walk.granting(&file, |state| state.open(&call, open, wish.share, now)) {
-        // Others of its calls have taken the room since, and it would find its own file in the way when it has some; or the export is not for it any more.
-        Err(status @ (Status::NOSPC | Status::RESOURCE | Status::STALE | Status::DELAY)) => {
+        // Others of its calls have taken the room since, and it would find its own file in the way when it has some; or the export is not for it any more, or not so.
+        Err(status @ (Status::NOSPC | Status::RESOURCE | Status::STALE | Status::DELAY | Status::WRONGSEC | Status::ACCESS)) => {
             return Err(taken_back(walk, &directory, component, &file, &settings, status.into()));
         }
         opened => opened?,

@@ -224,8 +224,17 @@ fn the_holder_of_a_write_delegation_is_asked_for_size_and_change() {
 }
 
 fn extended(world: &mut World, peer: &Peer, share: Share, extra: Extra) -> Opened {
-    let call =
-        OpenCall { client: peer.client, owner: b"o", file: file(1), share, claim: Claim::New, want: Want::Any, extra, truncate: false };
+    let call = OpenCall {
+        client: peer.client,
+        owner: b"o",
+        file: file(1),
+        share,
+        claim: Claim::New,
+        want: Want::Any,
+        extra,
+        truncate: false,
+        terms: TERMS,
+    };
     let plan = world.state.check_open(&call, 0).unwrap();
     world.state.open(&call, world.handle.clone(), plan.union, 0).unwrap()
 }

@@ -89,7 +89,11 @@ fn what_was_granted_by_an_export_goes_with_it_and_the_rest_stays() {
     let opened = world.open_as(&c, "o", 2, share(BOTH, 0), Claim::New, Want::Write).unwrap();
     let Granted::Write(delegation) = opened.delegation else { panic!("{opened:?}") };
     world.callbacks();
-    world.state.end_exports(&[ExportId(1)], world.now);
+    let lost: Vec<Holding> = world.state.holdings(0).unwrap().into_iter().filter(|held| held.export() == ExportId(1)).collect();
+    assert!(world.state.holdings(HOLDINGS_AT_ONCE).is_none());
+    world.state.end_waits(&lost, world.now);
+    assert_eq!(world.state.end_holdings(&lost, world.now), 3);
+    assert_eq!(world.state.end_holdings(&lost, world.now), 0);
     // Who waited by the export that stays is told, and is let in.
     assert!(matches!(world.callbacks()[0].op, CallbackOp::NotifyLock { .. }));
     world.lock(&b, &second, "m", OTHER, (5, 1), Mode::Exclusive).unwrap();

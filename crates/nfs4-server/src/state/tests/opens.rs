@@ -224,6 +224,7 @@ fn an_open_that_took_longer_than_a_lease_does_not_end_its_own_client() {
         want: Want::Unstated,
         extra: Extra::default(),
         truncate: false,
+        terms: TERMS,
     };
     let plan = world.state.check_open(&call, world.now).unwrap();
     world.pass(LEASE_MS + 1);
@@ -307,13 +308,13 @@ fn copies_are_followed_and_cancelled() {
     // RFC 7862, sections 15.8 and 15.9.
     let mut world = World::new();
     let peer = world.peer("a");
-    let (key, stateid) = world.state.copy_begin(peer.client, &file(1)).unwrap();
+    let (key, stateid) = world.state.copy_begin(peer.client, &file(1), TERMS).unwrap();
     assert!(world.state.copy_goes_on(key, 10));
     let progress = world.state.copy_status(peer.client, &stateid, &file(1), 0).unwrap();
     assert_eq!(progress, CopyProgress { copied: 10, end: None });
     world.state.copy_cancel(peer.client, &stateid, &file(1), 0).unwrap();
     assert!(!world.state.copy_goes_on(key, 20));
-    let (key, stateid) = world.state.copy_begin(peer.client, &file(1)).unwrap();
+    let (key, stateid) = world.state.copy_begin(peer.client, &file(1), TERMS).unwrap();
     world.state.copy_done(key, vouch_nfs4::cb::OffloadInfo::Failed(Status::NOSPC, 5), 0);
     let progress = world.state.copy_status(peer.client, &stateid, &file(1), 0).unwrap();
     assert_eq!(progress, CopyProgress { copied: 5, end: Some(Status::NOSPC) });

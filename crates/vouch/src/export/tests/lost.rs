@@ -1,0 +1,88 @@
+//! What a client holds ends when the name service says that it is none of the export's clients, at a reload and without one.
+
+use std::net::IpAddr;
+
+use parking_lot::Mutex;
+use vouch_nfs4::op::ShareAccess;
+use vouch_nfs4::{Attributes, Verifier};
+use vouch_nfs4_client::{Client, Config, Identity, Plain};
+use vouch_oncrpc::AuthSys;
+use vouch_vfs::memory::MemoryFs;
+
+use super::waiting::until;
+use super::*;
+use crate::export::resolver::{NoAnswer, Resolver};
+
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+/// One host, which moves.
+#[derive(Clone)]
+struct Service(Arc<Mutex<IpAddr>>);
+
+impl Resolver for Service {
+    fn addresses(&self, _: &str) -> Result<Vec<IpAddr>, NoAnswer> {
+        Ok(vec![*self.0.lock()])
+    }
+    fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer> {
+        Ok((address == *self.0.lock()).then(|| "host.example.org".into()))
+    }
+    fn in_netgroup(&self, group: &str, host: &str) -> bool {
+        (group, host) == ("trusted", "host.example.org")
+    }
+}
+
+fn start(service: &Service) -> Running {
+    let files = MemoryFs::new();
+    let system = Seams::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))));
+    Running::start_in(|_| (), Seams { resolver: Arc::new(service.clone()), ..system })
+}
+
+fn reload(server: &Running, clients: &str) {
+    std::fs::write(server.state.parent().unwrap().join("exports"), format!("/data {clients}(rw,insecure,no_root_squash)\n")).unwrap();
+    let answer = control::ask(&state_directory::control_path(&server.state), control::Question::Reload).unwrap();
+    assert!(matches!(answer, control::Answer::Reloaded(_)), "{answer:?}");
+}
+
+fn opens(server: &Running) -> usize {
+    server.status().clients.iter().map(|client| client.opens).sum()
+}
+
+/// Does something while a client has a file open.
+fn while_open(server: &Running, act: impl FnOnce()) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let root = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
+        let config = Config::new(server.address, 1, Identity::new(b"one", Verifier([1; 8])), Plain::sys(&root));
+        let client = Client::connect(config).await.unwrap();
+        let data = client.walk(b"/data").await.unwrap();
+        let mode = Attributes { mode: Some(0o644), ..Attributes::default() };
+        let _open = client.open(&data.handle, b"f", ShareAccess::BOTH, Some(&mode)).await.unwrap();
+        assert_eq!(opens(server), 1);
+        act();
+    });
+}
+
+#[test]
+fn a_client_that_came_when_no_name_mattered_is_looked_for_at_a_reload() {
+    let service = Service(Arc::new(Mutex::new(HERE)));
+    let server = start(&service);
+    while_open(&server, || {
+        reload(&server, "@trusted");
+        assert_eq!(opens(&server), 1, "it is in the netgroup");
+    });
+    let server = start(&service);
+    while_open(&server, || {
+        reload(&server, "@others");
+        assert_eq!(opens(&server), 0);
+    });
+}
+
+#[test]
+fn a_host_that_moves_loses_what_it_held_at_its_old_address() {
+    let service = Service(Arc::new(Mutex::new(HERE)));
+    let server = start(&service);
+    reload(&server, "host.example.org");
+    while_open(&server, || {
+        *service.0.lock() = IpAddr::from([127, 0, 0, 9]);
+        until("what it held stays", || opens(&server) == 0);
+    });
+}
