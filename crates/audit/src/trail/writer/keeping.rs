@@ -41,7 +41,7 @@ pub struct Keeping {
     pub compress: bool,
     /// What is removed, and when.
     pub retention: Retention,
-    /// Whether some records are waited for, whatever the policy: those of [`Trail::record_and_wait`].
+    /// Whether some records are waited for, whatever the policy: those of [`super::Trail::record_and_wait`].
     pub waits: bool,
 }
 
