@@ -24,10 +24,18 @@ pub struct Retention {
 /// are missing are a fault.
 pub const PRUNED: &str = "segments are removed up to ";
 
-/// Removes what may be, oldest first; returns how many segments. The last two are always left. `tell` is given the number of the last that will go, before any does: whether
+/// Removes what may be, oldest first, up to the first that `may_go` is false of; returns how many segments. The last two are always left. `tell` is given the number of the last that will go, before any does: whether
 /// that is on record now, for if it isn't, none goes.
-pub fn prune(disk: &dyn Disk, directory: &Path, retention: &Retention, now_ns: u64, tell: impl FnOnce(u64) -> bool) -> io::Result<u64> {
-    let due = due(directory, retention, now_ns)?;
+pub fn prune(
+    disk: &dyn Disk,
+    directory: &Path,
+    retention: &Retention,
+    now_ns: u64,
+    may_go: impl Fn(u64) -> bool,
+    tell: impl FnOnce(u64) -> bool,
+) -> io::Result<u64> {
+    let mut due = due(directory, retention, now_ns)?;
+    due.truncate(due.iter().take_while(|(file, _)| may_go(file.number)).count());
     let Some((last, _)) = due.last() else { return Ok(0) };
     if !tell(last.number) {
         return Ok(0);

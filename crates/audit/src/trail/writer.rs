@@ -106,6 +106,7 @@ impl Trail {
             written_ns: now_ns(),
             gaps: Vec::new(),
             held: Gap::default(),
+            is_counted: false,
             refuses: false,
         };
         let (keeper, helper) = (shared.clone(), shared.clone());
@@ -236,6 +237,8 @@ struct Writer {
     gaps: Vec<(u64, u64)>,
     /// Records that are lost and have no gap yet, since the disk refuses.
     held: Gap,
+    /// What is kept for the next start counts records that have no number.
+    is_counted: bool,
     refuses: bool,
 }
 
@@ -331,6 +334,10 @@ impl Writer {
             });
             self.gaps.push((seq, gap.count));
             self.unsynced += 1;
+            // Before the gap can be on the disk: what was kept counts by itself what the gap stands for now.
+            if std::mem::take(&mut self.is_counted) {
+                self.keep_lost(0, false);
+            }
         }
         Some(taken)
     }
@@ -370,9 +377,10 @@ impl Writer {
     }
 
     /// Keeps for the next start what the disk has not taken, and so many more. Where it can't, that is said only if the rest is.
-    fn keep_lost(&self, more: u64, is_said: bool) {
+    fn keep_lost(&mut self, more: u64, is_said: bool) {
         let more = more + self.held.count;
         let lost = Lost { next_seq: self.log.next_seq(), more, since_ns: self.written_ns, gaps: self.gaps.clone(), told: 0 };
+        self.is_counted |= more > 0;
         let kept = self.log.keep_lost(&lost);
         if let Some(error) = kept.err().filter(|_| is_said) {
             tracing::error!(%error, "what the disk has not taken of the audit trail could not be counted for the next start");

@@ -44,6 +44,11 @@ impl Moved {
             }
             _ => Known::default(),
         };
+        if known.are_more {
+            tracing::warn!(
+                "where all watched files were moved to is not known: all files are taken for what may be watched until DIR/{MOVED} is removed"
+            );
+        }
         let any = AtomicBool::new(known.any());
         let (is_new, queued) = (AtomicBool::new(false), AtomicBool::new(false));
         Moved { known: RwLock::new(known), any, is_new, queued, not_before: Mutex::default(), file }
