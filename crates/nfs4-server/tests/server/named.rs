@@ -1,17 +1,19 @@
 //! When an observer is told what becomes of names: as it is done and in that order, whatever becomes of the operation.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{self, Args};
 use vouch_nfs4::{Name, Status};
-use vouch_nfs4_server::{Export, ExportId, NameOrder, Named, Naming, Observation, Observer, Progress};
+use vouch_nfs4_server::{Compound, Export, ExportId, NameOrder, Named, Naming, Observation, Observer, Progress};
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Caller, Error, FileId, FileSystem as _, Patience};
 
-use crate::world::{Client, MemoryFs, World, access, compound, export, lookup, mode, open_args};
+use crate::world::{Client, MemoryFs, World, access, compound, export, lookup, mode, open_args, results};
 
 /// Which file has which name of one directory, by what is told.
 #[derive(Default)]
@@ -105,6 +107,121 @@ fn what_becomes_of_names_is_told_before_the_disk_has_it_and_in_its_order_also_wh
     assert!(matches!(calls[0].run(&world.server, Patience::Any), Progress::Done(_)));
     let io = Status::IO.0;
     assert_eq!(take(&model), ["renamed b c: 0", "found c: 0", &format!("renamed a b: {io}"), "found b: 0"]);
+}
+
+/// Has `op` begin, and the file system not answer it until `meanwhile` is done; its status.
+fn while_frozen(world: &World, client: &mut Client<'_>, call: Call, ops: &[Args<'_>], meanwhile: impl FnOnce()) -> Status {
+    let (began, has_begun) = mpsc::channel();
+    let (thaw, thawed) = mpsc::channel::<()>();
+    let frozen = Mutex::new(Some((began, thawed)));
+    world.files.set_fault(move |at, _| {
+        let first = (at == call).then(|| frozen.lock().take()).flatten();
+        if let Some((began, thawed)) = first {
+            began.send(()).unwrap();
+            // Where the test fails it goes on.
+            let _ = thawed.recv_timeout(Duration::from_secs(60));
+        }
+        None
+    });
+    thread::scope(|scope| {
+        let frozen = scope.spawn(|| client.status(&["export"], ops));
+        // Whatever happens to the test, that thread ends.
+        let thaw = thaw;
+        has_begun.recv_timeout(Duration::from_secs(60)).expect("it has begun");
+        meanwhile();
+        drop(thaw);
+        frozen.join().unwrap()
+    })
+}
+
+/// What changes names: OPEN, CREATE, REMOVE, RENAME and LINK, each in a call of its own client that has not been run.
+fn changes(world: &World) -> Vec<Compound> {
+    let mode = mode(0o755);
+    let directory = op::CreateArgs { kind: op::CreateType::Plain(FileType::Directory), name: Name(b"directory"), attrs: mode.fattr() };
+    let link = [lookup("linked"), Args::Savefh, Args::Putrootfh, lookup("export"), Args::Link(op::LinkArgs { name: Name(b"link") })];
+    let all: [&[Args<'_>]; 5] = [
+        &[open_args("opened", Some(&mode))],
+        &[Args::Create(directory)],
+        &[Args::Remove(op::RemoveArgs { name: Name(b"removed") })],
+        &rename("old", "new"),
+        &link,
+    ];
+    let begin = |(number, ops): (usize, &&[Args<'_>])| {
+        let mut client = Client::new(world, &format!("other {number}"), 0);
+        let ops = [&[client.sequence(true), Args::Putrootfh, lookup("export")], *ops].concat();
+        world.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops))
+    };
+    all.iter().enumerate().map(begin).collect()
+}
+
+/// Runs them without patience; which would block.
+fn blocked(world: &World, calls: &mut [Compound]) -> Vec<bool> {
+    calls.iter_mut().map(|call| matches!(call.run(&world.server, Patience::None), Progress::Blocked)).collect()
+}
+
+/// Runs one on to its end.
+fn finish(world: &World, call: &mut Compound) -> Status {
+    let Progress::Done(Some(reply)) = call.run(&world.server, Patience::Any) else { panic!("neither done nor answered") };
+    results(reply.bytes[28..].to_vec()).0
+}
+
+fn make(client: &mut Client<'_>) -> usize {
+    let names = ["a", "removed", "old", "linked"];
+    for name in names {
+        client.create(name);
+    }
+    client.world.files.file_count()
+}
+
+#[test]
+fn who_must_not_wait_does_not_wait_for_its_turn_to_change_names_and_has_done_nothing_then() {
+    let (world, model) = world();
+    let mut client = Client::new(&world, "one", 0);
+    let count = make(&mut client);
+    let mut calls = changes(&world);
+    take(&model);
+    let (mut blocks, mut told) = (Vec::new(), Vec::new());
+    let status = while_frozen(&world, &mut client, Call::Rename, &rename("a", "b"), || {
+        blocks = blocked(&world, &mut calls);
+        told = take(&model);
+    });
+    assert_eq!((status, blocks), (Status::OK, vec![true; 5]));
+    assert_eq!(told, [""; 0]);
+    assert_eq!(world.files.file_count(), count);
+    assert_eq!(take(&model), ["renamed a b", "renamed a b: 0"]);
+    // Each is done then, and once.
+    for (call, told) in calls.iter_mut().zip(["found opened", "found directory", "removed removed", "renamed old new", "linked link"]) {
+        assert_eq!(finish(&world, call), Status::OK, "{told}");
+        assert_eq!(take(&model), [told, &format!("{told}: 0")]);
+    }
+    // What was removed is still open.
+    assert_eq!(world.files.file_count(), count + 2);
+}
+
+#[test]
+fn what_makes_and_removes_names_goes_on_beside_what_is_long_at_making_one() {
+    let (world, _) = world();
+    let mut client = Client::new(&world, "one", 0);
+    make(&mut client);
+    let mut calls = changes(&world);
+    let mut blocks = Vec::new();
+    let mode = mode(0o644);
+    let open = open_args("made", Some(&mode));
+    let status = while_frozen(&world, &mut client, Call::Create, &[open], || blocks = blocked(&world, &mut calls));
+    assert_eq!((status, blocks), (Status::OK, vec![false, false, false, true, true]));
+    assert_eq!(finish(&world, &mut calls[3]), Status::OK);
+    assert_eq!(finish(&world, &mut calls[4]), Status::OK);
+}
+
+#[test]
+fn where_nobody_follows_names_there_are_no_turns() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    make(&mut client);
+    let mut calls = changes(&world);
+    let mut blocks = Vec::new();
+    let status = while_frozen(&world, &mut client, Call::Rename, &rename("a", "b"), || blocks = blocked(&world, &mut calls));
+    assert_eq!((status, blocks), (Status::OK, vec![false; 5]));
 }
 
 #[test]

@@ -418,5 +418,5 @@ const COUNTED: [u16; 6] = [number::OPEN, number::LINK, number::RENAME, number::R
 const FOLLOWS: [u16; 3] = [number::LOOKUP, number::OPEN, number::CREATE];
 /// Deepest path that is put together.
 const DEPTH_MAX: usize = 256;
-/// Orders of changes of names.
-const ORDERS: usize = 64;
+/// Orders of changes of names: so many that hardly two exports have one together, where the one's file system would have the other's changes wait.
+const ORDERS: usize = 4096;
