@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,6 +21,9 @@ use crate::{BackChannel, CallKind, CallbackHandler, Compound, Core, Error, Ident
 
 mod back;
 mod resend;
+mod task;
+
+use task::Task;
 
 /// How a client reaches its server.
 pub struct Config {
@@ -88,6 +91,8 @@ struct State {
     /// Whether callbacks come under the context of the calls, as nobody has named another; and whether that is another one than the server knows of.
     back_follows: bool,
     back_is_stale: bool,
+    /// Where the server was told in vain: when it may be told again.
+    back_again_at: Option<Instant>,
     callbacks: Box<dyn CallbackHandler>,
     pending: HashMap<u64, Pending>,
     /// Calls that the server denied for want of a context, and whether one is being made.
@@ -134,6 +139,7 @@ impl Client {
         let state = State {
             back_follows: config.minor > 0 && config.identity.back_security.is_none(),
             back_is_stale: false,
+            back_again_at: None,
             core: Core::new(config.minor, config.protection, seed),
             identity: config.identity,
             client: ClientId(0),
@@ -378,8 +384,8 @@ impl Shared {
         Ok(stream)
     }
 
-    /// Takes what came on a connection: replies and callbacks. True if a new context is to be made.
-    fn take(&self, at: usize, reader: &mut RecordReader, mut input: &[u8], scratch: &mut Vec<u8>) -> Result<bool, Error> {
+    /// Takes what came on a connection: replies and callbacks.
+    fn take(&self, at: usize, reader: &mut RecordReader, mut input: &[u8], scratch: &mut Vec<u8>) -> Result<Task, Error> {
         let mut guard = self.state.lock();
         let state = &mut *guard;
         while let Some(record) = reader.next(&mut input)? {
@@ -415,9 +421,7 @@ impl Shared {
                 self.slot_free.notify_one();
             }
         }
-        let renew = !state.denied.is_empty() && !state.renewing;
-        state.renewing |= renew;
-        Ok(renew)
+        Ok(state.task())
     }
 }
 
@@ -471,11 +475,9 @@ async fn carry(shared: &std::sync::Weak<Shared>, at: usize, stream: &mut TcpStre
             if n == 0 {
                 return Err::<(), Error>(Error::Lost);
             }
-            if strong.take(at, &mut reader, &bytes[..n], &mut scratch)? {
-                tokio::spawn(async move {
-                    strong.go_on().await;
-                    Client { shared: strong }.tell_back_security().await;
-                });
+            let task = strong.take(at, &mut reader, &bytes[..n], &mut scratch)?;
+            if task != Task::None {
+                tokio::spawn(Client { shared: strong }.perform(task));
             }
         }
     };

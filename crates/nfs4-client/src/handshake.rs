@@ -228,7 +228,7 @@ pub(crate) const fn bind(session: SessionId) -> Args<'static> {
 }
 
 /// What servers say that know no callbacks under RPCSEC_GSS (RFC 8881, section 18.36.3: ENCR_ALG_UNSUPP). A server that is busy is none of them.
-const fn is_about_security(status: Status) -> bool {
+pub(crate) const fn is_about_security(status: Status) -> bool {
     matches!(status, Status::ENCR_ALG_UNSUPP | Status::NOTSUPP | Status::INVAL | Status::BADXDR | Status::SERVERFAULT)
 }
 

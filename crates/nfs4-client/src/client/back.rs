@@ -1,10 +1,16 @@
 //! What callbacks are to be proven by: a context that was named, or that of the calls, whichever that is just then.
 
+use std::time::{Duration, Instant};
+
 use vouch_nfs4::List;
 use vouch_nfs4::op::{Args, BackchannelCtlArgs};
 
 use super::{Client, State};
+use crate::handshake::is_about_security;
 use crate::{BackSecurity, Error, Handshake};
+
+/// After so long a server that was told in vain of a context is told again: it may be busy.
+const AGAIN: Duration = Duration::from_secs(1);
 
 impl Client {
     /// Has callbacks come under another context from now on, as after the one before has ended (BACKCHANNEL_CTL). From then on it is for the caller to name the next.
@@ -22,7 +28,8 @@ impl Client {
         self.shared.state.lock().identity.back_security.is_some()
     }
 
-    /// Has callbacks come under the context that calls have now, if it is another one than the server knows of. Where that fails, the server goes on telling that it has none.
+    /// Has callbacks come under the context that calls have now, if it is another one than the server knows of. Where that fails the server goes without, and is told again when
+    /// a connection is made anew, or with the first reply after a while; not if it knows no such callbacks.
     pub(super) async fn tell_back_security(&self) {
         let security = {
             let mut state = self.shared.state.lock();
@@ -35,7 +42,13 @@ impl Client {
             state.identity.back_security = Some(security.clone());
             security
         };
-        let _ = self.offer_back_security(&security).await;
+        let Err(error) = self.offer_back_security(&security).await else { return };
+        if !error.status().is_some_and(is_about_security) {
+            let mut state = self.shared.state.lock();
+            // Nobody may have named another since, nor the server refused to know any.
+            state.back_is_stale = state.back_follows && state.identity.back_security.is_some();
+            state.back_again_at = Some(Instant::now() + AGAIN);
+        }
     }
 
     async fn offer_back_security(&self, security: &BackSecurity) -> Result<(), Error> {

@@ -23,6 +23,7 @@ impl Shared {
                 let mut state = self.state.lock();
                 state.core.set_protection(protection);
                 state.back_is_stale = state.back_follows && state.identity.back_security.is_some();
+                state.back_again_at = None;
                 true
             }
             _ => false,

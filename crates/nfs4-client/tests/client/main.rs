@@ -1,5 +1,6 @@
 //! The client against a small scripted server.
 
+mod back;
 mod server;
 
 use server::Protects;

@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, TcpStream};
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::*;
 use vouch_nfs4::*;
-use vouch_oncrpc::{Accepted, Call, RecordReader, Reply, begin_record, end_record};
+use vouch_oncrpc::{Accepted, AuthStat, Call, Denied, RecordReader, Reply, begin_record, end_record};
 use vouch_xdr::{Reader, Writer};
 
 /// How the server answers a wish for state protection.
@@ -38,6 +38,12 @@ pub(crate) struct World {
     pub asked: Vec<bool>,
     /// What is answered then.
     pub protection: Protects,
+    /// Denies so many calls for want of a context.
+    pub denials: u32,
+    /// What contexts for callbacks are answered with that come by BACKCHANNEL_CTL, the last first; OK at the end.
+    pub offer_statuses: Vec<Status>,
+    /// Our names of those contexts.
+    pub offers: Vec<Vec<u8>>,
     /// Forgets all sessions.
     pub forgotten: bool,
     pub writes: u32,
@@ -87,6 +93,13 @@ fn answer(record: &[u8], world: &Shared, out: &mut Writer) -> bool {
         return true;
     }
     let call = Call::decode(record).unwrap();
+    if world.denials > 0 {
+        world.denials -= 1;
+        let start = begin_record(out);
+        Reply::denied(call.xid, Denied::AuthError(AuthStat::RPCSEC_GSS_CTX_PROBLEM)).encode(out);
+        end_record(out.bytes_mut(), start, 0);
+        return true;
+    }
     let mut body = Writer::new();
     compound(call.args, &mut world, &mut body);
     if world.swallow > 0 {
@@ -199,6 +212,11 @@ fn operation(args: &Args<'_>, world: &mut World, current: &mut Vec<u8>) -> Resul
         Args::BindConnToSession(_) if world.forgotten => Results::BindConnToSession(Err(Status::BADSESSION)),
         Args::BindConnToSession(args) => {
             Results::BindConnToSession(Ok(BindConnOk { session: args.session, dir: ChannelDirServer::Both, rdma: false }))
+        }
+        Args::BackchannelCtl(args) => {
+            let [CallbackSec::Gss(offer)] = &args.sec_parms.0[..] else { panic!("a context") };
+            world.offers.push(offer.from_server.0.to_vec());
+            Results::BackchannelCtl(world.offer_statuses.pop().map_or(Ok(()), Err))
         }
         Args::ReclaimComplete(_) => Results::ReclaimComplete(Ok(())),
         Args::DestroySession(_) => Results::DestroySession(Ok(())),

@@ -1,0 +1,139 @@
+//! Which context the server is told of for callbacks, when, and how often.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vouch_krb5_seal::{ContextKeys, Enctype, Role};
+use vouch_nfs4::Status;
+use vouch_nfs4_client::{BackSecurity, CallTag, Client, Config, GssProtection, Plain, Protection, ProtectionError};
+use vouch_oncrpc::{Call, OpaqueAuth};
+use vouch_rpcsec_gss::{
+    Accept, Arrival, ContextHandle, ContextLimits, Contexts, EstablishedClient, EstablishedContext, HANDLE_LEN, InitStep, Initiated,
+    Initiation, Initiator, Service, arrive,
+};
+use vouch_xdr::Writer;
+
+use crate::server::Shared;
+use crate::{identity, root, server};
+
+/// Calls prove nothing, but there is a context that callbacks can come under.
+struct Proving {
+    calls: Plain,
+    context: GssProtection,
+}
+
+impl Proving {
+    /// The server's name of the context consists of this byte.
+    fn new(name: u8) -> Self {
+        Proving { calls: Plain::none(), context: context(name) }
+    }
+}
+
+impl Protection for Proving {
+    fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<CallTag, ProtectionError> {
+        self.calls.begin(w, header_start)
+    }
+
+    fn back_security(&self) -> Option<BackSecurity> {
+        Protection::back_security(&self.context)
+    }
+
+    fn verify(&mut self, tag: CallTag, verifier: OpaqueAuth<'_>) -> Result<(), ProtectionError> {
+        self.calls.verify(tag, verifier)
+    }
+
+    fn open<'a>(
+        &mut self,
+        tag: CallTag,
+        verifier: OpaqueAuth<'_>,
+        body: &'a [u8],
+        scratch: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], ProtectionError> {
+        self.calls.open(tag, verifier, body, scratch)
+    }
+}
+
+fn keys(role: Role) -> Arc<ContextKeys> {
+    Arc::new(ContextKeys::new(Enctype::ALL[0], &vec![7; Enctype::ALL[0].key_len()], role, true).expect("a key of the right length"))
+}
+
+/// A mechanism that needs one token of each side, and says nothing by it.
+struct Mute;
+
+impl Initiator for Mute {
+    type Error = std::io::Error;
+
+    fn step(&mut self, token: Option<&[u8]>) -> Result<InitStep, std::io::Error> {
+        Ok(match token {
+            None => InitStep::Continue { token: b"hello".to_vec() },
+            Some(_) => {
+                let context = EstablishedClient { keys: keys(Role::Initiator), lifetime_s: 3600, token_seq: 1 << 41 };
+                InitStep::Established { context, token: None }
+            }
+        })
+    }
+}
+
+fn context(name: u8) -> GssProtection {
+    let initiation = Initiation::begin(Mute, Service::Integrity).unwrap();
+    let mut w = Writer::new();
+    initiation.call(1, 100_003, 4, &mut w);
+    let record = w.into_bytes();
+    let Arrival::Init(init) = arrive(&record, &Call::decode(&record).unwrap(), |_| None) else { panic!("a context is asked for") };
+    let (principal, service) = ("alice@TEST".into(), "nfs/host@TEST".into());
+    let context = EstablishedContext { keys: keys(Role::Acceptor), principal, service, lifetime_s: 3600, token_seq: 1 << 40 };
+    let mut contexts = Contexts::<()>::new(ContextLimits::default());
+    let kept = contexts.keep(Accept::Established { context, token: b"welcome".to_vec() }, ContextHandle([name; HANDLE_LEN]), 0);
+    let mut w = Writer::new();
+    init.reply(kept, &mut w);
+    let Ok(Initiated::Done(context)) = initiation.reply(1, w.as_bytes()) else { panic!("the context is complete") };
+    GssProtection::new(context)
+}
+
+/// A client under the context 1, whose next is 2, and its server, which denies the next call and answers contexts for callbacks so.
+async fn renewing(offer_statuses: Vec<Status>) -> (Client, Shared) {
+    let (address, world) = server::start().await;
+    let mut config = Config::new(address, 1, identity(), Proving::new(1));
+    config.renewal = Some(Arc::new(|| Ok(Box::new(Proving::new(2)))));
+    let client = Client::connect(config).await.unwrap();
+    assert!(client.are_callbacks_proven());
+    root(&client).await;
+    let mut server = world.lock().unwrap();
+    assert_eq!(server.offers.len(), 0, "CREATE_SESSION has told it");
+    (server.denials, server.offer_statuses) = (1, offer_statuses);
+    drop(server);
+    (client, world)
+}
+
+#[tokio::test]
+async fn a_server_that_could_not_be_told_of_a_new_context_for_callbacks_is_told_again() {
+    let (client, world) = renewing(vec![Status::DELAY; 2]).await;
+    let began = Instant::now();
+    while world.lock().unwrap().offers.len() < 3 {
+        assert!(began.elapsed() < Duration::from_secs(60), "it is told with a later reply");
+        root(&client).await;
+        let told = world.lock().unwrap().offers.len() as u64;
+        assert!(told <= 2 + began.elapsed().as_secs(), "not with each reply");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // That went well.
+    let end = Instant::now() + Duration::from_millis(1500);
+    while Instant::now() < end {
+        root(&client).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(world.lock().unwrap().offers, vec![[2; 16]; 3]);
+    assert!(client.are_callbacks_proven());
+}
+
+#[tokio::test]
+async fn a_server_that_knows_no_proven_callbacks_is_told_once() {
+    let (client, world) = renewing(vec![Status::NOTSUPP]).await;
+    let began = Instant::now();
+    while world.lock().unwrap().offers.is_empty() || began.elapsed() < Duration::from_millis(1500) {
+        assert!(began.elapsed() < Duration::from_secs(60), "it is told");
+        root(&client).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(world.lock().unwrap().offers, [[2; 16]]);
+}
