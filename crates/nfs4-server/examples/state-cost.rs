@@ -57,7 +57,14 @@ fn state() -> State<Arc<()>> {
 fn read(state: &mut State<Arc<()>>, peer: &mut Peer, now: u64) {
     peer.seq = peer.seq.next();
     let args = SequenceArgs { session: peer.session, seq: peer.seq, slot: SlotId(0), highest_slot: SlotId(0), cache_this: false };
-    let call = SequenceCall { args: &args, connection: peer.connection, request_len: 200, operations: 3, fingerprint: now };
+    let call = SequenceCall {
+        args: &args,
+        connection: peer.connection,
+        address: [127, 0, 0, 1].into(),
+        request_len: 200,
+        operations: 3,
+        fingerprint: now,
+    };
     let Ok(Sequenced::New(turn)) = state.sequence(&call, now) else { panic!("it is new") };
     let grant = state.io(Some(turn.client), &peer.open, &peer.file, Io::Read, now).expect("it is open");
     std::hint::black_box(grant);
@@ -118,7 +125,7 @@ fn peer(state: &mut State<Arc<()>>, number: u64) -> Peer {
     };
     let session = state.create_session(&args, connection, credential, 0).expect("there is room").session;
     let args = SequenceArgs { session, seq: SlotSeq(1), slot: SlotId(0), highest_slot: SlotId(0), cache_this: false };
-    let call = SequenceCall { args: &args, connection, request_len: 200, operations: 2, fingerprint: 0 };
+    let call = SequenceCall { args: &args, connection, address: credential.address, request_len: 200, operations: 2, fingerprint: 0 };
     let Ok(Sequenced::New(turn)) = state.sequence(&call, 0) else { panic!("it is new") };
     state.reclaim_complete(turn.client, false).expect("it is the first");
     state.finish(&turn, None, 0);

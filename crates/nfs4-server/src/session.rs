@@ -43,6 +43,7 @@ pub(crate) fn sequence(walk: &mut Walk<'_>, opening: &Opening<'_>) -> Result<Seq
     let call = SequenceCall {
         args: opening.args,
         connection: walk.connection.id(),
+        address: walk.connection.peer().ip(),
         request_len: opening.body_len + CALL_HEADER_LEN,
         operations: opening.operations,
         fingerprint: fingerprint::of(&walk.principal, opening.operations, opening.rest),

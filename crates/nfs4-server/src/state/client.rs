@@ -58,7 +58,7 @@ pub(super) struct Client {
     pub(super) owner: Arc<[u8]>,
     pub(super) verifier: Verifier,
     pub(super) principal: Principal,
-    /// Where it introduced itself from.
+    /// Where it introduced itself from, or has moved to.
     pub(super) address: IpAddr,
     /// Whose share of the places it takes.
     pub(super) origin: Origin,

@@ -1,5 +1,6 @@
 //! CREATE_SESSION (RFC 8881, section 18.36): a client is confirmed by its first session, and channels are negotiated.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use vouch_nfs4::op::{ChannelAttrs, CreateSessionArgs, CreateSessionFlags, CreateSessionOk, SequenceFlags};
@@ -53,7 +54,8 @@ impl<F: Clone> State<F> {
         }
         self.latest_ms = self.latest_ms.max(now);
         // What fails makes nothing, so it takes no number: the client may correct itself and send the same one again.
-        let made = self.make_session(key, args, connection)?;
+        let made = self.make_session(key, args, connection, credential.address)?;
+        self.follow(key);
         let client = &mut self.clients[key];
         client.renew(now);
         let v41 = client.v41_mut().expect("it was one of 4.1 before");
@@ -72,7 +74,13 @@ impl<F: Clone> State<F> {
     }
 
     /// Phase 4, and the confirmation that succeeds with it.
-    fn make_session(&mut self, key: ClientKey, args: &CreateSessionArgs<'_>, connection: ConnectionId) -> Result<CreateSessionOk, Status> {
+    fn make_session(
+        &mut self,
+        key: ClientKey,
+        args: &CreateSessionArgs<'_>,
+        connection: ConnectionId,
+        address: IpAddr,
+    ) -> Result<CreateSessionOk, Status> {
         if args.flags.0 > 7 {
             return Err(Status::INVAL);
         }
@@ -120,7 +128,7 @@ impl<F: Clone> State<F> {
             fault: false,
         });
         self.places.at(place).sessions += 1;
-        self.bind(session, Bound { connection, fore: true, back: wants_back });
+        self.bind(session, Bound { connection, address, fore: true, back: wants_back });
         self.clients[key].v41_mut().expect("it was one of 4.1 before").sessions.push(session);
         let flags = if wants_back { CreateSessionFlags::CONN_BACK_CHAN } else { CreateSessionFlags(0) };
         Ok(CreateSessionOk { session: self.sessions[session].id, seq: args.seq, flags, fore, back })

@@ -41,7 +41,7 @@ impl<F: Clone> State<F> {
         )
     }
 
-    /// Where a client calls from; where it introduced itself, with port 0, if it has no connection. O(n) in its connections.
+    /// Where a client calls from; where it was last known to be, with port 0, if it has no connection. O(n) in its connections.
     pub fn peers_of(&self, key: ClientKey, peer: impl Fn(ConnectionId) -> Option<SocketAddr>) -> Vec<SocketAddr> {
         let client = &self.clients[key];
         let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);

@@ -1,6 +1,7 @@
 //! Sessions: the connections that are bound to them, SEQUENCE and the end of its compound (RFC 8881, sections 2.10.3 and 18.46).
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use vouch_nfs4::op::{BackchannelCtlArgs, BindConnArgs, BindConnOk, ChannelAttrs, ChannelDirClient, ChannelDirServer, SequenceArgs};
 use vouch_nfs4::op::{SequenceFlags, SequenceOk};
@@ -10,7 +11,7 @@ use super::backchannel::BackSlot;
 use super::client::{BackContext, BackParms, Credential, Protection};
 use super::id::{ClientKey, SessionKey, session_index};
 use super::limits::{CONNECTIONS_PER_SESSION_MAX, REPLY_CACHE_PRESSURE_SHARE, SESSIONS_PER_CONNECTION_MAX, SLOTS_UNDER_PRESSURE};
-use super::places::Place;
+use super::places::{Network, Origin, Place};
 use super::slots::{self, Begun, SlotTable};
 use vouch_nfs4::op::Op;
 
@@ -44,6 +45,8 @@ pub(super) struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bound {
     pub(super) connection: ConnectionId,
+    /// Where it comes from.
+    pub(super) address: IpAddr,
     pub(super) fore: bool,
     pub(super) back: bool,
 }
@@ -55,6 +58,8 @@ pub struct SequenceCall<'a> {
     pub args: &'a SequenceArgs,
     /// Over which connection it came.
     pub connection: ConnectionId,
+    /// From where that is.
+    pub address: IpAddr,
     /// Bytes of the call, RPC header included.
     pub request_len: usize,
     /// Operations in the COMPOUND, SEQUENCE included.
@@ -113,7 +118,7 @@ impl<F: Clone> State<F> {
         if session.back.life.is_some() && session.back.context(lease_ms) != session.context {
             self.refresh_paths(client_key);
         }
-        let session = &mut self.sessions[key];
+        let mut session = &mut self.sessions[key];
         let client = self.clients.get_mut(client_key).expect("sessions go before their client");
         if session.last != call.connection {
             // Section 2.10.3.1: without state protection, the first SEQUENCE over a connection binds it to the fore channel.
@@ -140,8 +145,10 @@ impl<F: Clone> State<F> {
                             sessions.retain(|&other| other != key);
                         }
                     }
-                    session.connections.push(Bound { connection: call.connection, fore: true, back: false });
+                    session.connections.push(Bound { connection: call.connection, address: call.address, fore: true, back: false });
                     self.connections.entry(call.connection).or_default().push(key);
+                    self.follow(client_key);
+                    session = &mut self.sessions[key];
                 }
             }
             session.last = call.connection;
@@ -259,7 +266,8 @@ impl<F: Clone> State<F> {
             ChannelDirClient::Back => (false, true, ChannelDirServer::Back),
             ChannelDirClient::ForeOrBoth | ChannelDirClient::BackOrBoth => (true, true, ChannelDirServer::Both),
         };
-        self.bind(key, Bound { connection, fore, back });
+        self.bind(key, Bound { connection, address: credential.address, fore, back });
+        self.follow(client);
         self.refresh_paths(client);
         self.pump(client);
         Ok(BindConnOk { session: args.session, dir, rdma: false })
@@ -320,7 +328,36 @@ impl<F: Clone> State<F> {
             clients.insert(session.client);
         }
         // Each looks at all sessions of the client, and so once for all of them.
-        clients.into_iter().for_each(|client| self.refresh_paths(client));
+        for client in clients {
+            self.refresh_paths(client);
+            self.follow(client);
+        }
+    }
+
+    /// Where a client is from now on, and comes from after a restart, by the connections of its sessions: whoever knows a session's id is the client. That is where it introduced
+    /// itself as long as it has a connection from there, since it would do so again: one that has several addresses has not moved. Else it stays where it is known to be, if
+    /// it can. O(n) in its connections.
+    pub(super) fn follow(&mut self, key: ClientKey) {
+        let client = &self.clients[key];
+        let sessions = client.v41().into_iter().flat_map(|v41| &v41.sessions);
+        let bound = sessions.flat_map(|&session| self.sessions[session].connections.iter().map(|bound| bound.address));
+        let rank = |address: &IpAddr| {
+            let network = Network::of(*address);
+            (client.origin == Origin::Network(network), network == Network::of(client.address))
+        };
+        let Some(address) = bound.max_by_key(rank) else { return };
+        self.move_to(key, address);
+    }
+
+    /// A client is here, and its recovery record tells so. Its share of the places stays that of where it introduced itself.
+    pub(super) fn move_to(&mut self, key: ClientKey, address: IpAddr) {
+        let client = &mut self.clients[key];
+        if Network::of(address) != Network::of(client.address) {
+            client.address = address;
+            if client.recorded {
+                self.record(key, false);
+            }
+        }
     }
 
     /// DESTROY_SESSION (RFC 8881, section 18.37). Requests that are under way go on and are not answered from the cache any more.

@@ -92,6 +92,8 @@ impl<F: Clone> State<F> {
             if moved || v40.path != Path40::Up {
                 v40.path = Path40::Unknown;
             }
+            // What was told to that address has come back.
+            self.move_to(key, credential.address);
         } else if !confirmed {
             // A new client, or one that has restarted: what the record before held goes.
             if let Named { confirmed: Some(old), .. } = self.named(Family::V40, &owner) {

@@ -151,8 +151,19 @@ impl World {
     }
 
     pub(super) fn sequence_on(&mut self, peer: &Peer, slot: u32, seq: SlotSeq, cache_this: bool) -> Result<Sequenced, Status> {
+        self.sequence_from([127, 0, 0, 1].into(), peer, slot, seq, cache_this)
+    }
+
+    pub(super) fn sequence_from(
+        &mut self,
+        address: std::net::IpAddr,
+        peer: &Peer,
+        slot: u32,
+        seq: SlotSeq,
+        cache_this: bool,
+    ) -> Result<Sequenced, Status> {
         let args = SequenceArgs { session: peer.session, seq, slot: SlotId(slot), highest_slot: SlotId(slot), cache_this };
-        let call = SequenceCall { args: &args, connection: peer.connection, request_len: 100, operations: 2, fingerprint: 1 };
+        let call = SequenceCall { args: &args, connection: peer.connection, address, request_len: 100, operations: 2, fingerprint: 1 };
         self.state.sequence(&call, self.now)
     }
 

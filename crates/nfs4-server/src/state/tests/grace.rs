@@ -413,3 +413,72 @@ fn a_client_of_4_0_reclaims_from_where_it_was_alone() {
     assert_eq!(come(&mut world, 2), Err(SetClientError::Status(Status::DELAY)));
     assert_eq!(world.state.totals().clients, 1);
 }
+
+#[test]
+fn a_client_that_moves_and_goes_on_by_its_session_reclaims_from_where_it_is() {
+    // RFC 8881, sections 2.10.5 and 8.4.2.1.
+    let (mut store, mut world) = (Store::default(), World::new());
+    let root = user(0);
+    let a = enter(&mut world, "a", 1, from(1, &root)).unwrap();
+    complete(&mut world, &a);
+    let mut slot = 0;
+    let mut call = |world: &mut World, last: u8| {
+        let peer = Peer { connection: world.connection(), ..a };
+        slot += 1;
+        world.sequence_from(address(last), &peer, slot, SlotSeq(1), false).unwrap();
+        peer.connection
+    };
+    let mut is_at = |world: &mut World, at: u8| {
+        store.carry_out(world);
+        assert_eq!(world.state.peers_of(a.client, |_| None), [std::net::SocketAddr::new(address(at), 0)]);
+        for last in [1, 2, 3] {
+            let mut world = store.clone().restart(2);
+            let peer = enter(&mut world, "a", 1, from(last, &root)).unwrap();
+            assert_eq!(reclaim(&mut world, &peer).is_ok(), last == at, "{last}");
+        }
+    };
+    let second = call(&mut world, 2);
+    is_at(&mut world, 1);
+    world.state.connection_closed(a.connection);
+    is_at(&mut world, 2);
+    let third = call(&mut world, 3);
+    is_at(&mut world, 2);
+    world.state.connection_closed(second);
+    is_at(&mut world, 3);
+    let home = call(&mut world, 1);
+    is_at(&mut world, 1);
+    world.state.connection_closed(home);
+    is_at(&mut world, 3);
+    world.state.connection_closed(third);
+    is_at(&mut world, 3);
+    // It binds a connection, or makes another session, before it calls.
+    let args = vouch_nfs4::op::BindConnArgs { session: a.session, dir: vouch_nfs4::op::ChannelDirClient::Fore, rdma: false };
+    let bound = world.connection();
+    world.state.bind_connection(&args, bound, from(2, &root)).unwrap();
+    is_at(&mut world, 2);
+    world.state.connection_closed(bound);
+    let made = world.connection();
+    world.state.create_session(&session_args(a.id, CreateSeq(2)), made, from(3, &root), 0).unwrap();
+    is_at(&mut world, 3);
+}
+
+#[test]
+fn a_client_of_4_0_that_confirms_another_callback_is_where_it_does_so() {
+    let (mut store, mut world) = (Store::default(), World::new());
+    let root = user(0);
+    let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"a") };
+    let come = |world: &mut World, last: u8| {
+        let (id, confirm) = world.state.set_client(&owner, Callback40::unknown(), from(last, &root), 0).unwrap();
+        world.state.confirm_client(id, confirm, from(last, &root), 0).unwrap();
+        world.state.client_of_40(id, 0).unwrap()
+    };
+    let client = come(&mut world, 1);
+    world.state.record(client, false);
+    assert_eq!(come(&mut world, 2), client);
+    store.carry_out(&mut world);
+    for (last, outcome) in [(1, Err(Status::RECLAIM_BAD)), (2, Ok(()))] {
+        let mut world = store.clone().restart(2);
+        let client = come(&mut world, last);
+        assert_eq!(world.state.admit_reclaim(client), outcome);
+    }
+}

@@ -38,7 +38,14 @@ fn what_is_larger_than_the_channel_is_refused_before_the_slot_is_used() {
     let mut world = World::new();
     let peer = world.peer("a");
     let args = SequenceArgs { session: peer.session, seq: SlotSeq(1), slot: SlotId(0), highest_slot: SlotId(0), cache_this: false };
-    let call = SequenceCall { args: &args, connection: peer.connection, request_len: 100, operations: 17, fingerprint: 1 };
+    let call = SequenceCall {
+        args: &args,
+        connection: peer.connection,
+        address: [127, 0, 0, 1].into(),
+        request_len: 100,
+        operations: 17,
+        fingerprint: 1,
+    };
     assert!(matches!(world.state.sequence(&call, 0), Err(Status::TOO_MANY_OPS)));
     let call = SequenceCall { request_len: 70_000, operations: 2, ..call };
     assert!(matches!(world.state.sequence(&call, 0), Err(Status::REQ_TOO_BIG)));
