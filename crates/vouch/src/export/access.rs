@@ -58,7 +58,7 @@ struct Undecided;
 
 impl Clients {
     /// The first rule that fits. Where one can't be told to fit or not, those after it do not count: they may say something else. `certain`: nor is a name
-    /// service that has not answered taken for one that knows no name.
+    /// service that has not answered taken for one that knows no name, or no netgroup.
     fn find(&self, peer: SocketAddr, certain: bool) -> Result<Option<&Arc<ClientAccess>>, Undecided> {
         let address = peer.ip().to_canonical();
         let told = |fits: Option<bool>| fits.filter(|_| !certain || self.hosts.has_answer(address));
@@ -66,7 +66,9 @@ impl Clients {
             let fits = match who {
                 Who::Host(host) => Some(self.hosts.is(host, address)),
                 Who::Network(network, len) => Some(in_network(address, *network, *len)),
-                Who::Netgroup(group) => told(self.hosts.is_in(group, address)),
+                Who::Netgroup(group) => {
+                    told(self.hosts.is_in(group, address)).filter(|&is| is || !certain || !self.hosts.is_doubted(group, address))
+                }
                 Who::Pattern(pattern) => told(self.hosts.fits(address, |name| fits(pattern, name))),
                 Who::Everyone => Some(true),
             };

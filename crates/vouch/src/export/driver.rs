@@ -206,13 +206,6 @@ impl Driver {
         }
     }
 
-    /// Ends what clients hold that no line of the exports is for any more, by what the name service has told since that was looked at last.
-    pub(super) fn end_lost(self: &Arc<Self>) {
-        if self.hosts.take_changed() {
-            self.carry_replaced(self.engine.clients_changed());
-        }
-    }
-
     /// Carries out effects that no reply depends on.
     pub(super) fn carry_alone(self: &Arc<Self>, effects: Vec<Effect>) {
         let changes = self.carry_but_changes(effects);

@@ -37,6 +37,8 @@ struct Known {
     clients: HashMap<IpAddr, Met>,
     /// Netgroups that exports name.
     netgroups: HashSet<String>,
+    /// Of these: hosts that were found in them last, by which it is seen whether the name service knows them.
+    members: HashMap<String, Vec<String>>,
     names_wanted: bool,
 }
 
@@ -45,13 +47,23 @@ struct Known {
 struct Met {
     name: Option<Arc<str>>,
     /// Of netgroups that exports name: whether it is in them.
-    groups: HashMap<String, bool>,
+    groups: HashMap<String, Membership>,
     /// When it was asked for.
     since: Instant,
     /// When there was an answer.
     answered: Option<Instant>,
     /// For how long it is believed when it connects again.
     fresh: Duration,
+}
+
+/// Whether a host is in a netgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Membership {
+    In,
+    /// Another host was said to be in it at the same time.
+    Out,
+    /// It was not found in it, as it would not be where the name service is away: the system has one answer for both.
+    Doubted,
 }
 
 impl Met {
@@ -90,8 +102,9 @@ impl Hosts {
         }
     }
 
-    /// Resolves what exports name, and clients anew if their names matter. Sleeps as long as the resolver does. A host that can't be resolved now keeps the addresses that it
-    /// had; without any it is told.
+    /// Resolves what exports name that are to be in force, and clients anew if their names matter. Sleeps as long as the resolver does. A host that can't be resolved now keeps the
+    /// addresses that it had; without any it is told. What those in force name stays known, as they are asked until others are, or for good if those are refused
+    /// ([`Hosts::keep_only`]).
     pub(super) fn prepare(&self, hosts: &[String], netgroups: &[String], names_wanted: bool) -> Vec<String> {
         let mut unknown = Vec::new();
         let mut resolved = Vec::new();
@@ -104,25 +117,47 @@ impl Hosts {
         }
         let clients: Vec<IpAddr> = {
             let mut known = self.known.write();
-            let mut old = std::mem::take(&mut known.addresses);
             for (host, found) in resolved {
-                let found = if found.is_empty() { old.remove(&host).unwrap_or_default() } else { found };
-                if found.is_empty() {
+                if found.is_empty() && known.addresses.get(&host).is_none_or(HashSet::is_empty) {
                     unknown.push(host.clone());
                 }
-                known.addresses.insert(host, found);
+                match known.addresses.entry(host) {
+                    Entry::Vacant(new) => drop(new.insert(found)),
+                    Entry::Occupied(mut before) if !found.is_empty() && *before.get() != found => {
+                        before.insert(found);
+                        self.has_changed.store(true, Ordering::Release);
+                    }
+                    Entry::Occupied(_) => {}
+                }
             }
-            known.netgroups = netgroups.iter().cloned().collect();
-            known.names_wanted = names_wanted;
+            known.netgroups.extend(netgroups.iter().cloned());
+            known.names_wanted |= names_wanted;
             // Who has come before names mattered is not known: it would keep what it holds as if it might be let in.
             let connected: Vec<IpAddr> =
                 self.connected.lock().keys().copied().filter(|client| !known.clients.contains_key(client)).collect();
             known.clients.keys().copied().chain(connected).collect()
         };
         if names_wanted {
-            clients.into_iter().for_each(|client| self.look_up(client));
+            clients.iter().for_each(|&client| self.look_up(client));
+            // Members may have been found after those that are none.
+            let doubted = |client: &IpAddr| {
+                let known = self.known.read();
+                let is_told =
+                    |(group, membership): (&String, &Membership)| *membership == Membership::Doubted && known.members.contains_key(group);
+                known.clients.get(client).is_some_and(|met| met.groups.iter().any(is_told))
+            };
+            clients.into_iter().filter(doubted).for_each(|client| self.look_up(client));
         }
         unknown
+    }
+
+    /// The exports in force name nothing else any more: the rest is forgotten.
+    pub(super) fn keep_only(&self, hosts: &[String], netgroups: &[String], names_wanted: bool) {
+        let mut known = self.known.write();
+        known.addresses.retain(|host, _| hosts.contains(host));
+        known.netgroups.retain(|group| netgroups.contains(group));
+        known.members.retain(|group, _| netgroups.contains(group));
+        known.names_wanted = names_wanted;
     }
 
     /// Asks again what may have changed since: addresses of the hosts that exports name, and names of clients that stay connected. Sleeps as long as the resolver does. One
@@ -172,7 +207,7 @@ impl Hosts {
     }
 
     /// Asks for a client. Where the name service does not answer, what it said last stays good: a client that is connected shall not lose its exports by it.
-    fn look_up(&self, client: IpAddr) {
+    pub(super) fn look_up(&self, client: IpAddr) {
         let found = self.find_name(client);
         let (netgroups, before) = {
             let known = self.known.read();
@@ -188,11 +223,10 @@ impl Hosts {
             (Err(NoAnswer), None) => (None, HashMap::new(), None, RETRY),
         };
         let address = client.to_string();
-        let member =
-            |group: &str| name.iter().map(|name| &**name).chain([address.as_str()]).any(|host| self.resolver.in_netgroup(group, host));
+        let own: Vec<&str> = name.iter().map(|name| &**name).chain([address.as_str()]).collect();
         groups.retain(|group, _| netgroups.contains(group));
         for group in netgroups {
-            groups.entry(group).or_insert_with_key(|group| member(group));
+            groups.entry(group).or_insert_with_key(|group| self.membership(group, &own));
         }
         let mut known = self.known.write();
         if known.clients.len() >= self.clients_max && !known.clients.contains_key(&client) {
@@ -204,6 +238,32 @@ impl Hosts {
         // Of who was not known nothing was told; what it holds all the same is asked for (`miss`).
         if before.is_some_and(|before| (before.name, before.groups, before.answered.is_some()) != told) {
             self.has_changed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether a host by these names is in a netgroup. That it isn't is certain only if one that was in it still is, and if that was so before, too: the name service may have come
+    /// back in between.
+    fn membership(&self, group: &str, own: &[&str]) -> Membership {
+        let find = || own.iter().find(|host| self.resolver.in_netgroup(group, host));
+        if let Some(host) = find() {
+            let mut known = self.known.write();
+            // An export may not name it any more.
+            if known.netgroups.contains(group) {
+                let members = known.members.entry(group.to_owned()).or_default();
+                if !members.iter().any(|member| member == host) {
+                    members.push((*host).to_owned());
+                    let surplus = members.len().saturating_sub(MEMBERS_MAX);
+                    members.drain(..surplus);
+                }
+            }
+            return Membership::In;
+        }
+        let mut others = self.known.read().members.get(group).cloned().unwrap_or_default();
+        others.retain(|member| !own.contains(&member.as_str()));
+        match others.iter().any(|other| self.resolver.in_netgroup(group, other)) {
+            false => Membership::Doubted,
+            true if find().is_some() => Membership::In,
+            true => Membership::Out,
         }
     }
 
@@ -284,7 +344,12 @@ impl Hosts {
         if found.is_none() {
             self.miss(client);
         }
-        found
+        found.map(|membership| membership == Membership::In)
+    }
+
+    /// Whether a client was not found in a netgroup, and that may be because the name service was away.
+    pub(super) fn is_doubted(&self, group: &str, client: IpAddr) -> bool {
+        self.known.read().clients.get(&client).and_then(|met| met.groups.get(group)) == Some(&Membership::Doubted)
     }
 
     /// Whether a client has a name that fits. None likewise.
@@ -319,137 +384,8 @@ const CLIENTS_AT_ONCE_MAX: usize = 1024;
 const CLIENTS_MAX: usize = 65_536;
 const FORGET_SHARE: usize = 16;
 
+/// Of a netgroup's members so many are remembered: more than the client that is asked for.
+const MEMBERS_MAX: usize = 2;
+
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A name service that changes its mind.
-    #[derive(Clone, Default)]
-    struct Changing(Arc<Mutex<Vec<IpAddr>>>);
-
-    impl Resolver for Changing {
-        fn addresses(&self, _: &str) -> Result<Vec<IpAddr>, NoAnswer> {
-            Ok(self.0.lock().clone())
-        }
-        fn name(&self, _: IpAddr) -> Result<Option<String>, NoAnswer> {
-            Ok(None)
-        }
-        fn in_netgroup(&self, _: &str, _: &str) -> bool {
-            false
-        }
-    }
-
-    /// One that knows everybody, if it answers.
-    #[derive(Clone, Default)]
-    struct Everybody {
-        /// What it does not answer: names, addresses.
-        silent: Arc<Mutex<[bool; 2]>>,
-        /// Nobody has a name any more.
-        nobody: Arc<AtomicBool>,
-    }
-
-    impl Resolver for Everybody {
-        fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer> {
-            if self.silent.lock()[1] {
-                return Err(NoAnswer);
-            }
-            Ok(host.strip_prefix("host-").and_then(|address| address.parse().ok()).into_iter().collect())
-        }
-        fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer> {
-            match self.silent.lock()[0] {
-                true => Err(NoAnswer),
-                false => Ok((!self.nobody.load(Ordering::Relaxed)).then(|| format!("host-{address}"))),
-            }
-        }
-        fn in_netgroup(&self, _: &str, host: &str) -> bool {
-            host.starts_with("host-")
-        }
-    }
-
-    #[test]
-    fn who_has_a_connection_is_not_forgotten_however_many_come_and_go() {
-        let hosts = Hosts { clients_max: 64, ..Hosts::new(Arc::new(Everybody::default())) };
-        hosts.prepare(&[], &["g".into()], true);
-        let stays = IpAddr::from([192, 0, 2, 1]);
-        hosts.meet(stays);
-        hosts.arrive(stays);
-        for number in 0..1000u32 {
-            let passing = IpAddr::from((0x0a00_0000 + number).to_be_bytes());
-            hosts.meet(passing);
-            hosts.arrive(passing);
-            hosts.leave(passing);
-            assert_eq!((hosts.is_in("g", stays), hosts.fits(stays, |name| name == "host-192.0.2.1")), (Some(true), Some(true)), "{number}");
-            assert!(hosts.has_met(passing) && hosts.known.read().clients.len() <= 64);
-        }
-        // Those who came last are remembered.
-        assert!(hosts.has_met(IpAddr::from([10, 0, 3, 200])) && !hosts.has_met(IpAddr::from([10, 0, 0, 5])));
-        assert!(!hosts.has_missed());
-        // Who comes when all are connected is known as well.
-        for number in 0..100u8 {
-            let client = IpAddr::from([198, 51, 100, number]);
-            hosts.arrive(client);
-            hosts.meet(client);
-        }
-        assert!((0..100u8).all(|number| hosts.has_met(IpAddr::from([198, 51, 100, number]))) && hosts.has_met(stays));
-    }
-
-    #[test]
-    fn a_host_that_moves_is_followed_and_one_that_is_not_found_stays() {
-        let resolver = Changing::default();
-        let hosts = Hosts::new(Arc::new(resolver.clone()));
-        let (old, new) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
-        let names = ["one.example.org".to_owned(), "198.51.100.7".to_owned()];
-        assert_eq!(hosts.prepare(&names, &[], false), ["one.example.org"], "it can't be resolved yet");
-        *resolver.0.lock() = vec![old];
-        hosts.refresh();
-        assert!(hosts.is("one.example.org", old));
-        *resolver.0.lock() = vec![new];
-        hosts.refresh();
-        assert!(hosts.is("one.example.org", new) && !hosts.is("one.example.org", old));
-        *resolver.0.lock() = vec![];
-        hosts.refresh();
-        assert!(hosts.is("one.example.org", new), "a name service that is away changes nothing");
-        assert!(hosts.is("198.51.100.7", IpAddr::from([198, 51, 100, 7])), "an address is no name");
-        assert!(!hosts.is("two.example.org", new));
-    }
-
-    #[test]
-    fn a_name_service_that_does_not_answer_takes_no_name_from_who_is_known() {
-        let service = Everybody::default();
-        let mut hosts = Hosts::new(Arc::new(service.clone()));
-        hosts.prepare(&[], &["g".into()], true);
-        let [known, away, stranger] = [1, 2, 3].map(|last| IpAddr::from([192, 0, 2, last]));
-        [known, away].into_iter().for_each(|client| hosts.meet(client));
-        hosts.arrive(known);
-        let is_known = |hosts: &Hosts, client| (hosts.is_in("g", client), hosts.fits(client, |name| name.starts_with("host-")));
-        for silent in [[true, false], [false, true]] {
-            *service.silent.lock() = silent;
-            // All are asked for anew, and may be in one more netgroup.
-            hosts.prepare(&[], &["g".into(), "h".into()], true);
-            for client in [known, away] {
-                assert_eq!((is_known(&hosts, client), hosts.is_in("h", client)), ((Some(true), Some(true)), Some(true)));
-            }
-            hosts.meet(stranger);
-            assert_eq!(is_known(&hosts, stranger), (Some(false), Some(false)));
-            assert!(hosts.has_answer(known) && !hosts.has_answer(stranger), "nothing ends by that for good");
-            assert!([known, stranger].iter().all(|client| hosts.known.read().clients[client].fresh == RETRY), "they are asked for soon");
-            hosts.prepare(&[], &["g".into()], true);
-        }
-        // Who was known long ago is believed only as long as he is connected.
-        hosts.kept = Duration::ZERO;
-        hosts.prepare(&[], &["g".into()], true);
-        assert_eq!((is_known(&hosts, known), is_known(&hosts, away)), ((Some(true), Some(true)), (Some(false), Some(false))));
-        hosts.take_changed();
-        *service.silent.lock() = [false; 2];
-        hosts.prepare(&[], &["g".into()], true);
-        assert!(hosts.take_changed() && hosts.has_answer(stranger));
-        hosts.prepare(&[], &["g".into()], true);
-        assert!(!hosts.take_changed(), "the answers are the same");
-        assert!([known, away, stranger].iter().all(|client| is_known(&hosts, *client) == (Some(true), Some(true))));
-        // An answer counts, whatever it is.
-        service.nobody.store(true, Ordering::Relaxed);
-        hosts.prepare(&[], &["g".into()], true);
-        assert_eq!(is_known(&hosts, known), (Some(false), Some(false)));
-        assert_eq!(hosts.known.read().clients[&known].fresh, FRESH);
-    }
-}
+mod tests;

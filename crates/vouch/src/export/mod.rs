@@ -401,10 +401,10 @@ impl Server {
             }
             // Clients wait for these (NFS4ERR_DELAY).
             if (driver.hosts.has_missed() || driver.hosts.has_changed()) && !asking.swap(true, Ordering::AcqRel) {
-                let (shared, done) = (driver.clone(), asking.clone());
+                let (reloader, done) = (self.reloader.clone(), asking.clone());
                 driver.names.submit(pool::Origin::Server, move || {
-                    shared.hosts.ask_missed();
-                    shared.end_lost();
+                    reloader.driver.hosts.ask_missed();
+                    reloader.end_lost();
                     done.store(false, Ordering::Release);
                 });
             }

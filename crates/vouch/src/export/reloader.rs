@@ -35,6 +35,15 @@ impl Reloader {
         outcome
     }
 
+    /// Ends what clients hold that no line of the exports is for any more, by what the name service has told since that was looked at last. While a list is read that is left
+    /// for later: it decides for itself what ends by it.
+    pub(super) fn end_lost(&self) {
+        let Some(_turn) = self.turn.try_lock() else { return };
+        if self.driver.hosts.take_changed() {
+            self.driver.carry_replaced(self.driver.engine.clients_changed());
+        }
+    }
+
     fn load(&self) -> Result<Vec<String>, String> {
         let map = read_principal_map(self.principal_map.as_deref()).map_err(|error| error.to_string());
         let audit = self.driver.audit.as_ref();
@@ -57,6 +66,7 @@ impl Reloader {
                 }
                 let replaced = self.driver.engine.replace_exports(exports);
                 self.driver.carry_replaced(replaced);
+                self.sources.are_in_force();
                 comments.extend(sources::detours(&self.driver.engine));
                 self.driver.traffic.reloads.add(1);
                 tracing::info!(count, "exports read anew");

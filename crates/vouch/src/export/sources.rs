@@ -96,6 +96,8 @@ pub(super) struct Sources {
     hosts: Arc<Hosts>,
     open: Open,
     known: Mutex<HashMap<(Source, bool), Known>>,
+    /// Hosts and netgroups that the list names that was read last, and whether names of clients matter for it.
+    named: Mutex<(Vec<String>, Vec<String>, bool)>,
 }
 
 /// A file system that is open, and where.
@@ -140,7 +142,7 @@ impl Loaded {
 
 impl Sources {
     pub(super) fn new(origin: Origin, hosts: Arc<Hosts>, open: Open) -> Self {
-        Sources { origin, hosts, open, known: Mutex::default() }
+        Sources { origin, hosts, open, known: Mutex::default(), named: Mutex::default() }
     }
 
     /// Housekeeping of the file systems.
@@ -219,6 +221,13 @@ impl Sources {
         for host in self.hosts.prepare(&names, &groups, wanted) {
             comments.push(format!("host {host} can't be resolved and gets nothing until it can"));
         }
+        *self.named.lock() = (names, groups, wanted);
+    }
+
+    /// What was loaded last is in force from now on: hosts that only lists before it name need not be known any more.
+    pub(super) fn are_in_force(&self) {
+        let (names, groups, wanted) = &*self.named.lock();
+        self.hosts.keep_only(names, groups, *wanted);
     }
 
     fn build(

@@ -214,3 +214,29 @@ fn no_path_puts_a_line_of_its_own_into_what_is_told() {
     assert_eq!(loaded.comments.len(), 2);
     assert!(loaded.comments.iter().all(|comment| !comment.contains('\n') && comment.contains("\\x0a")), "{:?}", loaded.comments);
 }
+
+#[test]
+fn what_a_list_in_force_names_stays_known_until_another_is_in_force() {
+    let (file, origin) = file("/srv/a 192.0.2.1(rw) @group(ro)\n");
+    let sources = sources(origin);
+    let clients = sources.load().unwrap().exports.all()[0].clients.clone();
+    sources.are_in_force();
+    let [here, stranger] = [1, 7].map(|last| SocketAddr::from(([192, 0, 2, last], 700)));
+    let is_known = || {
+        sources.hosts.meet(stranger.ip());
+        (clients.access_for(here).is_some(), !clients.is_undecided(stranger))
+    };
+    assert_eq!(is_known(), (true, true));
+    // Refused, after its hosts were looked for.
+    fs::write(file.path(), "/srv/missing 192.0.2.9\n").unwrap();
+    assert!(sources.load().is_err());
+    sources.hosts.look_up(stranger.ip());
+    assert_eq!(is_known(), (true, true));
+    // Taken, but not in force yet.
+    fs::write(file.path(), "/srv/a 192.0.2.9(rw)\n").unwrap();
+    drop(sources.load().unwrap());
+    sources.hosts.look_up(stranger.ip());
+    assert_eq!(is_known(), (true, true));
+    sources.are_in_force();
+    assert!(clients.access_for(here).is_none());
+}

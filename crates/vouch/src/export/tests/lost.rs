@@ -15,19 +15,30 @@ use crate::export::resolver::{NoAnswer, Resolver};
 
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
-/// One host, which moves.
+const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
+
+/// One host, which moves, and another; each in a netgroup, as long as netgroups are told.
 #[derive(Clone)]
-struct Service(Arc<Mutex<IpAddr>>);
+struct Service(Arc<Mutex<IpAddr>>, Arc<AtomicBool>);
+
+impl Service {
+    fn new() -> Self {
+        Service(Arc::new(Mutex::new(HERE)), Arc::new(AtomicBool::new(true)))
+    }
+}
 
 impl Resolver for Service {
-    fn addresses(&self, _: &str) -> Result<Vec<IpAddr>, NoAnswer> {
-        Ok(vec![*self.0.lock()])
+    fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer> {
+        Ok(vec![if host == "other.example.org" { THERE } else { *self.0.lock() }])
     }
     fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer> {
+        if address == THERE {
+            return Ok(Some("other.example.org".into()));
+        }
         Ok((address == *self.0.lock()).then(|| "host.example.org".into()))
     }
     fn in_netgroup(&self, group: &str, host: &str) -> bool {
-        (group, host) == ("trusted", "host.example.org")
+        self.1.load(Ordering::SeqCst) && [("trusted", "host.example.org"), ("others", "other.example.org")].contains(&(group, host))
     }
 }
 
@@ -63,7 +74,7 @@ fn while_open(server: &Running, act: impl FnOnce()) {
 
 #[test]
 fn a_client_that_came_when_no_name_mattered_is_looked_for_at_a_reload() {
-    let service = Service(Arc::new(Mutex::new(HERE)));
+    let service = Service::new();
     let server = start(&service);
     while_open(&server, || {
         reload(&server, "@trusted");
@@ -72,13 +83,32 @@ fn a_client_that_came_when_no_name_mattered_is_looked_for_at_a_reload() {
     let server = start(&service);
     while_open(&server, || {
         reload(&server, "@others");
+        assert_eq!(opens(&server), 1, "nobody is found in it: it may not have been told");
+        let mut other = server.connect_from(2);
+        other.write_all(&call(1, 0)).unwrap();
+        read_record(&mut other);
+        reload(&server, "@others");
         assert_eq!(opens(&server), 0);
+        drop(other);
+    });
+}
+
+#[test]
+fn netgroups_that_are_not_told_take_nothing_from_who_was_in_one() {
+    let service = Service::new();
+    let server = start(&service);
+    reload(&server, "@trusted");
+    while_open(&server, || {
+        service.1.store(false, Ordering::SeqCst);
+        // It is asked for anew by that.
+        reload(&server, "@trusted");
+        assert_eq!(opens(&server), 1);
     });
 }
 
 #[test]
 fn a_host_that_moves_loses_what_it_held_at_its_old_address() {
-    let service = Service(Arc::new(Mutex::new(HERE)));
+    let service = Service::new();
     let server = start(&service);
     reload(&server, "host.example.org");
     while_open(&server, || {

@@ -1,0 +1,192 @@
+//! What is known of hosts while a name service changes its mind, or does not answer.
+
+use super::*;
+use crate::export::access::Clients;
+use std::net::SocketAddr;
+use vouch_nfs4_server::ClientMatcher as _;
+
+/// A name service that changes its mind.
+#[derive(Clone, Default)]
+struct Changing(Arc<Mutex<Vec<IpAddr>>>);
+
+impl Resolver for Changing {
+    fn addresses(&self, _: &str) -> Result<Vec<IpAddr>, NoAnswer> {
+        Ok(self.0.lock().clone())
+    }
+    fn name(&self, _: IpAddr) -> Result<Option<String>, NoAnswer> {
+        Ok(None)
+    }
+    fn in_netgroup(&self, _: &str, _: &str) -> bool {
+        false
+    }
+}
+
+/// One that knows everybody, if it answers.
+#[derive(Clone, Default)]
+struct Everybody {
+    /// What it does not answer: names, addresses.
+    silent: Arc<Mutex<[bool; 2]>>,
+    /// Nobody has a name any more.
+    nobody: Arc<AtomicBool>,
+}
+
+impl Resolver for Everybody {
+    fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer> {
+        if self.silent.lock()[1] {
+            return Err(NoAnswer);
+        }
+        Ok(host.strip_prefix("host-").and_then(|address| address.parse().ok()).into_iter().collect())
+    }
+    fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer> {
+        match self.silent.lock()[0] {
+            true => Err(NoAnswer),
+            false => Ok((!self.nobody.load(Ordering::Relaxed)).then(|| format!("host-{address}"))),
+        }
+    }
+    fn in_netgroup(&self, _: &str, host: &str) -> bool {
+        host.starts_with("host-")
+    }
+}
+
+#[test]
+fn who_has_a_connection_is_not_forgotten_however_many_come_and_go() {
+    let hosts = Hosts { clients_max: 64, ..Hosts::new(Arc::new(Everybody::default())) };
+    hosts.prepare(&[], &["g".into()], true);
+    let stays = IpAddr::from([192, 0, 2, 1]);
+    hosts.meet(stays);
+    hosts.arrive(stays);
+    for number in 0..1000u32 {
+        let passing = IpAddr::from((0x0a00_0000 + number).to_be_bytes());
+        hosts.meet(passing);
+        hosts.arrive(passing);
+        hosts.leave(passing);
+        assert_eq!((hosts.is_in("g", stays), hosts.fits(stays, |name| name == "host-192.0.2.1")), (Some(true), Some(true)), "{number}");
+        assert!(hosts.has_met(passing) && hosts.known.read().clients.len() <= 64);
+    }
+    // Those who came last are remembered.
+    assert!(hosts.has_met(IpAddr::from([10, 0, 3, 200])) && !hosts.has_met(IpAddr::from([10, 0, 0, 5])));
+    assert!(!hosts.has_missed());
+    // Who comes when all are connected is known as well.
+    for number in 0..100u8 {
+        let client = IpAddr::from([198, 51, 100, number]);
+        hosts.arrive(client);
+        hosts.meet(client);
+    }
+    assert!((0..100u8).all(|number| hosts.has_met(IpAddr::from([198, 51, 100, number]))) && hosts.has_met(stays));
+}
+
+#[test]
+fn a_host_that_moves_is_followed_and_one_that_is_not_found_stays() {
+    let resolver = Changing::default();
+    let hosts = Hosts::new(Arc::new(resolver.clone()));
+    let (old, new) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
+    let names = ["one.example.org".to_owned(), "198.51.100.7".to_owned()];
+    assert_eq!(hosts.prepare(&names, &[], false), ["one.example.org"], "it can't be resolved yet");
+    *resolver.0.lock() = vec![old];
+    hosts.refresh();
+    assert!(hosts.is("one.example.org", old));
+    *resolver.0.lock() = vec![new];
+    hosts.refresh();
+    assert!(hosts.is("one.example.org", new) && !hosts.is("one.example.org", old));
+    *resolver.0.lock() = vec![];
+    hosts.refresh();
+    assert!(hosts.is("one.example.org", new), "a name service that is away changes nothing");
+    assert!(hosts.is("198.51.100.7", IpAddr::from([198, 51, 100, 7])), "an address is no name");
+    assert!(!hosts.is("two.example.org", new));
+}
+
+#[test]
+fn a_name_service_that_does_not_answer_takes_no_name_from_who_is_known() {
+    let service = Everybody::default();
+    let mut hosts = Hosts::new(Arc::new(service.clone()));
+    hosts.prepare(&[], &["g".into()], true);
+    let [known, away, stranger] = [1, 2, 3].map(|last| IpAddr::from([192, 0, 2, last]));
+    [known, away].into_iter().for_each(|client| hosts.meet(client));
+    hosts.arrive(known);
+    let is_known = |hosts: &Hosts, client| (hosts.is_in("g", client), hosts.fits(client, |name| name.starts_with("host-")));
+    for silent in [[true, false], [false, true]] {
+        *service.silent.lock() = silent;
+        // All are asked for anew, and may be in one more netgroup.
+        hosts.prepare(&[], &["g".into(), "h".into()], true);
+        for client in [known, away] {
+            assert_eq!((is_known(&hosts, client), hosts.is_in("h", client)), ((Some(true), Some(true)), Some(true)));
+        }
+        hosts.meet(stranger);
+        assert_eq!(is_known(&hosts, stranger), (Some(false), Some(false)));
+        assert!(hosts.has_answer(known) && !hosts.has_answer(stranger), "nothing ends by that for good");
+        assert!([known, stranger].iter().all(|client| hosts.known.read().clients[client].fresh == RETRY), "they are asked for soon");
+        hosts.prepare(&[], &["g".into()], true);
+    }
+    // Who was known long ago is believed only as long as he is connected.
+    hosts.kept = Duration::ZERO;
+    hosts.prepare(&[], &["g".into()], true);
+    assert_eq!((is_known(&hosts, known), is_known(&hosts, away)), ((Some(true), Some(true)), (Some(false), Some(false))));
+    hosts.take_changed();
+    *service.silent.lock() = [false; 2];
+    hosts.prepare(&[], &["g".into()], true);
+    assert!(hosts.take_changed() && hosts.has_answer(stranger));
+    hosts.prepare(&[], &["g".into()], true);
+    assert!(!hosts.take_changed(), "the answers are the same");
+    assert!([known, away, stranger].iter().all(|client| is_known(&hosts, *client) == (Some(true), Some(true))));
+    // An answer counts, whatever it is.
+    service.nobody.store(true, Ordering::Relaxed);
+    hosts.prepare(&[], &["g".into()], true);
+    assert_eq!(is_known(&hosts, known), (Some(false), Some(false)));
+    assert_eq!(hosts.known.read().clients[&known].fresh, FRESH);
+}
+
+/// A netgroup of these hosts, in which nobody is found who is looked for while the service is away.
+#[derive(Clone, Default)]
+struct Group {
+    members: Arc<Mutex<Vec<IpAddr>>>,
+    /// For so many questions.
+    away: Arc<Mutex<usize>>,
+}
+
+impl Resolver for Group {
+    fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer> {
+        Everybody::default().addresses(host)
+    }
+    fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer> {
+        Everybody::default().name(address)
+    }
+    fn in_netgroup(&self, _: &str, host: &str) -> bool {
+        let mut away = self.away.lock();
+        if *away > 0 {
+            *away -= 1;
+            return false;
+        }
+        self.members.lock().iter().any(|member| host == format!("host-{member}"))
+    }
+}
+
+#[test]
+fn who_is_not_found_in_a_netgroup_is_out_of_it_only_where_another_is_found() {
+    let service = Group::default();
+    let hosts = Arc::new(Hosts::new(Arc::new(service.clone())));
+    let [a, b, c] = [1, 2, 3].map(|last| IpAddr::from([192, 0, 2, last]));
+    let clients = &crate::export::exports::parse(b"/a @g(rw)").unwrap().entries[0].clients;
+    let rules = Clients::new(clients, hosts.clone());
+    // Let in, and whether that is certain.
+    let told = |client: IpAddr| {
+        let peer = SocketAddr::new(client, 700);
+        (rules.access_for(peer).is_some(), rules.is_certain(peer))
+    };
+    [a, b, c].into_iter().for_each(|client| hosts.arrive(client));
+    let ask = |members: &[IpAddr]| {
+        *service.members.lock() = members.to_vec();
+        hosts.prepare(&[], &["g".into()], true);
+        [a, b, c].map(told)
+    };
+    let (inside, outside, doubted) = ((true, true), (false, true), (false, false));
+    assert_eq!(ask(&[]), [doubted; 3]);
+    assert_eq!(ask(&[a, b]), [inside, inside, outside]);
+    assert_eq!(ask(&[]), [doubted; 3], "as if the service were away: nothing that is held ends by it");
+    assert_eq!(ask(&[b]), [outside, inside, outside]);
+    assert_eq!(ask(&[]), [doubted; 3]);
+    ask(&[a, b]);
+    // The service comes back while a host is looked for, which was not found by its name nor by its address.
+    *service.away.lock() = 2;
+    hosts.look_up(a);
+    assert_eq!((*service.away.lock(), told(a)), (0, inside));
+}
