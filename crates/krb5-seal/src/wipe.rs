@@ -11,6 +11,9 @@ const FRAME: usize = 2048;
 /// More than a kernel's takes, its caller's and those of the libraries that it calls.
 const FRAMES: usize = 4096;
 
+/// More than the library's cipher goes down: bit-sliced round keys are 960 bytes, and it moves them by value through some frames.
+const CIPHER: usize = 16 * 1024;
+
 /// Wipes the 64 KiB of this thread's stack below the caller's frame: what the functions left there that it called before. For who had keys made or exported, after the
 /// last function that did so has returned. The thread's stack must have that much room left. Costs as much as filling them.
 pub fn wipe_stack() {
@@ -25,6 +28,11 @@ pub(crate) fn wipe_frame() {
 /// The same, where one function calls another.
 pub(crate) fn wipe_frames() {
     wipe::<FRAMES>();
+}
+
+/// The same, where the library's cipher was made.
+pub(crate) fn wipe_cipher() {
+    wipe::<CIPHER>();
 }
 
 /// Not inlined: so its room lies where the frames of the functions were that were called before it.

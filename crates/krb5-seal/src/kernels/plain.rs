@@ -4,7 +4,7 @@
 use super::{CbcItem, DecryptKernel, EncryptKernel, HashItem, HashKernel};
 use crate::digest::{Digest, Sha1, Sha256, Sha384};
 use crate::keys::AesKey;
-use crate::wipe::wipe_frames;
+use crate::wipe::wipe_cipher;
 
 pub(crate) static ENCRYPT: EncryptKernel = EncryptKernel { name: "RustCrypto", many: encrypt };
 pub(crate) static DECRYPT: DecryptKernel = DecryptKernel { name: "RustCrypto", one: decrypt };
@@ -17,7 +17,7 @@ unsafe fn encrypt(items: &mut [CbcItem]) {
         // SAFETY: the caller's promises are the same.
         unsafe { encrypt_one(item) };
     }
-    wipe_frames();
+    wipe_cipher();
 }
 
 /// In a frame of its own, as the cipher is made there.
@@ -41,7 +41,7 @@ unsafe fn encrypt_one(item: &mut CbcItem) {
 
 fn decrypt(key: &AesKey, chain: &mut [u8; 16], blocks: &mut [[u8; 16]]) {
     decrypt_one(key, chain, blocks);
-    wipe_frames();
+    wipe_cipher();
 }
 
 /// In a frame of its own, as the cipher is made there.
