@@ -50,8 +50,10 @@ pub(super) const REPLY_CACHE_PRESSURE_SHARE: usize = 8;
 pub(super) const REPLY_CACHE_SESSION_LEN: usize = 16 * 1024;
 /// Lock owners of one file: more than a cluster has processes that lock the same one. One origin gets its share, and one client of that.
 pub(super) const LOCK_OWNERS_PER_FILE_MAX: usize = 65_536;
-/// Of silent clients' locks in somebody's way so many are looked for before their clients are ended: most often there is one, or one that is not silent is found first.
+/// So many silent clients whose opens or locks are in somebody's way are looked for before they are ended: most often there is one, or one that is not silent is found first.
 pub(super) const SILENT_LOOKS_MAX: usize = 64;
+/// And of their byte ranges so many are looked at: all that one client has of a file, as a rule.
+pub(super) const SILENT_RANGES_MAX: usize = 4096;
 /// Delegations of one file: a change of it recalls all of them.
 pub(super) const DELEGATIONS_PER_FILE_MAX: usize = 8192;
 /// So many opens of a client are looked at to find one that was opened with the caller's rights.

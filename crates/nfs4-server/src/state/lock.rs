@@ -1,7 +1,7 @@
 //! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER, as far as they are state (RFC 8881, sections 9 and 18.10 to 18.12; RFC 7530, section 16.37).
 //! Deadlocks between owners are not looked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use vouch_nfs4::{ClientId, OwnerSeq, StateSeq, Stateid, Status};
@@ -9,7 +9,7 @@ use vouch_nfs4::{ClientId, OwnerSeq, StateSeq, Stateid, Status};
 use super::State;
 use super::entry::{Entry, Kind, Lock, OwnerKind};
 use super::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
-use super::limits::SILENT_LOOKS_MAX;
+use super::limits::{SILENT_LOOKS_MAX, SILENT_RANGES_MAX};
 use super::owner::no_more;
 use super::places::{fits, fits_client};
 use super::range::{Mode, Range, Ranges};
@@ -184,8 +184,9 @@ impl<F: Clone> State<F> {
         loop {
             // The end of a client may be the end of the file's state.
             let Some(file) = self.files.find(key) else { return Ok(()) };
-            let (mut silent, mut after) = (Vec::new(), None);
+            let (mut silent, mut after, mut looks) = (BTreeSet::new(), None, 0);
             while silent.len() < SILENT_LOOKS_MAX
+                && looks < SILENT_RANGES_MAX
                 && let Some((held, mode)) = self.files[file].locks.conflict(range, mode, owner, after)
             {
                 let client = self.states[held.lock].client;
@@ -193,8 +194,9 @@ impl<F: Clone> State<F> {
                     let owner = self.owners[held.owner].name.clone();
                     return Err(Denied { range: held.range, mode, client: self.clients[client].id, owner });
                 }
-                silent.push(client);
+                silent.insert(client);
                 after = Some(held.position());
+                looks += 1;
             }
             if silent.is_empty() {
                 return Ok(());

@@ -351,6 +351,28 @@ fn many_silent_clients_locks_give_way_at_once_and_to_nobody_who_is_refused() {
 }
 
 #[test]
+fn a_silent_client_with_many_locks_loses_none_to_who_is_refused() {
+    let mut world = World::new();
+    let (silent, mut live) = (world.peer("silent"), world.peer("live"));
+    let [open, open_live] = [&silent, &live].map(|peer| world.open(peer, 1, 3, 0).unwrap());
+    let (count, behind) = (limits::SILENT_LOOKS_MAX as u64 * 4, 1_000_000);
+    for at in 0..count {
+        world.lock(&silent, &open, "x", 1, (at * 2, 1), Mode::Exclusive).unwrap();
+    }
+    let lock = world.lock(&live, &open_live, "x", 1, (behind, 1), Mode::Exclusive).unwrap();
+    world.pass(LEASE_MS - 10);
+    world.beat(&mut live).unwrap();
+    world.pass(20);
+    let other = world.peer("other");
+    let open_other = world.open(&other, 1, 3, 0).unwrap();
+    let told = denied(world.lock(&other, &open_other, "x", 1, (0, u64::MAX), Mode::Exclusive));
+    assert_eq!((told.client, told.range.offset(), world.state.totals().locks), (live.id, behind, count as usize + 1));
+    world.state.unlock(Some(live.client), &lock, &file(1), Range::new(behind, 1).unwrap(), world.now).unwrap();
+    assert!(world.lock(&other, &open_other, "x", 1, (0, u64::MAX), Mode::Exclusive).is_ok());
+    assert_eq!(world.state.totals().locks, 1);
+}
+
+#[test]
 fn clients_of_one_host_share_its_locks_and_lock_owners() {
     let mut config = config();
     (config.limits.locks_max, config.limits.owners_max) = (1000, 500);
