@@ -42,6 +42,9 @@ struct World {
     asked_on: BTreeSet<SocketAddr>,
     /// Whether it takes connections and says nothing more on any.
     silent: bool,
+    /// Sessions that were made, and how many of them have ended.
+    sessions: u8,
+    ended: u8,
 }
 
 type Shared = Arc<Mutex<World>>;
@@ -128,10 +131,12 @@ fn operation(args: &Args<'_>, world: &mut World, current: &mut Vec<u8>) -> Resul
             impl_id: None,
         })),
         Args::CreateSession(args) => {
-            let (session, seq, flags) = (SessionId([1; 16]), args.seq, args.flags);
+            world.sessions += 1;
+            let (session, seq, flags) = (SessionId([world.sessions; 16]), args.seq, args.flags);
             Results::CreateSession(Ok(CreateSessionOk { session, seq, flags, fore: args.fore, back: args.back }))
         }
         Args::ReclaimComplete(_) => Results::ReclaimComplete(Ok(())),
+        Args::Sequence(args) if args.session.0[0] <= world.ended => Results::Sequence(Err(Status::BADSESSION)),
         Args::Sequence(args) => {
             let highest = SlotId(63);
             Results::Sequence(Ok(SequenceOk {
@@ -396,6 +401,28 @@ fn files_to_look_at_are_made_anew_when_a_call_is_lost() {
     // Those to look at and the probe; the run's directory and theirs.
     assert_eq!((files, directories), (1001, 2));
     subject.clean().expect("it is removed");
+}
+
+#[test]
+fn who_was_idle_for_longer_than_a_lease_introduces_himself_again() {
+    let (address, world) = start();
+    let mut subject = subject(address);
+    subject.sessions[0].idle = Duration::ZERO;
+    let end_all = || {
+        let mut world = world.lock().unwrap_or_else(PoisonError::into_inner);
+        world.ended = world.sessions;
+    };
+    let load = Load { order: Order::Random, block: 4096, read_percent: 100, depth: 4, rate: None, seconds: 0.05, file_len: 1 << 15 };
+    let case = Case::Load(load);
+    subject.prepare(&case).expect("a file");
+    for _ in 0..2 {
+        end_all();
+        let sample = subject.measure(&case).expect("the file is opened again");
+        assert!(sample.operations > 0 && sample.errors == 0, "{sample:?}");
+    }
+    end_all();
+    subject.clean().expect("it is removed");
+    assert!(world.lock().unwrap_or_else(PoisonError::into_inner).files.is_empty());
 }
 
 #[test]

@@ -9,10 +9,12 @@ mod metadata;
 mod session;
 mod subject;
 mod tree;
+mod work;
 
-pub use session::{Gain, Pace, Session, Tally, Work};
+pub use session::Session;
 pub use subject::{NfsOptions, NfsSubject};
 pub(crate) use subject::{PREFIX, part_of, stored};
+pub use work::{Gain, Pace, Tally, Work};
 
 use vouch_nfs4::op::{Args, OpenArgs, OpenClaim, OpenHow, PutfhArgs, Results, ShareAccess, ShareDeny};
 use vouch_nfs4::{Bytes, ClientId, Filehandle, OwnerSeq, StateOwner, Stateid};

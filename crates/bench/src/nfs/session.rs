@@ -6,97 +6,14 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use vouch_gss_mit::{ClientSource, MitInitiator};
-use vouch_nfs4::op::Op;
 use vouch_nfs4::{Status, Verifier};
 use vouch_nfs4_client::{Error as CallError, Identity, OpenCall, Pipeline, Plain, Protection, ReplyBody, establish};
 use vouch_oncrpc::AuthSys;
 use vouch_xdr::Writer;
 
+use super::work::{Clock, Pace, Tally, Work};
 use crate::target::{NfsTarget, Sec};
-use crate::{Error, Latency, Stop, cpu};
-
-/// What each lane asks next. A lane is one call in flight, and what follows from its reply.
-pub trait Work {
-    /// Whether the lane has another call to make; prepares it.
-    fn next(&mut self, lane: usize) -> bool;
-
-    /// Appends the operations of that call.
-    fn write(&mut self, lane: usize, call: &mut OpenCall, w: &mut Writer);
-
-    /// Takes the reply: bytes moved and things done by it.
-    fn reply(&mut self, lane: usize, body: ReplyBody<'_>) -> Result<Gain, CallError>;
-
-    /// The server refused the lane's call: the lane begins with something new.
-    fn refused(&mut self, lane: usize, status: Status);
-
-    /// Asks anew for what the server has put off (NFS4ERR_DELAY); whether there is any.
-    fn again(&mut self) -> bool {
-        false
-    }
-}
-
-/// What a reply brought.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Gain {
-    /// Bytes of file data, read or written.
-    pub bytes: u64,
-    /// Operations in the words of the case.
-    pub operations: u64,
-}
-
-/// When the next call is made.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Pace {
-    /// When a lane is free: the server sets the pace.
-    Closed,
-    /// So many a second are due, whether or not the server keeps up. A call that finds no lane waits, and its latency counts
-    /// from when it was due: a server that stalls can't hide what it made others wait.
-    Open(f64),
-}
-
-/// What came of a load on one session.
-#[derive(Debug, Clone, Default)]
-pub struct Tally {
-    /// Bytes of file data.
-    pub bytes: u64,
-    /// Operations.
-    pub operations: u64,
-    /// Calls that were refused or not answered.
-    pub errors: u64,
-    /// Of those, calls that had no answer.
-    pub unanswered: u64,
-    /// The last call that was refused, and how.
-    pub refusal: Option<(Op, Status)>,
-    /// Calls that were due and found no lane to the end.
-    pub unsent: u64,
-    /// On the clock.
-    pub seconds: f64,
-    /// CPU seconds of this thread.
-    pub thread_s: f64,
-    /// Of calls.
-    pub latency: Latency,
-    /// Calls in flight, if the server allowed fewer than were wanted.
-    pub depth: Option<u32>,
-    /// Calls in flight that were wanted.
-    pub lanes: u32,
-}
-
-impl Tally {
-    /// Counts another load, which came after this one.
-    pub fn add(&mut self, other: &Tally) {
-        self.bytes += other.bytes;
-        self.operations += other.operations;
-        self.errors += other.errors;
-        self.unanswered += other.unanswered;
-        self.refusal = other.refusal.or(self.refusal);
-        self.unsent += other.unsent;
-        self.seconds += other.seconds;
-        self.thread_s += other.thread_s;
-        self.latency.merge(&other.latency);
-        self.depth = other.depth.or(self.depth);
-        self.lanes = self.lanes.max(other.lanes);
-    }
-}
+use crate::{Error, Stop, cpu};
 
 /// Who measures what, and how.
 #[derive(Debug, Clone)]
@@ -121,15 +38,19 @@ pub struct Session {
     stalled: bool,
     /// How often it has connected anew: what was open before is another client's.
     renewals: u64,
+    /// When the last call was made.
+    used: Instant,
     /// How long the server may be silent.
     pub(super) patience: Duration,
+    /// After how long without a call it is asked first whether it is still there.
+    pub(super) idle: Duration,
 }
 
 impl Session {
     /// Introduces itself under a name of its own.
     pub fn connect(options: SessionOptions, stop: &Stop) -> Result<Self, Error> {
         let pipeline = pipeline_unless(&options, stop)?;
-        Ok(Self { pipeline, options, stalled: false, renewals: 0, patience: PATIENCE })
+        Ok(Self { pipeline, options, stalled: false, renewals: 0, used: Instant::now(), patience: PATIENCE, idle: IDLE })
     }
 
     /// What it has found of the server: encryption type, and what it says it is.
@@ -148,11 +69,22 @@ impl Session {
         &mut self,
         what: &str,
         stop: &Stop,
+        write: impl FnMut(&mut OpenCall, &mut Writer),
+        read: impl FnMut(ReplyBody<'_>) -> Result<T, CallError>,
+    ) -> Result<T, Error> {
+        self.renew(stop)?;
+        self.ask(what, stop, write, read)
+    }
+
+    fn ask<T>(
+        &mut self,
+        what: &str,
+        stop: &Stop,
         mut write: impl FnMut(&mut OpenCall, &mut Writer),
         mut read: impl FnMut(ReplyBody<'_>) -> Result<T, CallError>,
     ) -> Result<T, Error> {
-        self.renew(stop)?;
         let start = Instant::now();
+        self.used = start;
         loop {
             let sent = Instant::now();
             let submitted = self.pipeline.submitter().submit(0, &mut write).map_err(Error::nfs(what))?;
@@ -304,6 +236,7 @@ impl Session {
         }
         tally.seconds = (counted_until(last, end) - start).as_secs_f64().max(1e-9);
         tally.thread_s = cpu::thread_s() - thread;
+        self.used = Instant::now();
         match fault {
             None => Ok(tally),
             Some(CallError::Mismatch(OTHER_DATA)) => Err(Error::Corrupt(self.options.target.to_string())),
@@ -337,6 +270,10 @@ impl Session {
     }
 
     fn renew(&mut self, stop: &Stop) -> Result<(), Error> {
+        // While others were measured a lease may have run out; a server need not keep who holds nothing (RFC 8881, section 8.4.2.3).
+        if !self.stalled && self.used.elapsed() > self.idle {
+            self.stalled = self.ask("an idle session", stop, |_, _| {}, |_| Ok(())).is_err();
+        }
         if self.stalled {
             self.pipeline = pipeline_unless(&self.options, stop)?;
             self.stalled = false;
@@ -372,22 +309,6 @@ fn submit(pipeline: &mut Pipeline, work: &mut dyn Work, lane: usize) -> Result<S
     match pipeline.submitter().submit(lane as u64, |call, w| work.write(lane, call, w))? {
         true => Ok(Submitted::Yes),
         false => Err(CallError::Mismatch("a slot that was free is not")),
-    }
-}
-
-/// When calls are due.
-struct Clock {
-    pace: Pace,
-    start: Instant,
-    made: u64,
-}
-
-impl Clock {
-    fn next(&self) -> Instant {
-        match self.pace {
-            Pace::Closed => self.start,
-            Pace::Open(rate) => self.start + Duration::from_secs_f64(self.made as f64 / rate),
-        }
     }
 }
 
@@ -451,6 +372,8 @@ const TICK: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(15);
 /// A call that waits for so much longer than any other did is lost.
 const OVERTAKEN: Duration = Duration::from_millis(50);
+/// Shorter than any lease.
+const IDLE: Duration = Duration::from_secs(3);
 /// The longest grace period that is waited for: twice the usual lease.
 const GRACE: Duration = Duration::from_secs(180);
 /// How long a server may put off a load that has to be done to its end.
@@ -472,14 +395,5 @@ mod tests {
         assert_eq!(counted_until(at(100), Some(at(1000))), at(1000));
         assert_eq!(counted_until(at(1010), Some(at(1000))), at(1010));
         assert_eq!(counted_until(at(100), None), at(100));
-    }
-
-    #[test]
-    fn a_later_load_tells_its_own_refusal() {
-        let mut sum = Tally { refusal: Some((Op::WRITE, Status::DELAY)), ..Tally::default() };
-        sum.add(&Tally::default());
-        assert_eq!(sum.refusal, Some((Op::WRITE, Status::DELAY)));
-        sum.add(&Tally { refusal: Some((Op::WRITE, Status::NOSPC)), ..Tally::default() });
-        assert_eq!(sum.refusal, Some((Op::WRITE, Status::NOSPC)));
     }
 }
