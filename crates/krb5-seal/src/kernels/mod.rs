@@ -230,7 +230,7 @@ fn detect_more(sets: &mut Vec<Kernels>) {
     if vaes {
         sets.push(vaes256);
     }
-    if !has!("avx512f", "avx512bw") {
+    if !has!("avx512f", "avx512bw", "avx512vl") {
         return;
     }
     let avx512 = Kernels {

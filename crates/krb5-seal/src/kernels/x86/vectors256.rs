@@ -99,7 +99,7 @@ vector!(U64x4, u64, _mm256_set1_epi64x(i64), _mm256_add_epi64, _mm256_slli_epi64
 /// # Safety
 /// As [`Vector::load_block`], 8 lanes.
 #[inline(always)]
-unsafe fn load_block32(data: *const *const u8, offset: usize) -> [__m256i; 16] {
+pub(super) unsafe fn load_block32(data: *const *const u8, offset: usize) -> [__m256i; 16] {
     // SAFETY: 64 bytes of each lane are readable; the rest is of AVX2's instructions.
     unsafe {
         let mut words = [_mm256_setzero_si256(); 16];
@@ -139,7 +139,7 @@ unsafe fn load_block32(data: *const *const u8, offset: usize) -> [__m256i; 16] {
 /// # Safety
 /// As [`Vector::load_block`], 4 lanes.
 #[inline(always)]
-unsafe fn load_block64(data: *const *const u8, offset: usize) -> [__m256i; 16] {
+pub(super) unsafe fn load_block64(data: *const *const u8, offset: usize) -> [__m256i; 16] {
     // SAFETY: 128 bytes of each lane are readable; the rest is of AVX2's instructions.
     unsafe {
         let mut words = [_mm256_setzero_si256(); 16];
