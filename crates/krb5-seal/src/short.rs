@@ -5,6 +5,7 @@ use zeroize::{Zeroize, optimization_barrier};
 
 use crate::digest::{BLOCK_LEN_MAX, DIGEST_LEN_MAX, Digest, HmacPads};
 use crate::kernels::HashFew;
+use crate::wipe::wipe_frame;
 
 /// Bytes of the longest message that is short.
 pub(crate) const SHORT_LEN_MAX: usize = 440;
@@ -76,6 +77,8 @@ impl<D: Digest> Drop for Two<D> {
         // As a whole: `zeroize` goes byte by byte.
         self.rooms = [[0; ROOM_LEN]; 2];
         optimization_barrier(&self.rooms);
+        // The kernel keeps the states that it begins with.
+        wipe_frame();
     }
 }
 

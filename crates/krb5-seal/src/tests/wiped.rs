@@ -84,7 +84,7 @@ fn hold_keys(kernels: &Kernels) {
 
 /// Messages of some lengths, one and many together, sealed, opened, signed and verified, by these kernels.
 fn work(kernels: &Kernels, [initiator, acceptor]: &[ContextKeys; 2]) {
-    for (count, len) in [(1, 100), (1, 70_000), (3, 5000), (40, 300)] {
+    for (count, len) in [(1, 100), (1, 70_000), (3, 5000), (7, 5000), (16, 5000), (40, 300), (40, 5000)] {
         for (from, to) in [(initiator, acceptor), (acceptor, initiator)] {
             let mut tokens = vec![vec![7; 32 + len + from.trailer_len()]; count];
             let mut jobs: Vec<SealJob> = tokens.iter_mut().map(|token| SealJob::new(from, 1, [3; 16], token)).collect();
@@ -123,23 +123,40 @@ fn patterns(enctype: Enctype, key: &[u8]) -> (Vec<Pattern>, Vec<Pattern>) {
             ("Kc", &direction.mic, sign, Purpose::Checksum),
         ] {
             passing.push((format!("{name}{usage}"), derive(enctype, key, usage, purpose).to_vec()));
-            let [inner, outer] = match hmac {
+            let pads = match hmac {
                 HmacKey::Sha1(pads) => states(pads, |word| word.to_ne_bytes()),
                 HmacKey::Sha256(pads) => states(pads, |word| word.to_ne_bytes()),
                 HmacKey::Sha384(pads) => states(pads, |word| word.to_ne_bytes()),
             };
-            kept.extend([(format!("{name}{usage}, inner pad"), inner), (format!("{name}{usage}, outer pad"), outer)]);
+            for (side, words) in ["inner", "outer"].into_iter().zip(pads) {
+                let pad = format!("{name}{usage}, {side} pad");
+                passing.extend(as_in_registers(&words).map(|(how, bytes)| (format!("{pad}, {how}"), bytes)));
+                kept.push((pad, words.concat()));
+            }
         }
     }
     (kept, passing)
 }
 
-/// The states as they lie in memory.
-fn states<D, W: Copy, const WORDS: usize, const LEN: usize>(pads: &HmacPads<D>, bytes: impl Fn(W) -> [u8; LEN]) -> [Vec<u8>; 2]
+/// The states' words as they lie in memory.
+fn states<D, W: Copy, const WORDS: usize, const LEN: usize>(pads: &HmacPads<D>, bytes: impl Fn(W) -> [u8; LEN]) -> [Vec<Vec<u8>>; 2]
 where
     D: Digest<State = [W; WORDS]>,
 {
-    [pads.inner, pads.outer].map(|state| state.into_iter().flat_map(&bytes).collect())
+    [pads.inner, pads.outer].map(|state| state.into_iter().map(|word| bytes(word).to_vec()).collect())
+}
+
+/// What a kernel has of a state in a register, and leaves where it spills that: a word of each lane, whose keys are all one here; or words in the order of the CPU's instructions
+/// for SHA-1 and SHA-256.
+fn as_in_registers(words: &[Vec<u8>]) -> impl Iterator<Item = Pattern> {
+    let lanes = words.iter().enumerate().map(|(at, word)| (format!("word {at} of all lanes"), word.repeat(16 / word.len())));
+    let of = |order: [usize; 4]| (format!("words {order:?}"), order.map(|at| words[at].as_slice()).concat());
+    let orders = match words {
+        [_, _, _, _, _] => vec![of([3, 2, 1, 0])],
+        [first, ..] if first.len() == 4 => vec![of([5, 4, 1, 0]), of([7, 6, 3, 2])],
+        _ => Vec::new(),
+    };
+    lanes.chain(orders)
 }
 
 /// Where the patterns' first 16 bytes lie in what a process can write to.
