@@ -11,7 +11,7 @@ use crate::keys::{AesKey, ContextKeys};
 use crate::short::{SHORT_LEN_MAX, Two};
 use crate::stack::Stack;
 use crate::token::{CONFOUNDER_LEN, TOKEN_HEADER_LEN, TokenError, wrap_header};
-use crate::wipe::wipe_frame;
+use crate::wipe::{wipe_frame, wipe_frames};
 
 /// A message to seal.
 pub struct SealJob<'a> {
@@ -216,8 +216,8 @@ fn stitch(kernels: &Kernels, lanes: &mut [Lane<'_, '_, Sha1>]) {
         items.push(Stitched { key: &lane.job.keys.send.cipher, chain, state, data });
     }
     // SAFETY: the blocks lie in the lanes' tokens, each its own, and no step is under way; the jobs are of one enctype.
-    unsafe { stitched(&mut items, blocks) };
-    wipe_frame();
+    unsafe { (stitched.seal)(&mut items, blocks) };
+    wipe_frames();
     for (lane, item) in lanes.iter_mut().zip(items.iter_mut()) {
         *lane.region.skip(0).1 = item.state;
         *lane.encryption.skip(0) = item.chain;
@@ -239,9 +239,7 @@ fn hash_and_encrypt<'a, 'b: 'a>(kernels: &Kernels, mut jobs: impl Iterator<Item 
         if lanes.is_empty() {
             return;
         }
-        if lanes.len() <= STITCHED_MAX {
-            stitch(kernels, &mut lanes);
-        }
+        stitch(kernels, &mut lanes);
         // SAFETY: the regions lie in the jobs' tokens, which the lanes borrow.
         unsafe { hashing::step(kernels, &mut lanes) };
         for lane in lanes.iter_mut() {

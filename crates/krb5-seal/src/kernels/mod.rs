@@ -90,12 +90,18 @@ pub(crate) struct Stitched {
     pub(crate) data: *mut u8,
 }
 
-/// Messages that are taken together at most.
-pub(crate) const STITCHED_MAX: usize = 4;
+/// Messages that any kernel takes together at most.
+pub(crate) const STITCHED_MAX: usize = 16;
 
-/// Hashes and then encrypts so many blocks of 64 bytes of each message in place; the data is valid for reads and writes of them and used by nothing else. Chains and states
-/// are moved on.
-pub(crate) type StitchedKernel = unsafe fn(&mut [Stitched], usize);
+/// Hash and cipher of a few messages in one pass.
+#[derive(Clone, Copy)]
+pub(crate) struct StitchedKernel {
+    /// Messages that are taken together at most.
+    pub(crate) messages_max: usize,
+    /// Hashes and then encrypts so many blocks of 64 bytes of each message in place; the data is valid for reads and writes of them and used by nothing else. Chains and states
+    /// are moved on.
+    pub(crate) seal: unsafe fn(&mut [Stitched], usize),
+}
 
 /// A message of RFC 8009 whose cipher and hash go together.
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "there is no such kernel"))]
@@ -141,12 +147,9 @@ impl Kernels {
         AVAILABLE.get_or_init(detect)
     }
 
-    /// Messages of RFC 3962 that are sealed fastest in lockstep: with SHA-NI and no vectors of 512 bits, hash and cipher of four in one pass beat either over more lanes.
+    /// Messages of RFC 3962 that are sealed fastest in lockstep: hash and cipher in one pass beat either over more lanes.
     pub(crate) fn stitched_lanes(&self) -> usize {
-        match (self.lanes, self.stitched) {
-            (LANES_MAX, _) | (_, None) => self.lanes,
-            (_, Some(_)) => STITCHED_MAX,
-        }
+        self.stitched.map_or(self.lanes, |stitched| stitched.messages_max)
     }
 
     /// Long messages that are sealed fastest side by side: more gain nothing, and are worth no waiting.
@@ -207,7 +210,7 @@ fn detect_more(sets: &mut Vec<Kernels>) {
         sha1: if sha { &x86::shani::SHA1 } else { &plain::SHA1 },
         sha256: if sha { &x86::shani::SHA256 } else { &plain::SHA256 },
         sha512: &plain::SHA512,
-        stitched: sha.then_some(x86::stitched::seal as StitchedKernel),
+        stitched: sha.then_some(StitchedKernel { messages_max: x86::stitched::MESSAGES_MAX, seal: x86::stitched::seal }),
         stitched512: None,
     };
     sets.push(sse);
@@ -247,6 +250,7 @@ fn detect_more(sets: &mut Vec<Kernels>) {
             lanes: LANES_MAX,
             encrypt: &x86::vaes512::ENCRYPT,
             decrypt: &x86::vaes512::DECRYPT,
+            stitched: sha.then_some(StitchedKernel { messages_max: x86::stitched512::MESSAGES_MAX, seal: x86::stitched512::seal }),
             ..avx512
         });
     }

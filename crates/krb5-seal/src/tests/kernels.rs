@@ -135,7 +135,7 @@ proptest! {
                 .map(|(at, data)| Stitched { key: &keys[at], chain: [at as u8; 16], state: Sha1::INITIAL, data: data.as_mut_ptr() })
                 .collect();
             // SAFETY: each message has that many blocks, and the keys are of one length.
-            unsafe { stitched(&mut items, blocks) };
+            unsafe { (stitched.seal)(&mut items, blocks) };
             let sealed: Vec<_> = items.iter().map(|item| (item.chain, item.state)).collect();
             drop(items);
             for (at, (data, (chain, state))) in data.into_iter().zip(sealed).enumerate() {

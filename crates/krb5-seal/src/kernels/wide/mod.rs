@@ -3,6 +3,28 @@
 pub(super) mod sha1;
 pub(super) mod sha2;
 
+/// What goes on beside a hash, a little at each of its rounds: what both wait for differs, so that together they take hardly longer than one alone.
+///
+/// # Safety
+/// As [`Vector`]'s.
+pub(super) trait Beside {
+    /// A block begins; the hash has read it whole.
+    unsafe fn begin(&mut self, block: usize);
+    /// The part that goes with the hash's round `round`.
+    unsafe fn turn(&mut self, round: usize);
+}
+
+/// The hash goes by itself.
+pub(super) struct Alone;
+
+impl Beside for Alone {
+    #[inline(always)]
+    unsafe fn begin(&mut self, _block: usize) {}
+
+    #[inline(always)]
+    unsafe fn turn(&mut self, _round: usize) {}
+}
+
 /// Words of as many messages as the vector has lanes.
 ///
 /// # Safety

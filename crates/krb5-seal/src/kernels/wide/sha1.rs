@@ -1,6 +1,6 @@
 //! SHA-1 (FIPS 180-4 section 6.1) over the lanes of a vector.
 
-use super::Vector;
+use super::{Alone, Beside, Vector};
 use crate::kernels::lanes::HashLanes;
 
 const K: [u32; 4] = [0x5a827999, 0x6ed9eba1, 0x8f1bbcdc, 0xca62c1d6];
@@ -11,6 +11,20 @@ const K: [u32; 4] = [0x5a827999, 0x6ed9eba1, 0x8f1bbcdc, 0xca62c1d6];
 /// As [`Vector`] says; `V` has `N` lanes of 32 bits; each lane's pointer is valid for reads of `blocks` blocks.
 #[inline(always)]
 pub(in crate::kernels) unsafe fn compress<V: Vector<Word = u32>, const N: usize>(lanes: &mut HashLanes<u32, 5, N>, blocks: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { compress_beside::<V, N>(lanes, blocks, &mut Alone) }
+}
+
+/// The same, with something beside it.
+///
+/// # Safety
+/// As [`compress`] says; what goes beside it may write to a block once that has begun.
+#[inline(always)]
+pub(in crate::kernels) unsafe fn compress_beside<V: Vector<Word = u32>, const N: usize>(
+    lanes: &mut HashLanes<u32, 5, N>,
+    blocks: usize,
+    beside: &mut impl Beside,
+) {
     // SAFETY: the caller's promises; the state's rows are aligned to the vector, being rows of a table aligned to 64 bytes.
     unsafe {
         let mut h = [V::splat(0); 5];
@@ -19,6 +33,7 @@ pub(in crate::kernels) unsafe fn compress<V: Vector<Word = u32>, const N: usize>
         }
         for block in 0..blocks {
             let mut w = V::load_block(lanes.data.as_ptr(), 64 * block);
+            beside.begin(block);
             let [mut a, mut b, mut c, mut d, mut e] = h;
             // Word `t` of the schedule.
             macro_rules! word {
@@ -35,6 +50,7 @@ pub(in crate::kernels) unsafe fn compress<V: Vector<Word = u32>, const N: usize>
                     let sum = $e.add(V::splat(K[$t / 20])).add(word!($t));
                     $e = sum.add($f($b, $c, $d)).add($a.rotate::<27, 5>());
                     $b = $b.rotate::<2, 30>();
+                    beside.turn($t);
                 }};
             }
             macro_rules! five {

@@ -6,6 +6,7 @@ pub(super) mod avx512;
 pub(super) mod sha512;
 pub(super) mod shani;
 pub(super) mod stitched;
+pub(super) mod stitched512;
 pub(super) mod vaes256;
 pub(super) mod vaes512;
 mod vectors256;

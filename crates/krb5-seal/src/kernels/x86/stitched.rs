@@ -4,9 +4,12 @@
 use std::arch::x86_64::*;
 
 use super::shani::swap_all;
-use crate::kernels::{STITCHED_MAX, Stitched};
+use crate::kernels::Stitched;
 
-/// Hashes and then encrypts blocks of 64 bytes in place, of up to [`STITCHED_MAX`] messages side by side: states and chains are moved on.
+/// Messages that are taken together at most.
+pub(in crate::kernels) const MESSAGES_MAX: usize = 4;
+
+/// Hashes and then encrypts blocks of 64 bytes in place, of up to [`MESSAGES_MAX`] messages side by side: states and chains are moved on.
 ///
 /// # Safety
 /// As [`StitchedKernel`](crate::kernels::StitchedKernel) says; the CPU has AES-NI and the SHA extensions.
@@ -23,7 +26,7 @@ pub(in crate::kernels) unsafe fn seal(items: &mut [Stitched], blocks: usize) {
             (_, [a, b]) => seal_rounds::<14, 2>([a, b], blocks),
             (_, [a, b, c]) => seal_rounds::<14, 3>([a, b, c], blocks),
             (_, [a, b, c, d]) => seal_rounds::<14, 4>([a, b, c, d], blocks),
-            (_, more) => more.chunks_mut(STITCHED_MAX).for_each(|items| seal(items, blocks)),
+            (_, more) => more.chunks_mut(MESSAGES_MAX).for_each(|items| seal(items, blocks)),
         }
     }
 }

@@ -88,20 +88,56 @@ macro_rules! vector {
 }
 
 vector!(
-    U32x16(__m512i), u32, _mm512_set1_epi32(i32), _mm512_load_si512, _mm512_store_si512, _mm512_add_epi32, _mm512_xor_si512, _mm512_ror_epi32, _mm512_srl_epi32,
-    _mm512_ternarylogic_epi32, load_block32
+    U32x16(__m512i),
+    u32,
+    _mm512_set1_epi32(i32),
+    _mm512_load_si512,
+    _mm512_store_si512,
+    _mm512_add_epi32,
+    _mm512_xor_si512,
+    _mm512_ror_epi32,
+    _mm512_srl_epi32,
+    _mm512_ternarylogic_epi32,
+    load_block32
 );
 vector!(
-    U64x8(__m512i), u64, _mm512_set1_epi64(i64), _mm512_load_si512, _mm512_store_si512, _mm512_add_epi64, _mm512_xor_si512, _mm512_ror_epi64, _mm512_srl_epi64,
-    _mm512_ternarylogic_epi64, load_block64
+    U64x8(__m512i),
+    u64,
+    _mm512_set1_epi64(i64),
+    _mm512_load_si512,
+    _mm512_store_si512,
+    _mm512_add_epi64,
+    _mm512_xor_si512,
+    _mm512_ror_epi64,
+    _mm512_srl_epi64,
+    _mm512_ternarylogic_epi64,
+    load_block64
 );
 vector!(
-    U32x8(__m256i), u32, _mm256_set1_epi32(i32), _mm256_load_si256, _mm256_store_si256, _mm256_add_epi32, _mm256_xor_si256, _mm256_ror_epi32, _mm256_srl_epi32,
-    _mm256_ternarylogic_epi32, vectors256::load_block32
+    U32x8(__m256i),
+    u32,
+    _mm256_set1_epi32(i32),
+    _mm256_load_si256,
+    _mm256_store_si256,
+    _mm256_add_epi32,
+    _mm256_xor_si256,
+    _mm256_ror_epi32,
+    _mm256_srl_epi32,
+    _mm256_ternarylogic_epi32,
+    vectors256::load_block32
 );
 vector!(
-    U64x4(__m256i), u64, _mm256_set1_epi64x(i64), _mm256_load_si256, _mm256_store_si256, _mm256_add_epi64, _mm256_xor_si256, _mm256_ror_epi64, _mm256_srl_epi64,
-    _mm256_ternarylogic_epi64, vectors256::load_block64
+    U64x4(__m256i),
+    u64,
+    _mm256_set1_epi64x(i64),
+    _mm256_load_si256,
+    _mm256_store_si256,
+    _mm256_add_epi64,
+    _mm256_xor_si256,
+    _mm256_ror_epi64,
+    _mm256_srl_epi64,
+    _mm256_ternarylogic_epi64,
+    vectors256::load_block64
 );
 
 /// Exchanges vectors' quarters: quarter `q` of result `r` is quarter `r` of argument `q`.
