@@ -6,9 +6,9 @@ use zeroize::Zeroize;
 use crate::digest::{Digest, HmacKey, Sha1, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::hashing::{self, Blocks, HashLane, Hashing, Parts};
-use crate::kernels::{HashFew, Kernels, LANES_MAX};
+use crate::kernels::{Kernels, LANES_MAX, SHORTS_MAX};
 use crate::keys::ContextKeys;
-use crate::short::{SHORT_LEN_MAX, Two};
+use crate::short::{Batch, SHORT_LEN_MAX};
 use crate::stack::Stack;
 use crate::token::{MIC_LEN_MAX, MicToken, TOKEN_HEADER_LEN, TokenError, mic_header, parse_mic};
 
@@ -208,20 +208,19 @@ fn run<'a, J: Job<'a>>(kernels: &Kernels, jobs: &mut [J], wanted: impl Fn(&J) ->
 
 /// Runs those of the jobs whose keys are of this hash.
 fn run_hash<'j, 'a: 'j, D: Digest, J: Job<'a> + 'j>(kernels: &Kernels, jobs: impl Iterator<Item = &'j mut J>) {
-    let Some(few) = D::few(kernels) else { return run_long::<D, J>(kernels, jobs) };
-    let mut shorts = Shorts { few, two: Two::<D>::new(), waiting: [const { None }; 2] };
+    let Some(batch) = Batch::<D>::new(kernels) else { return run_long::<D, J>(kernels, jobs) };
+    let mut shorts = Shorts { batch, waiting: [const { None }; SHORTS_MAX] };
     run_long::<D, J>(kernels, jobs.filter_map(|job| shorts.take(job)));
     shorts.run();
 }
 
-/// Short bodies, two by two.
-struct Shorts<'j, D: Digest, J> {
-    few: HashFew<D::State>,
-    two: Two<D>,
-    waiting: [Option<&'j mut J>; 2],
+/// Short bodies, hashed together.
+struct Shorts<'j, 'k, D: Digest, J> {
+    batch: Batch<'k, D>,
+    waiting: [Option<&'j mut J>; SHORTS_MAX],
 }
 
-impl<'j, 'a: 'j, D: Digest, J: Job<'a>> Shorts<'j, D, J> {
+impl<'j, 'a: 'j, D: Digest, J: Job<'a>> Shorts<'j, '_, D, J> {
     /// Takes the job if its body is short.
     fn take(&mut self, job: &'j mut J) -> Option<&'j mut J> {
         let len = TOKEN_HEADER_LEN + job.parts().iter().map(|part| part.len()).sum::<usize>();
@@ -230,9 +229,9 @@ impl<'j, 'a: 'j, D: Digest, J: Job<'a>> Shorts<'j, D, J> {
         }
         let pads = D::pads(job.key())?;
         let header = job.header();
-        let at = self.two.add(pads, job.parts().iter().copied().chain([&header[..]]));
+        let at = self.batch.add(pads, job.parts().iter().copied().chain([&header[..]]));
         self.waiting[at] = Some(job);
-        if self.two.is_full() {
+        if self.batch.is_full() {
             self.run();
         }
         None
@@ -240,7 +239,7 @@ impl<'j, 'a: 'j, D: Digest, J: Job<'a>> Shorts<'j, D, J> {
 
     fn run(&mut self) {
         let waiting = &mut self.waiting;
-        self.two.run(self.few, |at, mac| {
+        self.batch.run(|at, mac| {
             if let Some(job) = waiting[at].take() {
                 job.finish(&mac[..job.keys().enctype().checksum_len()]);
             }

@@ -9,10 +9,10 @@ use crate::cts::Decryption;
 use crate::digest::{Digest, Sha1, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::hashing::{self, Blocks, HashLane, Hashing, Region, STEP_LEN};
-use crate::kernels::{HashFew, Kernels, LANES_MAX};
+use crate::kernels::{Kernels, LANES_MAX, SHORTS_MAX};
 use crate::keys::ContextKeys;
 use crate::mic::{WrapCheck, check_wrap};
-use crate::short::{SHORT_LEN_MAX, Two};
+use crate::short::{Batch, SHORT_LEN_MAX};
 use crate::stack::Stack;
 use crate::token::{TOKEN_HEADER_LEN, TokenError, WrapHeader};
 
@@ -105,9 +105,9 @@ pub fn open_many_with(kernels: &Kernels, jobs: &mut [OpenJob<'_>]) {
     for enctype in Enctype::ALL.into_iter().filter(|enctype| present & enctype.bit() != 0) {
         let jobs = jobs.iter_mut().filter(|job| job.keys.enctype() == enctype && job.result.is_ok());
         match enctype {
-            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => match Sha1::few(kernels) {
-                Some(few) => {
-                    let mut shorts = Shorts { kernels, few, two: Two::new(), waiting: [const { None }; 2] };
+            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => match Batch::new(kernels) {
+                Some(batch) => {
+                    let mut shorts = Shorts { kernels, batch, waiting: [const { None }; SHORTS_MAX] };
                     decrypt_and_verify(kernels, jobs.filter_map(|job| shorts.take(job)));
                     shorts.run();
                 }
@@ -204,12 +204,11 @@ fn settle(job: &mut OpenJob<'_>, header: &[u8; TOKEN_HEADER_LEN], holds: bool) {
     }
 }
 
-/// Short tokens of RFC 3962: decrypted as they come, and verified two by two.
+/// Short tokens of RFC 3962: decrypted as they come, and verified together.
 struct Shorts<'a, 'b, 'k> {
     kernels: &'k Kernels,
-    few: HashFew<[u32; 5]>,
-    two: Two<Sha1>,
-    waiting: [Option<&'a mut OpenJob<'b>>; 2],
+    batch: Batch<'k, Sha1>,
+    waiting: [Option<&'a mut OpenJob<'b>>; SHORTS_MAX],
 }
 
 impl<'a, 'b> Shorts<'a, 'b, '_> {
@@ -223,9 +222,9 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
         }
         let message = &mut job.token[TOKEN_HEADER_LEN..end];
         Decryption::new().step(self.kernels, &direction.cipher, message, usize::MAX);
-        let at = self.two.add(pads, [&*message]);
+        let at = self.batch.add(pads, [&*message]);
         self.waiting[at] = Some(job);
-        if self.two.is_full() {
+        if self.batch.is_full() {
             self.run();
         }
         None
@@ -233,7 +232,7 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
 
     fn run(&mut self) {
         let waiting = &mut self.waiting;
-        self.two.run(self.few, |at, mac| {
+        self.batch.run(|at, mac| {
             let Some(job) = waiting[at].take() else { return };
             let checksum_len = job.keys.enctype().checksum_len();
             let holds = bool::from(mac[..checksum_len].ct_eq(&job.token[job.token.len() - checksum_len..]));

@@ -6,9 +6,9 @@ use crate::cts::{self, Encryption};
 use crate::digest::{Digest, Sha1, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::hashing::{self, Blocks, HashLane, Hashing, Region};
-use crate::kernels::{HashFew, Kernels, LANES_MAX, STITCHED_MAX, Stitched, StitchedOne};
+use crate::kernels::{Kernels, LANES_MAX, SHORTS_MAX, STITCHED_MAX, Stitched, StitchedOne};
 use crate::keys::{AesKey, ContextKeys};
-use crate::short::{SHORT_LEN_MAX, Two};
+use crate::short::{Batch, SHORT_LEN_MAX};
 use crate::stack::Stack;
 use crate::token::{CONFOUNDER_LEN, TOKEN_HEADER_LEN, TokenError, wrap_header};
 use crate::wipe::{wipe_frame, wipe_frames};
@@ -66,9 +66,9 @@ pub fn seal_many_with(kernels: &Kernels, jobs: &mut [SealJob<'_>]) {
     for enctype in Enctype::ALL.into_iter().filter(|enctype| present & enctype.bit() != 0) {
         let jobs = jobs.iter_mut().filter(|job| job.keys.enctype() == enctype && job.result.is_ok());
         match enctype {
-            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => match Sha1::few(kernels) {
-                Some(few) => {
-                    let mut shorts = Shorts { kernels, few, two: Two::new(), waiting: [const { None }; 2], hashed: Stack::new() };
+            Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => match Batch::new(kernels) {
+                Some(batch) => {
+                    let mut shorts = Shorts { kernels, batch, waiting: [const { None }; SHORTS_MAX], hashed: Stack::new() };
                     hash_and_encrypt(kernels, jobs.filter_map(|job| shorts.take(job)));
                     shorts.finish();
                 }
@@ -88,12 +88,11 @@ fn lay_out(job: &mut SealJob<'_>) -> usize {
     checksum_at
 }
 
-/// Short messages of RFC 3962: hashed two by two, and encrypted as many side by side as there are lanes.
+/// Short messages of RFC 3962: hashed together, and encrypted as many side by side as there are lanes.
 struct Shorts<'a, 'b, 'k> {
     kernels: &'k Kernels,
-    few: HashFew<[u32; 5]>,
-    two: Two<Sha1>,
-    waiting: [Option<&'a mut SealJob<'b>>; 2],
+    batch: Batch<'k, Sha1>,
+    waiting: [Option<&'a mut SealJob<'b>>; SHORTS_MAX],
     /// Those that are to be encrypted.
     hashed: Stack<Encryption, LANES_MAX>,
 }
@@ -106,9 +105,9 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
         }
         let pads = Sha1::pads(&job.keys.send.seal)?;
         let checksum_at = lay_out(job);
-        let at = self.two.add(pads, [&job.token[TOKEN_HEADER_LEN..checksum_at]]);
+        let at = self.batch.add(pads, [&job.token[TOKEN_HEADER_LEN..checksum_at]]);
         self.waiting[at] = Some(job);
-        if self.two.is_full() {
+        if self.batch.is_full() {
             self.hash();
         }
         None
@@ -116,8 +115,8 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
 
     /// Hashes those that wait, writes header and checksum, and leaves what is between them to be encrypted.
     fn hash(&mut self) {
-        let Shorts { two, waiting, hashed, .. } = self;
-        two.run(self.few, |at, mac| {
+        let Shorts { batch, waiting, hashed, .. } = self;
+        batch.run(|at, mac| {
             let Some(job) = waiting[at].take() else { return };
             let checksum_len = job.keys.enctype().checksum_len();
             let (sealed, checksum) = job.token.split_at_mut(job.token.len() - checksum_len);
@@ -130,8 +129,8 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
             encryption.ready = len;
             hashed.push(encryption);
         });
-        // Room for two more.
-        if self.hashed.len() + 2 > self.kernels.lanes {
+        // Room for those of another batch.
+        if self.hashed.len() + self.kernels.shorts > self.kernels.lanes {
             self.encrypt();
         }
     }

@@ -21,6 +21,11 @@ impl<T, const N: usize> Stack<T, N> {
         self.items[self.len - 1].write(item)
     }
 
+    /// Forgets that there were any; their bytes stay.
+    pub(crate) fn clear(&mut self) {
+        self.len = 0;
+    }
+
     /// The last one takes the place of the one removed.
     pub(crate) fn swap_remove(&mut self, at: usize) {
         let last = self.len - 1;

@@ -21,6 +21,9 @@ use crate::keys::AesKey;
 /// Messages that are in work at once: the widest kernel's lanes.
 pub(crate) const LANES_MAX: usize = 32;
 
+/// Short messages that are hashed together at most.
+pub(crate) const SHORTS_MAX: usize = 16;
+
 /// Whole blocks in one piece of memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Segment {
@@ -126,6 +129,8 @@ pub struct Kernels {
     name: &'static str,
     /// Messages that are worth having in work at once.
     pub(crate) lanes: usize,
+    /// Short ones that are hashed together, at most [`SHORTS_MAX`].
+    pub(crate) shorts: usize,
     pub(crate) encrypt: &'static EncryptKernel,
     pub(crate) decrypt: &'static DecryptKernel,
     pub(crate) sha1: &'static HashKernel<[u32; 5]>,
@@ -181,6 +186,7 @@ fn detect() -> Vec<Kernels> {
     let mut sets = vec![Kernels {
         name: PLAIN,
         lanes: 16,
+        shorts: 2,
         encrypt: &plain::ENCRYPT,
         decrypt: &plain::DECRYPT,
         sha1: &plain::SHA1,
@@ -205,6 +211,7 @@ fn detect_more(sets: &mut Vec<Kernels>) {
     let sse = Kernels {
         name: "AES-NI",
         lanes: 8,
+        shorts: 2,
         encrypt: &x86::aesni::ENCRYPT,
         decrypt: &x86::aesni::DECRYPT,
         sha1: if sha { &x86::shani::SHA1 } else { &plain::SHA1 },
@@ -238,6 +245,7 @@ fn detect_more(sets: &mut Vec<Kernels>) {
     }
     let avx512 = Kernels {
         name: "AVX-512",
+        shorts: SHORTS_MAX,
         sha1: if sha { &x86::avx512::SHA1 } else { &x86::avx512::SHA1_ALONE },
         sha256: if sha { &x86::avx512::SHA256 } else { &x86::avx512::SHA256_ALONE },
         sha512: &x86::avx512::SHA512,
