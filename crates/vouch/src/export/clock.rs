@@ -1,5 +1,7 @@
 //! The clocks, read here and passed on: the engine reads none.
 
+use std::cell::Cell;
+
 use rustix::time::{ClockId, clock_gettime};
 use vouch_nfs4_server::Now;
 use vouch_vfs::Time;
@@ -21,4 +23,19 @@ pub(super) fn mono_ms() -> u64 {
 pub(super) fn boot_ms() -> u64 {
     let boot = clock_gettime(ClockId::Boottime);
     boot.tv_sec.unsigned_abs() * 1000 + boot.tv_nsec.unsigned_abs() / 1_000_000
+}
+
+/// The same, a few milliseconds behind at most, for who asks at every call: this clock has no coarse form, so it is read once in each of the coarse one's ticks.
+pub(super) fn boot_ms_nearly() -> u64 {
+    thread_local! {
+        static READ: Cell<(u64, u64)> = const { Cell::new((u64::MAX, 0)) };
+    }
+    let tick = mono_ms();
+    let (read_at, boot) = READ.get();
+    if read_at == tick {
+        return boot;
+    }
+    let boot = boot_ms();
+    READ.set((tick, boot));
+    boot
 }

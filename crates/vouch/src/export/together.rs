@@ -36,7 +36,7 @@ impl Peer {
     /// Looks at what was read. What comes behind a call that was gathered is taken up behind it.
     pub(super) fn look(&mut self, mut fresh: Fresh, tools: &mut Tools, driver: &Arc<Driver>) -> Looked {
         let gss = driver.gss.as_ref();
-        let mut found = gss::find(fresh.bytes(), fresh.records, gss, &mut self.recent, clock::boot_ms());
+        let mut found = gss::find(fresh.bytes(), fresh.records, gss, &mut self.recent, clock::boot_ms_nearly());
         let goes_on = fresh.is_one_record() && gss::is_laborious(&found);
         if !goes_on && (!self.gathered || fresh.is_incomplete()) {
             if !found.is_empty() {

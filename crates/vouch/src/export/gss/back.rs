@@ -110,7 +110,7 @@ struct Life(Weak<ServerContext>);
 
 impl ContextLife for Life {
     fn left_ms(&self) -> u64 {
-        self.0.upgrade().map_or(0, |context| context.left_ms(clock::boot_ms()))
+        self.0.upgrade().map_or(0, |context| context.left_ms(clock::boot_ms_nearly()))
     }
 }
 
