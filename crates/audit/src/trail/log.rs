@@ -14,7 +14,7 @@ use super::disk::Lock;
 use super::files::{self, CHECKPOINT, KEY, SegmentFile, TORN, segments};
 use super::{Disk, Segment};
 use crate::chain::Chain;
-use crate::frame::{self, BODY_LEN_MAX, Header, Kind, MAGIC};
+use crate::frame::{self, BODY_LEN_MAX, Header, Kind, Leaves, MAGIC};
 use crate::keys::Ratchet;
 use crate::merkle::Frontier;
 use crate::record::{self, Act, Class, Record};
@@ -296,14 +296,14 @@ impl Log {
 
     /// Appends an encoded record, in memory, and gives it its sequence number. One that is too long for a frame can't be made by [`Record::encode`].
     pub fn append(&mut self, body: &mut [u8], now_ns: u64) -> u64 {
-        debug_assert!(body.len() <= BODY_LEN_MAX, "texts have limits that add up to less");
-        let seq = self.next_seq;
-        record::set_seq(body, seq);
-        self.next_seq += 1;
+        self.appending().append(body, now_ns)
+    }
+
+    /// To append several, one after the other, which costs less than each by itself.
+    pub fn appending(&mut self) -> Appending<'_> {
         let part = self.parts.back_mut().expect("one segment is always open");
-        part.tree.push(frame::append(&mut part.pending, Kind::Record, body, &mut self.chain));
-        part.unsealed_ns.get_or_insert(now_ns);
-        seq
+        let leaves = Leaves { out: &mut part.pending, chain: &mut self.chain, tree: &mut part.tree, last: None };
+        Appending { next_seq: &mut self.next_seq, unsealed_ns: &mut part.unsealed_ns, leaves }
     }
 
     /// Encodes and appends a record.
@@ -474,6 +474,26 @@ impl Log {
     fn write_checkpoint(&self, seal: &Seal) -> Result<(), LogError> {
         let path = self.directory.join(CHECKPOINT);
         files::replace(&*self.disk, &path, &seal.encode()).at(&path)
+    }
+}
+
+/// Records that are appended one after the other.
+pub struct Appending<'l> {
+    next_seq: &'l mut u64,
+    unsealed_ns: &'l mut Option<u64>,
+    leaves: Leaves<'l>,
+}
+
+impl Appending<'_> {
+    /// As [`Log::append`].
+    pub fn append(&mut self, body: &mut [u8], now_ns: u64) -> u64 {
+        debug_assert!(body.len() <= BODY_LEN_MAX, "texts have limits that add up to less");
+        let seq = *self.next_seq;
+        record::set_seq(body, seq);
+        *self.next_seq += 1;
+        self.leaves.append(Kind::Record, body);
+        self.unsealed_ns.get_or_insert(now_ns);
+        seq
     }
 }
 
