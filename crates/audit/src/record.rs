@@ -273,13 +273,16 @@ impl<'a> Record<'a> {
 
     /// Appends the body of its frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.seq.to_le_bytes());
-        out.extend_from_slice(&self.time_ns.to_le_bytes());
-        out.extend_from_slice(&[self.class as u8, self.flavour as u8, self.minor]);
-        out.extend_from_slice(&self.operation.to_le_bytes());
-        let presence_at = out.len();
-        out.extend_from_slice(&[0; 4]);
-        let mut put = Put { out, presence: 0, bit: 0 };
+        let start = out.len();
+        // Room for all that there can be, once, and what is not needed is given back: cheaper than to ask at each field.
+        out.resize(start + self.body_len_max(), 0);
+        let mut put = Put { out: &mut out[start..], len: 0, presence: 0, bit: 0 };
+        put.bytes(&self.seq.to_le_bytes());
+        put.bytes(&self.time_ns.to_le_bytes());
+        put.bytes(&[self.class as u8, self.flavour as u8, self.minor]);
+        put.bytes(&self.operation.to_le_bytes());
+        let presence_at = put.len;
+        put.bytes(&[0; 4]);
         put.number((self.result != 0).then_some(self.result.into()));
         put.text(self.principal, TEXT_LEN_MAX);
         put.number(self.enctype.map(Into::into));
@@ -311,8 +314,16 @@ impl<'a> Record<'a> {
         put.number(self.pid.map(Into::into));
         put.number(self.login.map(Into::into));
         put.number(self.mode.map(Into::into));
-        let presence = put.presence;
-        out[presence_at..presence_at + 4].copy_from_slice(&presence.to_le_bytes());
+        let (presence, len) = (put.presence, put.len);
+        put.out[presence_at..presence_at + 4].copy_from_slice(&presence.to_le_bytes());
+        out.truncate(start + len);
+    }
+
+    /// At most so many bytes has the body.
+    fn body_len_max(&self) -> usize {
+        let texts = [self.principal, self.client, self.export, self.path, self.path2, self.file, self.key, self.detail];
+        let texts: usize = texts.iter().map(|text| text.len().min(PATH_LEN_MAX)).sum();
+        FIXED_LEN + FIELD_COUNT as usize * VARINT_LEN_MAX + ADDRESS_LEN_MAX + texts
     }
 
     /// The record with this body. `scratch` holds the path where it has to be put together.
@@ -408,30 +419,54 @@ fn address(bytes: &[u8]) -> Result<Option<IpAddr>, RecordError> {
 
 /// How many optional fields there are: bits of the presence word.
 const FIELD_COUNT: u32 = 27;
+/// Longest number.
+const VARINT_LEN_MAX: usize = 10;
+const ADDRESS_LEN_MAX: usize = 16;
 
 struct Put<'o> {
-    out: &'o mut Vec<u8>,
+    /// Has room for all.
+    out: &'o mut [u8],
+    len: usize,
     presence: u32,
     bit: u32,
 }
 
 impl Put<'_> {
+    #[inline]
     fn number(&mut self, number: Option<u64>) {
         if let Some(number) = number {
             self.presence |= 1 << self.bit;
-            varint(self.out, number);
+            self.varint(number);
         }
         self.bit += 1;
     }
 
+    #[inline]
     fn text(&mut self, text: &[u8], len_max: usize) {
         if !text.is_empty() {
             let text = &text[..text.len().min(len_max)];
             self.presence |= 1 << self.bit;
-            varint(self.out, text.len() as u64);
-            self.out.extend_from_slice(text);
+            self.varint(text.len() as u64);
+            self.bytes(text);
         }
         self.bit += 1;
+    }
+
+    #[inline]
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.out[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    #[inline]
+    fn varint(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.out[self.len] = number as u8 | 0x80;
+            self.len += 1;
+            number >>= 7;
+        }
+        self.out[self.len] = number as u8;
+        self.len += 1;
     }
 }
 
@@ -482,14 +517,6 @@ impl<'a> Get<'a> {
         self.rest = rest;
         if text.is_empty() { Err(RecordError::Unknown("an empty text")) } else { Ok(text) }
     }
-}
-
-fn varint(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
 }
 
 #[cfg(test)]
