@@ -143,9 +143,14 @@ pub mod access {
     /// What CREATE makes, by NFSv4's number of its type (RFC 8881, section 5.8.1.2), in the highest four bits.
     pub const TYPE_SHIFT: u32 = 28;
 
+    /// Whether nothing is set or made.
+    pub fn sets_nothing(asked: u32) -> bool {
+        asked & (TRUNCATE | MODE | OWNER | ACL | TIMES | OTHER | 0xf << TYPE_SHIFT) == 0
+    }
+
     /// What is set or made, in words; empty if nothing is. The mode, and user and group, that are set, where they are known.
     pub fn sets(asked: u32, new_mode: Option<u32>, (uid, gid): (Option<u32>, Option<u32>)) -> String {
-        if asked & (TRUNCATE | MODE | OWNER | ACL | TIMES | OTHER | 0xf << TYPE_SHIFT) == 0 {
+        if sets_nothing(asked) {
             return String::new();
         }
         let made = match asked >> TYPE_SHIFT {
