@@ -1,6 +1,7 @@
 //! The writing end of a trail: records become frames, frames become segments, segments are sealed. One thread's; never reads the clock, starts no thread, and decides
 //! nothing about what to do when the disk refuses: what was appended stays here and is written at the next try, at the same place.
 
+mod appending;
 mod found;
 mod lost;
 mod part;
@@ -14,11 +15,12 @@ use super::disk::Lock;
 use super::files::{self, CHECKPOINT, KEY, SegmentFile, TORN, segments};
 use super::{Disk, Segment};
 use crate::chain::Chain;
-use crate::frame::{self, BODY_LEN_MAX, Header, Kind, Leaves, MAGIC};
+use crate::frame::{self, Header, Kind, MAGIC};
 use crate::keys::Ratchet;
 use crate::merkle::Frontier;
-use crate::record::{self, Act, Class, Record};
+use crate::record::{Act, Class, Record};
 use crate::seal::Seal;
+pub use appending::Appending;
 use found::Found;
 pub use lost::{LOST, Lost};
 use part::Part;
@@ -299,13 +301,6 @@ impl Log {
         self.appending().append(body, now_ns)
     }
 
-    /// To append several, one after the other, which costs less than each by itself.
-    pub fn appending(&mut self) -> Appending<'_> {
-        let part = self.parts.back_mut().expect("one segment is always open");
-        let leaves = Leaves { out: &mut part.pending, chain: &mut self.chain, tree: &mut part.tree, last: None };
-        Appending { next_seq: &mut self.next_seq, unsealed_ns: &mut part.unsealed_ns, leaves }
-    }
-
     /// Encodes and appends a record.
     pub fn append_record(&mut self, record: &Record<'_>) -> u64 {
         let mut body = Vec::new();
@@ -474,26 +469,6 @@ impl Log {
     fn write_checkpoint(&self, seal: &Seal) -> Result<(), LogError> {
         let path = self.directory.join(CHECKPOINT);
         files::replace(&*self.disk, &path, &seal.encode()).at(&path)
-    }
-}
-
-/// Records that are appended one after the other.
-pub struct Appending<'l> {
-    next_seq: &'l mut u64,
-    unsealed_ns: &'l mut Option<u64>,
-    leaves: Leaves<'l>,
-}
-
-impl Appending<'_> {
-    /// As [`Log::append`].
-    pub fn append(&mut self, body: &mut [u8], now_ns: u64) -> u64 {
-        debug_assert!(body.len() <= BODY_LEN_MAX, "texts have limits that add up to less");
-        let seq = *self.next_seq;
-        record::set_seq(body, seq);
-        *self.next_seq += 1;
-        self.leaves.append(Kind::Record, body);
-        self.unsealed_ns.get_or_insert(now_ns);
-        seq
     }
 }
 
