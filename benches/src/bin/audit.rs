@@ -86,6 +86,9 @@ fn main() {
     }
 }
 
+/// Records that the writer takes at once.
+const GROUP: usize = 150;
+
 /// What a user of a site does: files of a few hundred directories, by a few thousand users from some hundred clients; each opened, read and closed.
 struct Load {
     at: u64,
@@ -175,10 +178,14 @@ fn writer(dir: &Path, records: u64, rounds: usize) {
             })
         });
         let begun = Instant::now();
-        for number in 0..records {
-            let (time, body) = &mut bodies[(number % 10_000) as usize];
-            log.append(body, *time);
-            if number % 4096 == 0 {
+        for first in (0..records).step_by(GROUP) {
+            let mut appending = log.appending();
+            for number in first..records.min(first + GROUP as u64) {
+                let (time, body) = &mut bodies[(number % 10_000) as usize];
+                appending.append(body, *time);
+            }
+            drop(appending);
+            if first % 150 == 0 {
                 log.write_and_forget().or_stop("a write");
                 log.maintain(now_ns()).or_stop("a seal");
             }

@@ -20,7 +20,13 @@ impl Chain {
     /// The value after a frame with this leaf.
     #[must_use]
     pub fn then(self, leaf: &Hash) -> Chain {
-        Chain(of_parts::<2, 2>([&self.0, leaf]))
+        Chain(self.steps(leaf).hash())
+    }
+
+    /// Likewise, step by step.
+    #[inline]
+    pub(crate) fn steps(self, leaf: &Hash) -> Steps<2> {
+        Steps::of([&self.0, leaf]).expect("two hashes and what is put behind them are two blocks")
     }
 
     /// What a frame carries of it.
@@ -38,33 +44,78 @@ pub fn digest(bytes: &[u8]) -> Hash {
 
 /// The hash of a frame (head and body, without its tag): what chain and Merkle tree are made of. The zero in front tells it from a node (RFC 6962, section 2.1).
 pub fn leaf(frame: &[u8]) -> Hash {
-    of_parts::<LEAF_BLOCKS, 2>([&[0], frame])
+    of_parts::<LEAF_BLOCKS, 2>(leaf_parts(frame))
 }
 
-/// SHA-256 of a few parts, one after the other. Where they fit so many blocks with what is put behind them (FIPS 180-4, section 5.1.1), they are laid out and compressed at
-/// once: of inputs this short a third of the time goes into the buffer of a hasher otherwise.
+/// Likewise, step by step; none of a long frame.
+#[inline]
+pub(crate) fn leaf_steps(frame: &[u8]) -> Option<Steps<LEAF_BLOCKS>> {
+    Steps::of(leaf_parts(frame))
+}
+
+#[inline]
+fn leaf_parts(frame: &[u8]) -> [&[u8]; 2] {
+    [&[0], frame]
+}
+
+/// SHA-256 of a few parts, one after the other. Where they fit so many blocks, they are laid out and compressed at once: of inputs this short a third of the time goes into the
+/// buffer of a hasher otherwise.
 pub(crate) fn of_parts<const BLOCKS: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> Hash {
-    let len: usize = parts.iter().map(|part| part.len()).sum();
-    let count = (len + 1 + LEN_LEN).div_ceil(BLOCK_LEN);
-    if count > BLOCKS {
-        return parts.into_iter().fold(Sha256::new(), |hasher, part| hasher.chain_update(part)).finalize().into();
+    match Steps::<BLOCKS>::of(parts) {
+        Some(steps) => steps.hash(),
+        None => parts.into_iter().fold(Sha256::new(), |hasher, part| hasher.chain_update(part)).finalize().into(),
     }
-    let mut blocks = [[0; BLOCK_LEN]; BLOCKS];
-    let bytes = blocks.as_flattened_mut();
-    let mut at = 0;
-    for part in parts {
-        bytes[at..at + part.len()].copy_from_slice(part);
-        at += part.len();
+}
+
+/// A hash of so many blocks at most, computed one block at a time. Each block waits for the one before, and takes the CPU longer than its instructions do: who takes steps of
+/// several hashes in turn has them at nearly the price of one.
+pub(crate) struct Steps<const BLOCKS: usize> {
+    blocks: [[u8; BLOCK_LEN]; BLOCKS],
+    count: usize,
+    done: usize,
+    state: [u32; 8],
+}
+
+impl<const BLOCKS: usize> Steps<BLOCKS> {
+    /// The hash of these parts, none of it done; none if they don't fit with what is put behind them (FIPS 180-4, section 5.1.1).
+    #[inline]
+    pub(crate) fn of<const PARTS: usize>(parts: [&[u8]; PARTS]) -> Option<Self> {
+        let len: usize = parts.iter().map(|part| part.len()).sum();
+        let count = (len + 1 + LEN_LEN).div_ceil(BLOCK_LEN);
+        if count > BLOCKS {
+            return None;
+        }
+        let mut steps = Steps { blocks: [[0; BLOCK_LEN]; BLOCKS], count, done: 0, state: START };
+        let bytes = steps.blocks.as_flattened_mut();
+        let mut at = 0;
+        for part in parts {
+            bytes[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        bytes[len] = 0x80;
+        bytes[count * BLOCK_LEN - LEN_LEN..count * BLOCK_LEN].copy_from_slice(&(len as u64 * 8).to_be_bytes());
+        Some(steps)
     }
-    bytes[len] = 0x80;
-    bytes[count * BLOCK_LEN - LEN_LEN..count * BLOCK_LEN].copy_from_slice(&(len as u64 * 8).to_be_bytes());
-    let mut state = START;
-    compress256(&mut state, &blocks[..count]);
-    let mut hash = [0; 32];
-    for (bytes, word) in hash.chunks_exact_mut(4).zip(state) {
-        bytes.copy_from_slice(&word.to_be_bytes());
+
+    /// Compresses the next block. False if there was none left.
+    #[inline]
+    pub(crate) fn step(&mut self) -> bool {
+        let Some(block) = self.blocks[..self.count].get(self.done) else { return false };
+        compress256(&mut self.state, std::slice::from_ref(block));
+        self.done += 1;
+        true
     }
-    hash
+
+    /// Does what is left.
+    #[inline]
+    pub(crate) fn hash(mut self) -> Hash {
+        compress256(&mut self.state, &self.blocks[self.done..self.count]);
+        let mut hash = [0; 32];
+        for (bytes, word) in hash.chunks_exact_mut(4).zip(self.state) {
+            bytes.copy_from_slice(&word.to_be_bytes());
+        }
+        hash
+    }
 }
 
 /// FIPS 180-4, section 5.3.3.
@@ -73,7 +124,7 @@ const BLOCK_LEN: usize = 64;
 /// Bytes that say how long the message is, at the end of the last block.
 const LEN_LEN: usize = 8;
 /// Most frames fit these.
-const LEAF_BLOCKS: usize = 5;
+pub(crate) const LEAF_BLOCKS: usize = 5;
 
 #[cfg(test)]
 mod tests {
@@ -87,6 +138,11 @@ mod tests {
             let (one, two) = bytes[..len].split_at(len / 3);
             assert_eq!(of_parts::<2, 2>([one, two]), wanted, "{len}");
             assert_eq!(of_parts::<5, 3>([&[], &bytes[..len], &[]]), wanted, "{len}");
+            for count in 0..4 {
+                let Some(mut steps) = Steps::<5>::of([one, two]) else { continue };
+                (0..count).for_each(|_| _ = steps.step());
+                assert_eq!(steps.hash(), wanted, "{len} after {count} steps");
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Frames: what a segment's file is a sequence of. A frame is a head (length and kind), a body and a tag of the chain's value. Never looks into bodies other than the
 //! segment's header.
 
-use crate::chain::{Chain, Hash, TAG_LEN, leaf};
+use crate::chain::{Chain, Hash, TAG_LEN, leaf, leaf_steps};
+use crate::merkle::Frontier;
 
 /// What a segment's file begins with.
 pub const MAGIC: [u8; 8] = *b"VOUCHTR1";
@@ -109,6 +110,60 @@ pub fn append(out: &mut Vec<u8>, kind: Kind, body: &[u8], chain: &mut Chain) -> 
     leaf
 }
 
+/// Leaves that are appended one after the other: what chain and tree make of each is hashed along with the next, which does not depend on it. Whole again once it is dropped.
+pub(crate) struct Leaves<'l> {
+    pub(crate) out: &'l mut Vec<u8>,
+    pub(crate) chain: &'l mut Chain,
+    pub(crate) tree: &'l mut Frontier,
+    /// The leaf that is in neither yet, and where its tag belongs.
+    pub(crate) last: Option<(Hash, usize)>,
+}
+
+impl Leaves<'_> {
+    /// Appends a frame.
+    pub(crate) fn append(&mut self, kind: Kind, body: &[u8]) {
+        let start = self.out.len();
+        self.out.extend_from_slice(&head(kind, body.len()));
+        self.out.extend_from_slice(body);
+        let tag_at = self.out.len();
+        self.out.extend_from_slice(&[0; TAG_LEN]);
+        let frame = &self.out[start..tag_at];
+        let leaf = match (leaf_steps(frame), self.last.take()) {
+            (Some(mut leaf), Some((last, last_tag_at))) => {
+                let mut chain = self.chain.steps(&last);
+                let mut tree = self.tree.pushing(last);
+                // All three go on as long as any does.
+                while leaf.step() | chain.step() | tree.step() {}
+                *self.chain = Chain(chain.hash());
+                self.out[last_tag_at..last_tag_at + TAG_LEN].copy_from_slice(&self.chain.tag());
+                leaf.hash()
+            }
+            (None, last) => {
+                let leaf = leaf(frame);
+                self.last = last;
+                self.settle();
+                leaf
+            }
+            (Some(leaf), None) => leaf.hash(),
+        };
+        self.last = Some((leaf, tag_at));
+    }
+
+    fn settle(&mut self) {
+        if let Some((leaf, tag_at)) = self.last.take() {
+            self.tree.push(leaf);
+            *self.chain = self.chain.then(&leaf);
+            self.out[tag_at..tag_at + TAG_LEN].copy_from_slice(&self.chain.tag());
+        }
+    }
+}
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
 /// What a segment says of itself. Its frame is the first leaf of the segment's tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
@@ -187,5 +242,29 @@ impl Fields<'_> {
 
     pub(crate) fn u64(&mut self) -> u64 {
         u64::from_le_bytes(self.take())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_that_are_appended_together_are_what_each_by_itself_is() {
+        // Also long ones, which are not laid out in blocks.
+        let bodies: Vec<Vec<u8>> = (0..200usize).map(|number| vec![number as u8; 1 + number * 37 % 700]).collect();
+        for count in [0, 1, 2, 3, 50, 200] {
+            let (mut out, mut chain, mut tree) = (Vec::new(), Chain::START, Frontier::default());
+            for body in &bodies[..count] {
+                tree.push(append(&mut out, Kind::Record, body, &mut chain));
+            }
+            let (mut out_too, mut chain_too, mut tree_too) = (Vec::new(), Chain::START, Frontier::default());
+            let (one, two) = bodies[..count].split_at(count / 3);
+            for part in [one, two] {
+                let mut leaves = Leaves { out: &mut out_too, chain: &mut chain_too, tree: &mut tree_too, last: None };
+                part.iter().for_each(|body| leaves.append(Kind::Record, body));
+            }
+            assert!(out_too == out && chain_too == chain && tree_too == tree, "{count}");
+        }
     }
 }

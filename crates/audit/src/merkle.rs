@@ -2,7 +2,7 @@
 
 use sha2::{Digest as _, Sha256};
 
-use crate::chain::{Hash, of_parts};
+use crate::chain::{Hash, Steps};
 
 /// A tree that grows: O(log n) memory, the roots of the complete subtrees from left to right.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,15 +14,17 @@ pub struct Frontier {
 impl Frontier {
     /// Appends a leaf.
     pub fn push(&mut self, leaf: Hash) {
-        let mut node = leaf;
-        let mut bit = self.count;
-        while bit & 1 == 1 {
-            let left = self.roots.pop().expect("each set bit of the count is a complete subtree");
-            node = join(&left, &node);
-            bit >>= 1;
-        }
-        self.roots.push(node);
-        self.count += 1;
+        let mut pushing = self.pushing(leaf);
+        while pushing.step() {}
+    }
+
+    /// Likewise, step by step, to the last: before that the tree is none.
+    #[inline]
+    pub(crate) fn pushing(&mut self, leaf: Hash) -> Pushing<'_> {
+        let joins = self.count.trailing_ones();
+        let mut pushing = Pushing { tree: self, node: leaf, joins, join: None };
+        pushing.begin();
+        pushing
     }
 
     /// How many leaves there are.
@@ -37,6 +39,43 @@ impl Frontier {
             None => Sha256::digest([]).into(),
             Some(last) => roots.fold(*last, |right, left| join(left, &right)),
         }
+    }
+}
+
+/// A leaf on its way into a tree.
+pub(crate) struct Pushing<'t> {
+    tree: &'t mut Frontier,
+    node: Hash,
+    /// Each complete subtree of the size of what is there so far is joined with it: how many are left.
+    joins: u32,
+    join: Option<Steps<2>>,
+}
+
+impl Pushing<'_> {
+    /// Hashes one block. False if there was none left: the leaf is in the tree.
+    #[inline]
+    pub(crate) fn step(&mut self) -> bool {
+        let Some(join) = &mut self.join else { return false };
+        if join.step() {
+            return true;
+        }
+        if let Some(join) = self.join.take() {
+            self.node = join.hash();
+        }
+        self.joins -= 1;
+        self.begin();
+        self.step()
+    }
+
+    #[inline]
+    fn begin(&mut self) {
+        if self.joins == 0 {
+            self.tree.roots.push(self.node);
+            self.tree.count += 1;
+            return;
+        }
+        let left = self.tree.roots.pop().expect("each set bit of the count is a complete subtree");
+        self.join = Some(joining(&left, &self.node));
     }
 }
 
@@ -94,7 +133,12 @@ pub fn climb(leaf: Hash, index: u64, count: u64, path: &[Hash]) -> Option<Hash> 
 }
 
 fn join(left: &Hash, right: &Hash) -> Hash {
-    of_parts::<2, 3>([&[1], left, right])
+    joining(left, right).hash()
+}
+
+#[inline]
+fn joining(left: &Hash, right: &Hash) -> Steps<2> {
+    Steps::of([&[1], left, right]).expect("a byte, two hashes and what is put behind them are two blocks")
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! One record: what was done, by whom, from where, on what, with which result; and its bytes. Never reads the clock, and knows no rule and no text form.
 
+pub mod access;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What a record is of.
@@ -110,71 +112,6 @@ pub enum Flavour {
     Local = 5,
 }
 
-/// Access asked for or granted, in the bits of NFS ACCESS (RFC 8881, section 18.1), and two more.
-pub mod access {
-    /// Read data, or list a directory.
-    pub const READ: u32 = 0x01;
-    /// Look a name up.
-    pub const LOOKUP: u32 = 0x02;
-    /// Change data or entries.
-    pub const MODIFY: u32 = 0x04;
-    /// Write beyond the end, or add entries.
-    pub const EXTEND: u32 = 0x08;
-    /// Delete entries.
-    pub const DELETE: u32 = 0x10;
-    /// Execute.
-    pub const EXECUTE: u32 = 0x20;
-    /// An open that may make the file.
-    pub const CREATE: u32 = 0x1000;
-    /// An open that empties the file.
-    pub const TRUNCATE: u32 = 0x2000;
-    /// A use of a file by no open of the caller's own that was told: by a special stateid, by another's, or by a delegation that has not been used so since.
-    pub const UNOPENED: u32 = 0x4000;
-    /// Attributes that are set: the mode.
-    pub const MODE: u32 = 0x01_0000;
-    /// The owner, or the group.
-    pub const OWNER: u32 = 0x02_0000;
-    /// An ACL.
-    pub const ACL: u32 = 0x04_0000;
-    /// Times.
-    pub const TIMES: u32 = 0x08_0000;
-    /// Other attributes.
-    pub const OTHER: u32 = 0x10_0000;
-    /// What CREATE makes, by NFSv4's number of its type (RFC 8881, section 5.8.1.2), in the highest four bits.
-    pub const TYPE_SHIFT: u32 = 28;
-
-    /// What is set or made, in words; empty if nothing is. The mode, and user and group, that are set, where they are known.
-    pub fn sets(asked: u32, new_mode: Option<u32>, (uid, gid): (Option<u32>, Option<u32>)) -> String {
-        if asked & (TRUNCATE | MODE | OWNER | ACL | TIMES | OTHER | 0xf << TYPE_SHIFT) == 0 {
-            return String::new();
-        }
-        let made = match asked >> TYPE_SHIFT {
-            2 => "makes a directory",
-            3 => "makes a block device",
-            4 => "makes a character device",
-            5 => "makes a symbolic link",
-            6 => "makes a socket",
-            7 => "makes a FIFO",
-            _ => "",
-        };
-        let all = [(TRUNCATE, "size"), (MODE, "mode"), (OWNER, "owner"), (ACL, "ACL"), (TIMES, "times"), (OTHER, "others")];
-        let told = |(bit, name): &(u32, &str)| match (*bit, new_mode) {
-            (MODE, Some(mode)) => format!("{name} {mode:04o}"),
-            (OWNER, _) => {
-                let id = |kind: &str, id: Option<u32>| id.map_or_else(String::new, |id| format!(" {kind} {id}"));
-                [(*name).to_owned(), id("uid", uid), id("gid", gid)].concat()
-            }
-            _ => (*name).to_owned(),
-        };
-        let set: Vec<String> = all.iter().filter(|(bit, _)| asked & bit != 0).map(told).collect();
-        match (made, &set[..]) {
-            ("", []) => String::new(),
-            ("", set) => format!("sets {}", set.join(", ")),
-            (made, _) => made.into(),
-        }
-    }
-}
-
 /// A record. What isn't known is `None` or empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record<'a> {
@@ -273,13 +210,16 @@ impl<'a> Record<'a> {
 
     /// Appends the body of its frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.seq.to_le_bytes());
-        out.extend_from_slice(&self.time_ns.to_le_bytes());
-        out.extend_from_slice(&[self.class as u8, self.flavour as u8, self.minor]);
-        out.extend_from_slice(&self.operation.to_le_bytes());
-        let presence_at = out.len();
-        out.extend_from_slice(&[0; 4]);
-        let mut put = Put { out, presence: 0, bit: 0 };
+        let start = out.len();
+        // Room for all that there can be, once, and what is not needed is given back: cheaper than to ask at each field.
+        out.resize(start + self.body_len_max(), 0);
+        let mut put = Put { out: &mut out[start..], len: 0, presence: 0, bit: 0 };
+        put.bytes(&self.seq.to_le_bytes());
+        put.bytes(&self.time_ns.to_le_bytes());
+        put.bytes(&[self.class as u8, self.flavour as u8, self.minor]);
+        put.bytes(&self.operation.to_le_bytes());
+        let presence_at = put.len;
+        put.bytes(&[0; 4]);
         put.number((self.result != 0).then_some(self.result.into()));
         put.text(self.principal, TEXT_LEN_MAX);
         put.number(self.enctype.map(Into::into));
@@ -311,8 +251,16 @@ impl<'a> Record<'a> {
         put.number(self.pid.map(Into::into));
         put.number(self.login.map(Into::into));
         put.number(self.mode.map(Into::into));
-        let presence = put.presence;
-        out[presence_at..presence_at + 4].copy_from_slice(&presence.to_le_bytes());
+        let (presence, len) = (put.presence, put.len);
+        put.out[presence_at..presence_at + 4].copy_from_slice(&presence.to_le_bytes());
+        out.truncate(start + len);
+    }
+
+    /// At most so many bytes has the body.
+    fn body_len_max(&self) -> usize {
+        let texts = [self.principal, self.client, self.export, self.path, self.path2, self.file, self.key, self.detail];
+        let texts: usize = texts.iter().map(|text| text.len().min(PATH_LEN_MAX)).sum();
+        FIXED_LEN + FIELD_COUNT as usize * VARINT_LEN_MAX + ADDRESS_LEN_MAX + texts
     }
 
     /// The record with this body. `scratch` holds the path where it has to be put together.
@@ -408,30 +356,54 @@ fn address(bytes: &[u8]) -> Result<Option<IpAddr>, RecordError> {
 
 /// How many optional fields there are: bits of the presence word.
 const FIELD_COUNT: u32 = 27;
+/// Longest number.
+const VARINT_LEN_MAX: usize = 10;
+const ADDRESS_LEN_MAX: usize = 16;
 
 struct Put<'o> {
-    out: &'o mut Vec<u8>,
+    /// Has room for all.
+    out: &'o mut [u8],
+    len: usize,
     presence: u32,
     bit: u32,
 }
 
 impl Put<'_> {
+    #[inline]
     fn number(&mut self, number: Option<u64>) {
         if let Some(number) = number {
             self.presence |= 1 << self.bit;
-            varint(self.out, number);
+            self.varint(number);
         }
         self.bit += 1;
     }
 
+    #[inline]
     fn text(&mut self, text: &[u8], len_max: usize) {
         if !text.is_empty() {
             let text = &text[..text.len().min(len_max)];
             self.presence |= 1 << self.bit;
-            varint(self.out, text.len() as u64);
-            self.out.extend_from_slice(text);
+            self.varint(text.len() as u64);
+            self.bytes(text);
         }
         self.bit += 1;
+    }
+
+    #[inline]
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.out[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
+    }
+
+    #[inline]
+    fn varint(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.out[self.len] = number as u8 | 0x80;
+            self.len += 1;
+            number >>= 7;
+        }
+        self.out[self.len] = number as u8;
+        self.len += 1;
     }
 }
 
@@ -482,14 +454,6 @@ impl<'a> Get<'a> {
         self.rest = rest;
         if text.is_empty() { Err(RecordError::Unknown("an empty text")) } else { Ok(text) }
     }
-}
-
-fn varint(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
 }
 
 #[cfg(test)]

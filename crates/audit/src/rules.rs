@@ -143,6 +143,11 @@ impl Rules {
         condition::gap(path).is_some()
     }
 
+    /// Operations that some rule may record.
+    pub fn may_be_recorded(&self) -> Set {
+        self.recorded
+    }
+
     /// Whether any rule may record this operation: asked first, before anything is found out about it.
     pub fn may_record(&self, operation: u16) -> bool {
         self.recorded & one(operation) != 0

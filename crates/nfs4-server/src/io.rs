@@ -64,8 +64,12 @@ pub(crate) struct Tally {
 
 impl Tally {
     pub(crate) fn add(&self, read: u64, written: u64) {
-        self.read.fetch_add(read, Ordering::Relaxed);
-        self.written.fetch_add(written, Ordering::Relaxed);
+        for (sum, bytes) in [(&self.read, read), (&self.written, written)] {
+            // Others may be at it, so even nothing would cost the line of the cache that it is in.
+            if bytes > 0 {
+                sum.fetch_add(bytes, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Whether a use of the file is one of which no OPEN has told: any of who didn't open it; of the delegation the first to read and the first to write, since the open or

@@ -97,6 +97,47 @@ proptest::proptest! {
 }
 
 #[test]
+fn the_longest_record_has_room_and_its_texts_are_cut() {
+    let long = [b'x'; PATH_LEN_MAX + 1];
+    let (number, word) = (Some(u64::MAX), Some(u32::MAX));
+    let longest = Record {
+        result: u32::MAX,
+        enctype: word,
+        uid: word,
+        gid: word,
+        address: "2001:db8::1".parse().ok(),
+        port: Some(u16::MAX),
+        asked: word,
+        granted: word,
+        offset: number,
+        read: number,
+        written: number,
+        open_ns: number,
+        gap: number,
+        connection: number,
+        xid: word,
+        pid: word,
+        login: word,
+        mode: word,
+        principal: &long,
+        client: &long,
+        export: &long,
+        path: &long,
+        path2: &long,
+        file: &long,
+        key: &long,
+        detail: &long,
+        ..full()
+    };
+    let (path, text) = (&long[..PATH_LEN_MAX], &long[..TEXT_LEN_MAX]);
+    let cut = Record { principal: text, client: text, export: path, path, path2: path, file: text, key: text, detail: text, ..longest };
+    let mut bytes = b"before".to_vec();
+    longest.encode(&mut bytes);
+    let mut scratch = Vec::new();
+    assert_eq!(Record::decode(bytes.strip_prefix(b"before").unwrap(), &mut scratch), Ok(cut));
+}
+
+#[test]
 fn no_prefix_of_a_record_is_one() {
     let mut bytes = Vec::new();
     full().encode(&mut bytes);

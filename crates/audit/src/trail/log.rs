@@ -1,6 +1,7 @@
 //! The writing end of a trail: records become frames, frames become segments, segments are sealed. One thread's; never reads the clock, starts no thread, and decides
 //! nothing about what to do when the disk refuses: what was appended stays here and is written at the next try, at the same place.
 
+mod appending;
 mod found;
 mod lost;
 mod part;
@@ -14,11 +15,12 @@ use super::disk::Lock;
 use super::files::{self, CHECKPOINT, KEY, SegmentFile, TORN, segments};
 use super::{Disk, Segment};
 use crate::chain::Chain;
-use crate::frame::{self, BODY_LEN_MAX, Header, Kind, MAGIC};
+use crate::frame::{self, Header, Kind, MAGIC};
 use crate::keys::Ratchet;
 use crate::merkle::Frontier;
-use crate::record::{self, Act, Class, Record};
+use crate::record::{Act, Class, Record};
 use crate::seal::Seal;
+pub use appending::Appending;
 use found::Found;
 pub use lost::{LOST, Lost};
 use part::Part;
@@ -296,14 +298,7 @@ impl Log {
 
     /// Appends an encoded record, in memory, and gives it its sequence number. One that is too long for a frame can't be made by [`Record::encode`].
     pub fn append(&mut self, body: &mut [u8], now_ns: u64) -> u64 {
-        debug_assert!(body.len() <= BODY_LEN_MAX, "texts have limits that add up to less");
-        let seq = self.next_seq;
-        record::set_seq(body, seq);
-        self.next_seq += 1;
-        let part = self.parts.back_mut().expect("one segment is always open");
-        part.tree.push(frame::append(&mut part.pending, Kind::Record, body, &mut self.chain));
-        part.unsealed_ns.get_or_insert(now_ns);
-        seq
+        self.appending().append(body, now_ns)
     }
 
     /// Encodes and appends a record.

@@ -303,15 +303,16 @@ impl Writer {
         self.shared.room.notify_all();
         let mut gap = batch.take_lost();
         let mut taken = 0;
-        let log = &mut self.log;
+        let mut appending = self.log.appending();
         batch.drain(|time, body| {
             if is_full {
                 gap = gap.and_more(1, time);
             } else {
-                log.append(body, time);
+                appending.append(body, time);
                 taken += 1;
             }
         });
+        drop(appending);
         self.shared.written.fetch_add(taken, Ordering::Relaxed);
         self.unsynced += taken;
         if self.shared.keeping.holds() {

@@ -183,11 +183,8 @@ impl Observer for Audited {
     fn wants(&self, op: u32) -> bool {
         // Names come from some, and totals from some, whoever records those.
         let Ok(op) = u16::try_from(op) else { return false };
-        NAMING.contains(&op)
-            || self
-                .audit
-                .rules
-                .with(|rules| rules.may_record(op) || (MOVING.contains(&op) && CLOSING.iter().any(|closing| rules.may_record(*closing))))
+        let may_record = |op| self.audit.rules.may_record(op);
+        may_record(op) || NAMING.contains(&op) || (MOVING.contains(&op) && CLOSING.into_iter().any(may_record))
     }
 
     fn name_order(&self, export: ExportId) -> Option<&NameOrder> {

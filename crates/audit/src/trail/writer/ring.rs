@@ -7,8 +7,9 @@ use parking_lot::Mutex;
 use crate::Record;
 use crate::record::seq_and_time;
 
-/// A bounded buffer. Its lock is held for a copy at most.
+/// A bounded buffer. Its lock is held for a copy at most. No other thread's ring is in the same line of the CPU's cache, nor in the one that is fetched along with it.
 #[derive(Default)]
+#[repr(align(128))]
 pub(super) struct Ring {
     inside: Mutex<Inside>,
     /// Bytes in it, for those who only look.

@@ -10,6 +10,7 @@ mod tests;
 
 use std::sync::Arc;
 
+use quick_cache::Equivalent;
 use quick_cache::sync::Cache;
 use vouch_audit::operations::number;
 use vouch_audit::rules::Rules;
@@ -62,11 +63,39 @@ enum Hearsay {
     Yes,
 }
 
-/// The paths of an operation; empty where there is none, or none is known. Where a directory's is not known, `/...` stands for it.
+/// A path, or none. It is empty where there is none: an empty slice that is shared would be counted by all threads in one place.
 #[derive(Clone, Default)]
+pub(super) struct Path(Option<Arc<[u8]>>);
+
+impl std::ops::Deref for Path {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+impl From<Arc<[u8]>> for Path {
+    fn from(path: Arc<[u8]>) -> Path {
+        Path(Some(path))
+    }
+}
+
+/// A name in a directory, to be asked for without a copy of it.
+#[derive(Hash)]
+struct Child<'a>(ExportId, &'a FileId, &'a [u8]);
+
+impl Equivalent<(ExportId, FileId, Name)> for Child<'_> {
+    fn equivalent(&self, (export, directory, name): &(ExportId, FileId, Name)) -> bool {
+        self.2 == &**name && self.1 == directory && self.0 == *export
+    }
+}
+
+/// The paths of an operation; empty where there is none, or none is known. Where a directory's is not known, `/...` stands for it.
+#[derive(Default)]
 pub(super) struct Paths {
-    pub(super) path: Arc<[u8]>,
-    pub(super) new_path: Arc<[u8]>,
+    pub(super) path: Path,
+    pub(super) new_path: Path,
     /// The file that the operation was about, where it is known: not the directory of its name.
     pub(super) file: Option<FileId>,
     /// What is called by `path` is or was called so, too.
@@ -76,7 +105,7 @@ pub(super) struct Paths {
 }
 
 /// Other names of one file.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(super) struct Others {
     /// Links.
     pub(super) links: Vec<Arc<[u8]>>,
@@ -84,6 +113,10 @@ pub(super) struct Others {
     pub(super) former: Vec<Arc<[u8]>>,
     /// And perhaps more.
     pub(super) are_more: bool,
+}
+
+impl Others {
+    pub(super) const NONE: Others = Others { links: Vec::new(), former: Vec::new(), are_more: false };
 }
 
 impl Names {
@@ -110,17 +143,15 @@ impl Names {
         }
     }
 
-    /// The paths that an operation was about; learns where its name leads to. What has become of names was told before.
+    /// The paths that an operation was about; learns where its name leads to. Of what has become of names they were told before: those are not asked for here.
     pub(super) fn paths(&self, seen: &Observation<'_>, told: &Told<'_>, rules: &Rules) -> Paths {
         let Some(export) = told.export else { return Paths::default() };
-        if let Some(paths) = told.named.and_then(|named| named.downcast_ref::<Paths>()) {
-            return paths.clone();
-        }
         let (asked, current, after) = (&told.asked, seen.file, told.after);
         let done = seen.status == 0;
         let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
-        let below = |directory: Option<&FileId>, name: &[u8]| self.below(export, directory, name);
-        let named = |directory: Option<&FileId>, name: &[u8]| self.children.get(&(export.id, *directory?, name.into()));
+        let below = |directory: Option<&FileId>, name: &[u8]| Path::from(self.below(export, directory, name));
+        let path = |file: Option<&FileId>| file.map(|file| self.path(export, file).into()).unwrap_or_default();
+        let named = |directory: Option<&FileId>, name: &[u8]| self.children.get(&Child(export.id, directory?, name));
         let others = |file: Option<&FileId>, path: &[u8]| self.others(export, file, path, rules, op);
         let mut paths = Paths::default();
         match (op, asked.name, asked.new_name) {
@@ -131,19 +162,18 @@ impl Names {
                 paths.new_others = others(named(current, new).as_ref(), &paths.new_path);
             }
             (number::LINK, _, Some(new)) => {
-                paths.path = told.saved.map(|file| self.path(export, file)).unwrap_or_default();
+                paths.path = path(told.saved);
                 paths.new_path = below(current, new);
                 paths.file = told.saved.copied();
             }
             // The saved file is the source.
             (number::COPY | number::CLONE, ..) => {
-                let path = |file: Option<&FileId>| file.map(|file| self.path(export, file)).unwrap_or_default();
                 (paths.path, paths.new_path, paths.file) = (path(told.saved), path(current), told.saved.copied());
                 paths.new_others = others(current, &paths.new_path);
             }
             // Above all exports: what was looked up is one.
             (_, Some(_), _) if current.is_none() && after.is_some() => {
-                paths.path = after.map(|file| self.path(export, file)).unwrap_or_default();
+                paths.path = path(after);
                 paths.file = after.copied();
             }
             (_, Some(name), _) => {
@@ -161,7 +191,7 @@ impl Names {
             }
             _ => {
                 let file = if op == number::LOOKUPP && done { after } else { current.or(after) };
-                paths.path = file.map(|file| self.path(export, file)).unwrap_or_default();
+                paths.path = path(file);
                 paths.file = file.copied();
             }
         }
@@ -211,7 +241,7 @@ impl Names {
 
     /// The path of a name.
     fn below(&self, export: &Export, directory: Option<&FileId>, name: &[u8]) -> Arc<[u8]> {
-        let above = directory.map(|directory| self.path(export, directory)).unwrap_or_default();
+        let above = directory.map(|directory| Path::from(self.path(export, directory))).unwrap_or_default();
         let mut path = Vec::with_capacity(above.len() + 1 + name.len());
         path.extend_from_slice(&above);
         if directory.is_some() && above.is_empty() {
@@ -254,23 +284,50 @@ impl Names {
 
     /// A name is no more, or another file's.
     fn forget(&self, export: &Export, directory: &FileId, name: &[u8]) {
-        let Some((_, file)) = self.children.remove(&(export.id, *directory, name.into())) else { return };
-        self.unlink(export, &file, directory, name);
+        if let Some((_, file)) = self.children.remove(&Child(export.id, directory, name)) {
+            self.unlink(export, &file, directory, name);
+        }
+    }
+
+    /// A name is no more, and was the end of this path. What had it has nothing below it.
+    fn forget_removed(&self, export: &Export, directory: &FileId, name: &[u8], path: &[u8]) {
+        if let Some((_, file)) = self.children.remove(&Child(export.id, directory, name)) {
+            self.unlink_from(export, &file, directory, name, || self.stamps.moved(path));
+        }
     }
 
     fn unlink(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8]) {
         let key = (export.id, *file);
+        if !self.links.get(&key).is_some_and(|link| link.0 == *directory && *link.1 == *name) {
+            // Hardly: it would have to become that meanwhile.
+            return self.unlink_from(export, file, directory, name, || self.stamps.all_moved());
+        }
+        let path = self.path(export, file);
+        self.unlink_from(export, file, directory, name, || self.stamps.moved(&path));
+    }
+
+    /// `moved`: called when it can be seen that the name was that by which the file was known.
+    fn unlink_from(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], moved: impl FnOnce()) {
+        let key = (export.id, *file);
         let is_it = |link: &(FileId, Name)| link.0 == *directory && *link.1 == *name;
-        let mut others = self.others.get(&key).map_or_else(Links::default, |others| (*others).clone());
+        let known = self.others.get(&key);
+        let Some(known) = known else {
+            // As most files it had no other name.
+            if self.links.remove_if(&key, is_it).is_some() {
+                self.whole.remove(&key);
+                moved();
+            }
+            return;
+        };
+        let mut others = (*known).clone();
         others.links.retain(|link| !is_it(link));
         if self.links.get(&key).is_some_and(|link| is_it(&link)) {
-            let path = self.path(export, file);
             match others.links.pop() {
                 Some(other) => self.links.insert(key, other),
                 None => drop(self.links.remove(&key)),
             }
             self.whole.remove(&key);
-            self.stamps.moved(&path);
+            moved();
         }
         match others.links.is_empty() && !others.are_more {
             true => drop(self.others.remove(&key)),
@@ -279,8 +336,11 @@ impl Names {
     }
 
     /// A name, and so a path that was put together after so many moves, led to a file.
-    fn found(&self, export: &Export, file: &FileId, (directory, name): (&FileId, &[u8]), (path, moves): (&Arc<[u8]>, u64), rules: &Rules) {
-        if self.learn(export, file, directory, name, rules, Hearsay::Yes) && !Rules::is_partial(path) {
+    fn found(&self, export: &Export, file: &FileId, (directory, name): (&FileId, &[u8]), (path, moves): (&Path, u64), rules: &Rules) {
+        if self.learn(export, file, directory, name, rules, Hearsay::Yes)
+            && let Some(path) = &path.0
+            && !Rules::is_partial(path)
+        {
             self.at_hand.put((export.id, *file), moves, path.clone());
         }
     }

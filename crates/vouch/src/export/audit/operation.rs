@@ -4,9 +4,10 @@ use vouch_audit::operations::number;
 use vouch_audit::record::{Class, Refusal, access};
 use vouch_audit::rules::Rules;
 use vouch_audit::{Record, operations};
-use vouch_nfs4_server::{Denial, Denied, Observation, Principal, Stage, Told};
+use vouch_nfs4_server::{Denial, Denied, Export, Observation, Principal, Stage, Told};
+use vouch_vfs::FileId;
 
-use super::names::Others;
+use super::names::{Others, Paths};
 use super::{Audit, BADHANDLE, NAMING, PUTFH, Refused, SERVERFAULT, WRONGSEC, flavour, now_ns, principal, set_must_be_kept};
 
 impl Audit {
@@ -57,7 +58,16 @@ impl Audit {
         if !is_recorded && !NAMING.contains(&operation) {
             return;
         }
-        let paths = self.names.paths(seen, told, rules);
+        let (found, path);
+        let paths = if let Some(named) = told.named.and_then(|named| named.downcast_ref::<Paths>()) {
+            About::of(named)
+        } else if let Some((export, file)) = used(operation, seen, told, rules) {
+            path = self.names.path(export, file);
+            About { path: &path, new_path: b"", file: Some(file), others: &Others::NONE, new_others: &Others::NONE }
+        } else {
+            found = self.names.paths(seen, told, rules);
+            About::of(&found)
+        };
         if !is_recorded {
             return;
         }
@@ -84,9 +94,9 @@ impl Audit {
             port: Some(peer.port()),
             client: name.as_ref().map_or(b"", |name| name.as_bytes()),
             export: told.export.map_or(&b""[..], |export| export.source.as_bytes()),
-            path: &paths.path,
-            path2: &paths.new_path,
-            file: paths.file.as_ref().map_or(&b""[..], |file| file.as_bytes()),
+            path: paths.path,
+            path2: paths.new_path,
+            file: paths.file.map_or(&b""[..], |file| file.as_bytes()),
             asked: told.asked.access,
             granted: told.granted,
             offset: told.asked.offset,
@@ -102,7 +112,7 @@ impl Audit {
             record.written = Some(totals.written);
             record.open_ns = Some(totals.open_ms.saturating_mul(1_000_000));
         }
-        let Some((key, by)) = select(rules, &record, &paths.others, &paths.new_others) else { return };
+        let Some((key, by)) = select(rules, &record, paths.others, paths.new_others) else { return };
         let is_named = told.asked.name.is_some() || told.asked.new_name.is_some() || !paths.new_path.is_empty();
         let detail = detail(&record, told, by, is_named);
         if let By::Link(other) = by
@@ -110,7 +120,7 @@ impl Audit {
         {
             record.path = other;
         }
-        let record = Record { key, detail: detail.as_bytes(), ..record };
+        (record.key, record.detail) = (key, detail.as_bytes());
         // What was refused, since it could not be recorded, is not held for that; and what an operation is admitted by is where it began.
         let must_be_kept =
             self.denies && seen.status != SERVERFAULT && seen.export.is_some_and(|export| self.denied.read().contains(&export));
@@ -123,6 +133,31 @@ impl Audit {
         };
     }
 }
+
+/// What is known of the files of an operation, as [`Paths`] has it.
+struct About<'p> {
+    path: &'p [u8],
+    new_path: &'p [u8],
+    file: Option<&'p FileId>,
+    others: &'p Others,
+    new_others: &'p Others,
+}
+
+impl<'p> About<'p> {
+    fn of(paths: &'p Paths) -> Self {
+        let Paths { path, new_path, file, others, new_others } = paths;
+        About { path, new_path, file: file.as_ref(), others, new_others }
+    }
+}
+
+/// The file of an operation that names none and is about one alone, where it doesn't matter what else that is called: of most, nothing more has to be found out.
+fn used<'o>(operation: u16, seen: &Observation<'o>, told: &Told<'o>, rules: &Rules) -> Option<(&'o Export, &'o FileId)> {
+    let is_plain = told.asked.name.is_none() && told.asked.new_name.is_none() && !rules.name_paths();
+    (is_plain && USES.contains(&operation)).then_some(told.export.zip(seen.file)).flatten()
+}
+
+/// Operations that are about the current file and no other.
+const USES: [u16; 6] = [number::READ, number::WRITE, number::GETATTR, number::CLOSE, number::ACCESS, number::COMMIT];
 
 /// By which of its names an operation was selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -161,7 +196,12 @@ fn by_any<'p, T>(others: &'p Others, mut is_by: impl FnMut(By<'p>, &'p [u8]) -> 
 }
 
 fn detail(record: &Record<'_>, about: &Told<'_>, by: By<'_>, is_named: bool) -> String {
-    // Of most operations there is nothing to say, and nothing is allocated.
+    // Of most operations there is nothing to say.
+    let sets_nothing = record.asked.is_none_or(access::sets_nothing);
+    let is_known = record.export.is_empty() || (!record.path.is_empty() && !Rules::is_partial(record.path));
+    if sets_nothing && is_known && about.stage == Stage::Whole && by == By::Use {
+        return String::new();
+    }
     let mut told = access::sets(record.asked.unwrap_or(0), record.mode, about.new_owner);
     let mut say = |part: &str| {
         if !told.is_empty() && !part.is_empty() {

@@ -43,11 +43,9 @@ impl AtHand {
 
 /// Files that are made one after the other have ids that differ little.
 fn place(node: &Node) -> usize {
-    let words = node.1.as_bytes().chunks(8).map(|part| {
-        let mut word = [0; 8];
-        word[..part.len()].copy_from_slice(part);
-        u64::from_le_bytes(word)
-    });
+    let (words, rest) = node.1.as_bytes().as_chunks::<8>();
+    let rest = rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let words = words.iter().map(|word| u64::from_le_bytes(*word)).chain([rest]);
     // Fibonacci hashing: the product's upper bits depend on all of the lower ones.
     (words.fold(0, |sum, word| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> (64 - COUNT_LOG2)) as usize
 }

@@ -4,7 +4,7 @@ use vouch_audit::rules::Rules;
 use vouch_nfs4_server::{Export, ExportId, NameOrder, Naming};
 use vouch_vfs::FileId;
 
-use super::{DEPTH_MAX, Hearsay, Names, ORDERS, Paths};
+use super::{Child, DEPTH_MAX, Hearsay, Names, ORDERS, Paths};
 
 impl Names {
     /// What keeps the order of an export's changes of names.
@@ -21,8 +21,8 @@ impl Names {
         let moves = self.stamps.moves();
         // A name that is no more is forgotten after it was told.
         match *naming {
-            Naming::Linked(..) => paths.path = self.path(export, file),
-            _ => paths.path = self.below(export, Some(link.0), link.1),
+            Naming::Linked(..) => paths.path = self.path(export, file).into(),
+            _ => paths.path = self.below(export, Some(link.0), link.1).into(),
         }
         if let Naming::Found(file, (directory, name)) = *naming {
             self.found(export, file, (directory, name), (&paths.path, moves), rules);
@@ -31,20 +31,20 @@ impl Names {
         match *naming {
             Naming::Found(..) => {}
             Naming::Linked(file, (directory, name)) => {
-                paths.new_path = self.below(export, Some(directory), name);
+                paths.new_path = self.below(export, Some(directory), name).into();
                 self.also(export, file, directory, name, rules);
                 self.moved.found(rules, &paths.path, &paths.new_path);
             }
             Naming::Removed(_, (directory, name)) => {
                 // It is what it was under its other names.
                 paths.others.links.iter().for_each(|other| self.moved.found(rules, &paths.path, other));
-                self.forget(export, directory, name);
+                self.forget_removed(export, directory, name, &paths.path);
                 self.moved.removed(&paths.path);
             }
             Naming::Renamed(file, from, to) => {
-                paths.new_path = self.below(export, Some(to.0), to.1);
+                paths.new_path = self.below(export, Some(to.0), to.1).into();
                 // What had the new name.
-                if let Some(replaced) = self.children.get(&(export.id, *to.0, to.1.into())) {
+                if let Some(replaced) = self.children.get(&Child(export.id, to.0, to.1)) {
                     paths.new_others = others(&replaced, &paths.new_path);
                     paths.new_others.links.iter().for_each(|other| self.moved.found(rules, &paths.new_path, other));
                 }

@@ -38,7 +38,9 @@ impl Stamps {
 
     /// None if something was moved meanwhile: it may have been put together of what was before and what is now.
     pub(super) fn stamp(&self, path: Arc<[u8]>, moves: u64) -> Option<Arc<Stamped>> {
-        let places = self.places(&path);
+        let mut places = Vec::with_capacity(path.iter().filter(|byte| **byte == b'/').count());
+        places.extend(self.each_place(&path));
+        let places = places.into_boxed_slice();
         let sum = self.sum(&places);
         (self.moves() == moves).then(|| Arc::new(Stamped { path, places, sum }))
     }
@@ -49,8 +51,8 @@ impl Stamps {
 
     /// What had this path has another now, or none, and so has what is below. To be called when that can be seen.
     pub(super) fn moved(&self, path: &[u8]) {
-        if let Some(place) = self.places(path).last() {
-            self.counts[usize::from(*place)].fetch_add(1, Ordering::SeqCst);
+        if let Some(place) = self.each_place(path).last() {
+            self.counts[usize::from(place)].fetch_add(1, Ordering::SeqCst);
         }
         self.moves.fetch_add(1, Ordering::SeqCst);
     }
@@ -68,16 +70,15 @@ impl Stamps {
     }
 
     /// The places of all names of a path, that of the whole last.
-    fn places(&self, path: &[u8]) -> Box<[u16]> {
+    fn each_place<'p>(&self, path: &'p [u8]) -> impl Iterator<Item = u16> + use<'p> {
         let mut hasher = self.seed.clone();
         let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
-        let place = |name: &[u8]| {
+        names.map(move |name| {
             hasher.write(name);
             // No name has it in it, so that two names are not taken for one.
             hasher.write_u8(b'/');
             hasher.finish() as u16
-        };
-        names.map(place).collect()
+        })
     }
 }
 

@@ -154,3 +154,28 @@ fn a_path_that_is_too_deep_is_not_whole_and_one_with_dots_is() {
     names.learn(&export, &id(1001), &id(1000), b"f", &Rules::default(), Hearsay::No);
     assert!(Rules::is_partial(&path(1001)) && names.is_whole(&export, &id(1001)));
 }
+
+#[test]
+fn a_name_is_found_that_is_asked_for_without_a_copy() {
+    let files = Arc::new(MemoryFs::new());
+    let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
+    names.learn(&export, &id(1), &root, b"a", &Rules::default(), Hearsay::No);
+    let file = |directory: &FileId, name: &[u8]| names.children.get(&Child(export.id, directory, name));
+    assert_eq!((file(&root, b"a"), file(&root, b"b"), file(&id(1), b"a")), (Some(id(1)), None, None));
+    assert_eq!(names.children.get(&(export.id, root, b"a"[..].into())), Some(id(1)));
+}
+
+#[test]
+fn what_was_removed_has_its_other_name_or_none() {
+    let files = Arc::new(MemoryFs::new());
+    let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
+    let told = |op, naming: Naming<'_>| drop(names.named(&export, op, &naming, &Rules::default()));
+    let path = || names.path(&export, &id(1)).to_vec();
+    told(number::CREATE, Naming::Found(&id(1), (&root, b"a")));
+    told(number::LINK, Naming::Linked(&id(1), (&root, b"b")));
+    assert_eq!(path(), b"/data/a");
+    told(number::REMOVE, Naming::Removed(&id(1), (&root, b"a")));
+    assert_eq!(path(), b"/data/b");
+    told(number::REMOVE, Naming::Removed(&id(1), (&root, b"b")));
+    assert_eq!(path(), b"");
+}
