@@ -339,7 +339,7 @@ impl Bench {
             .collect();
         if !fewer.is_empty() {
             notes.push(format!(
-                "fewer calls were in flight than the case says, because the server gives no more slots or its window under Kerberos takes no more; \
+                "fewer calls were in flight than the case says, because the server gives no more slots, its window under Kerberos takes no more, or the file that is written to has no more blocks (--file-size); \
                  latencies are shorter and rates lower for that alone: {}",
                 fewer.join("; ")
             ));
