@@ -141,8 +141,8 @@ impl ConnectSubject {
         }
     }
 
-    /// Full handshakes and one GET each; OpenSSL counts whole seconds.
-    fn handshakes(&self, path: &str, time: Duration) -> Result<(u64, f64), Error> {
+    /// Full handshakes and one GET each, clients that failed, and seconds; OpenSSL counts whole ones.
+    fn handshakes(&self, path: &str, time: Duration) -> Result<(u64, u64, f64), Error> {
         let seconds = time.as_secs().max(1);
         let started: Vec<_> = (0..CLIENTS)
             .map(|_| {
@@ -161,20 +161,20 @@ impl ConnectSubject {
                 command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
             })
             .collect();
-        let mut count = 0;
+        let (mut count, mut failed) = (0, 0);
         let start = Instant::now();
         for child in started {
             let output = child
                 .and_then(std::process::Child::wait_with_output)
                 .map_err(|error| Error::Program(format!("openssl s_time: {error}")))?;
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            // `123 connections in 0.12s; …` of user time, then `123 connections in 2 real seconds, …`.
-            let line = text.lines().find(|line| line.contains("real seconds"));
-            count += line.and_then(|line| line.split(' ').next()?.parse::<u64>().ok()).unwrap_or(0);
+            match counted(output.status.success(), &String::from_utf8_lossy(&output.stdout)) {
+                Some(those) => count += those,
+                None => failed += 1,
+            }
         }
         match count {
             0 => Err(Error::Unreachable(format!("{}: no handshake", self.address))),
-            count => Ok((count, start.elapsed().as_secs_f64())),
+            count => Ok((count, failed, start.elapsed().as_secs_f64())),
         }
     }
 }
@@ -184,7 +184,9 @@ impl Subject for ConnectSubject {
         let how = match self.asked {
             Asked::Records(_) => "a connection, the calls of a client that knows nothing and reads one file, which it verifies",
             Asked::Http(_) => "a connection, GET",
-            Asked::Https(_) => "a connection, TLS 1.3 with a full handshake, GET, by openssl s_time; its answers are counted, not compared",
+            Asked::Https(_) => {
+                "a connection, TLS 1.3 with a full handshake, GET, by openssl s_time; its answers are counted, not compared; of a client that a connection fails, an error, none is counted"
+            }
         };
         About { label: self.label.clone(), target: self.address.to_string(), sec: None, details: vec![how.into()] }
     }
@@ -206,7 +208,7 @@ impl Subject for ConnectSubject {
         let mut sample = Sample::default();
         if let Asked::Https(paths) = &self.asked {
             let before = cpu::children_s();
-            (sample.operations, sample.seconds) = self.handshakes(&paths[name], time)?;
+            (sample.operations, sample.errors, sample.seconds) = self.handshakes(&paths[name], time)?;
             // Each of them is one thread.
             sample.busy((cpu::children_s() - before) / CLIENTS as f64 / sample.seconds);
         } else {
@@ -225,6 +227,13 @@ impl Subject for ConnectSubject {
     }
 }
 
+/// What a client has counted: `123 connections in 0.12s; …` of user time, then `123 connections in 2 real seconds, …`. One that a connection failed ends at
+/// once, and tells none of those before.
+fn counted(succeeded: bool, said: &str) -> Option<u64> {
+    let line = said.lines().find(|line| line.contains("real seconds")).filter(|_| succeeded)?;
+    line.split(' ').next()?.parse().ok()
+}
+
 /// Connections at a time.
 const CLIENTS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -236,6 +245,15 @@ const ANSWER_LEN_MAX: u32 = 16 << 20;
 mod tests {
     use super::*;
     use crate::subject::WebServer;
+
+    #[test]
+    fn a_client_that_a_connection_failed_is_no_success_without_connections() {
+        let said = "12 connections in 0.05s; 240.00 connections/user sec, bytes read 60\n12 connections in 2 real seconds, 5 bytes read per connection\n";
+        assert_eq!(counted(true, said), Some(12));
+        assert_eq!(counted(false, said), None);
+        assert_eq!(counted(true, "Collecting connection statistics for 1 seconds\n****ERROR\n"), None);
+        assert_eq!(counted(false, ""), None);
+    }
 
     #[test]
     fn a_page_that_is_not_there_by_tls_is_no_answer() {
