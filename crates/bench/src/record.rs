@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::case::Metric;
+use crate::case::{Load, Metric};
 use crate::latency::Latency;
 use crate::machine::Machine;
 use crate::sample::{Quantiles, Sample};
@@ -121,6 +121,9 @@ pub struct Calls {
     /// All of them.
     pub histogram: Latency,
 }
+
+/// Who does less than this part of what is due is past the knee.
+pub(crate) const KNEE: f64 = 0.95;
 
 /// The schema's name.
 pub const SCHEMA: &str = "vouch-bench";
@@ -300,6 +303,11 @@ impl CaseResult {
                 SubjectResult::of(label, samples, Interval::of(&figures), Interval::of(&ratios))
             })
             .collect();
+        if let Some(Case::Load(Load { rate: Some(rate), .. })) = self.case {
+            // Who has done all that was due was kept from nothing.
+            let held = |subject: &SubjectResult| subject.figure.is_some_and(|figure| figure.median >= KNEE * rate);
+            self.subjects.iter_mut().filter(|subject| held(subject)).for_each(|subject| subject.client_is_limit = false);
+        }
     }
 }
 
@@ -350,8 +358,6 @@ impl SubjectResult {
         };
         let sum = |count: fn(&Sample) -> u64| samples.iter().map(count).sum::<u64>();
         let (operations, bytes) = (sum(|sample| sample.operations), sum(|sample| sample.bytes));
-        let busiest: Vec<f64> =
-            samples.iter().flat_map(|sample| &sample.others).filter(|(name, _)| name == BUSIEST).map(|(_, part)| *part).collect();
         Self {
             label,
             figure,
@@ -364,10 +370,19 @@ impl SubjectResult {
             bytes,
             errors: sum(|sample| sample.errors),
             stored: None,
-            client_is_limit: !busiest.is_empty() && statistics::median(&busiest) >= LIMIT,
+            client_is_limit: client_is_limit(&samples),
             samples,
         }
     }
+}
+
+/// Whether the load generator could not do more: its busiest thread had no CPU time left, or it kept a server of the same machine from more, in the middle
+/// one of the rounds.
+fn client_is_limit(samples: &[Sample]) -> bool {
+    let busiest: Vec<f64> =
+        samples.iter().flat_map(|sample| &sample.others).filter(|(name, _)| name == BUSIEST).map(|(_, part)| *part).collect();
+    let crowding = samples.iter().filter(|sample| sample.crowds).count();
+    !busiest.is_empty() && statistics::median(&busiest) >= LIMIT || 2 * crowding > samples.len()
 }
 
 impl Calls {
@@ -385,112 +400,10 @@ impl Calls {
 
 /// How far a write has come otherwise.
 const FOR_GOOD: &str = "stored for good";
-/// The name of what the busiest thread of the load generator used of a CPU, in the other figures of a sample; 1 also where the client kept a server of
-/// the same machine from more.
+/// The name of what the busiest thread of the load generator used of a CPU, in the other figures of a sample.
 pub(crate) const BUSIEST: &str = "busiest client thread";
 /// A client thread that is on a CPU for this part of the time has none left for more load.
 const LIMIT: f64 = 0.95;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sample(seconds: f64, operations: u64) -> Sample {
-        let mut sample = Sample { seconds, operations, bytes: operations * 4096, client_cpu_s: Some(seconds / 2.0), ..Sample::default() };
-        sample.latency.record_many(100_000, operations);
-        sample
-    }
-
-    fn case(metric: Metric) -> CaseResult {
-        CaseResult::new("iops", "p", "n", metric)
-    }
-
-    #[test]
-    fn ratios_are_of_pairs_and_above_one_is_faster() {
-        let slow_rounds = vec![sample(1.0, 1000), sample(1.0, 100), sample(1.0, 1000)];
-        let fast_rounds = vec![sample(1.0, 2000), sample(1.0, 200), sample(1.0, 2000)];
-        let mut result = case(Metric::OperationsPerSecond);
-        result.sum_up("a", vec![("a".into(), slow_rounds.clone()), ("b".into(), fast_rounds)]);
-        let ratio = result.of("b").and_then(|subject| subject.ratio).expect("a ratio");
-        assert_eq!((ratio.median, ratio.low, ratio.high), (2.0, 2.0, 2.0));
-        assert_eq!(result.of("a").and_then(|subject| subject.calls.as_ref()).map(|calls| calls.histogram.count()), Some(2100));
-
-        let mut result = case(Metric::Seconds);
-        result.sum_up("a", vec![("a".into(), slow_rounds), ("b".into(), vec![sample(4.0, 1), sample(4.0, 1), sample(4.0, 1)])]);
-        assert_eq!(result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median), Some(0.25));
-    }
-
-    #[test]
-    fn without_the_baseline_there_is_no_ratio_whoever_is_first() {
-        let rounds = || vec![sample(1.0, 1000), sample(1.0, 1000)];
-        // It lacks the case or is past its knee; it failed in the second round; it is not the first that is told.
-        for (of_a, pairs) in [(Vec::new(), None), (vec![sample(1.0, 500)], Some(2.0)), (rounds(), Some(1.0))] {
-            let mut result = case(Metric::OperationsPerSecond);
-            result.sum_up("a", vec![("b".into(), rounds()), ("a".into(), of_a), ("c".into(), rounds())]);
-            for label in ["b", "c"] {
-                let subject = result.of(label).expect("it was measured");
-                assert_eq!(subject.ratio.map(|ratio| ratio.median), pairs, "{label}");
-                assert!(subject.figure.is_some());
-            }
-            assert_eq!(result.of("a").and_then(|subject| subject.ratio).map(|ratio| ratio.median), pairs.map(|_| 1.0));
-        }
-    }
-
-    #[test]
-    fn who_stores_less_has_no_ratio_and_that_is_said() {
-        let rounds = || vec![sample(1.0, 1000); 6];
-        let mut result = case(Metric::OperationsPerSecond);
-        result.sum_up("a", ["a", "b", "c"].map(|label| (label.into(), rounds())).into());
-        let said = result.part(&[("a".into(), None), ("b".into(), Some("in memory")), ("c".into(), None)]).expect("they differ");
-        assert_eq!(result.subjects.iter().map(|subject| subject.ratio.is_some()).collect::<Vec<_>>(), [true, false, true]);
-        assert!(said.contains("b: in memory") && said.contains("those of a (stored for good)"), "{said}");
-        assert_eq!(result.part(&[("a".into(), Some("x")), ("b".into(), Some("x")), ("c".into(), Some("x"))]), None);
-    }
-
-    #[test]
-    fn parts_keep_their_baselines_and_no_two_subjects_have_one_label() {
-        let part = |labels: &[&str], detail: &str| {
-            let mut run = Run::begin("test".into(), true);
-            let about = |label: &&str| About { label: (*label).into(), target: "x".into(), sec: None, details: vec![detail.into()] };
-            run.subjects = labels.iter().map(about).collect();
-            let mut result = case(Metric::OperationsPerSecond);
-            result.sum_up(labels[0], labels.iter().map(|label| ((*label).to_owned(), vec![sample(1.0, 10)])).collect());
-            run.results.push(result);
-            run
-        };
-        let mut run = part(&["local", "replica"], "one");
-        run.absorb(part(&["replica", "nginx"], "two"));
-        let labels: Vec<&str> = run.subjects.iter().map(|about| &about.label[..]).collect();
-        assert_eq!(labels, ["local", "replica", "replica 2", "nginx"]);
-        assert_eq!(run.baselines(&run.results), ["local", "replica 2"]);
-        assert!(run.results[1].of("replica 2").is_some() && run.results[1].of("replica").is_none());
-        // The same, in another part.
-        run.absorb(part(&["local", "replica"], "one"));
-        assert_eq!((run.subjects.len(), run.results.len()), (4, 3));
-        assert!(run.results[2].of("replica").is_some());
-    }
-
-    #[test]
-    fn an_interval_of_an_earlier_record_is_of_its_rounds() {
-        let mut run = Run::begin("vouch bench".into(), true);
-        let mut result = case(Metric::OperationsPerSecond);
-        result.sum_up("a", vec![("a".into(), vec![sample(1.0, 10); 3])]);
-        run.results.push(result);
-        let earlier = run.to_json().replace(",\"values\":3", "");
-        assert!(!earlier.contains("values"));
-        let read = Run::from_json(&earlier, "x").expect("our own");
-        assert_eq!(read.results[0].subjects[0].figure.map(|figure| (figure.values, figure.is_sure())), Some((3, false)));
-    }
-
-    #[test]
-    fn a_record_comes_back_as_it_was_and_another_version_does_not() {
-        let mut run = Run::begin("vouch bench".into(), true);
-        let mut result = case(Metric::OperationsPerSecond);
-        result.sum_up("a", vec![("a".into(), vec![sample(1.0, 10)])]);
-        run.results.push(result);
-        let text = run.to_json();
-        assert_eq!(Run::from_json(&text, "x").expect("our own"), run);
-        assert!(Run::from_json(&text.replacen("\"version\":1", "\"version\":2", 1), "x").is_err());
-        assert!(Run::from_json("{}", "x").is_err());
-    }
-}
+mod tests;

@@ -4,6 +4,7 @@
 use crate::case::{Load, Metric, Order};
 use crate::pairs::{Bench, Planned};
 use crate::plan::block;
+use crate::record::KNEE;
 use crate::{Case, Error};
 
 /// How.
@@ -125,8 +126,6 @@ fn round(rate: f64) -> f64 {
 const SLOW: f64 = 0.6;
 /// at these parts of what it does itself.
 const SLOW_STEPS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
-/// Who does less than this part of what is due is past the knee.
-const KNEE: f64 = 0.95;
 
 #[cfg(test)]
 mod tests {
