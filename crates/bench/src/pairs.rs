@@ -170,6 +170,7 @@ impl Bench {
                         break 'rounds;
                     }
                     Err(error) => {
+                        self.run.incomplete = true;
                         self.leave_out(format!("{}: {}, {}: {}", labels[at], planned.panel, planned.name, error.with_cure()));
                         able.retain(|other| *other != at);
                         if matches!(error, Error::Unreachable(_)) {

@@ -28,6 +28,9 @@ pub struct Run {
     pub quick: bool,
     /// Whether somebody ended it early.
     pub interrupted: bool,
+    /// Whether something failed in the middle: a subject was lost, or a case failed on one. What is told is not all that was asked for.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub incomplete: bool,
     /// Where.
     pub machine: Machine,
     /// The nodes that took part beside it, by name.
@@ -141,6 +144,7 @@ impl Run {
             seconds: 0.0,
             quick,
             interrupted: false,
+            incomplete: false,
             machine: Machine::here(),
             nodes: Vec::new(),
             subjects: Vec::new(),
@@ -200,6 +204,7 @@ impl Run {
         let other_part = other.results.first().map(|result| result.workload.clone());
         self.seconds += other.seconds;
         self.interrupted |= other.interrupted;
+        self.incomplete |= other.incomplete;
         self.machine
             .versions
             .extend(other.machine.versions.into_iter().filter(|version| !self.machine.versions.contains(version)).collect::<Vec<_>>());

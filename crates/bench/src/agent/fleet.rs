@@ -43,7 +43,12 @@ impl Fleet {
         let mut asked = Vec::new();
         for (at, member) in members.iter_mut().enumerate() {
             if let Some(ask) = ask(at) {
-                let gone = || Error::Unreachable(format!("agent {}: it did not answer, and removes by itself what it made", member.name));
+                let gone = || {
+                    Error::Unreachable(format!(
+                        "agent {}: it did not answer; if it still runs, it removes by itself what it made",
+                        member.name
+                    ))
+                };
                 member.line.as_mut().ok_or_else(gone)?.send(&ask, &member.name)?;
                 asked.push((at, member));
             }

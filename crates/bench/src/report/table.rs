@@ -66,6 +66,9 @@ pub fn table(run: &Run) -> String {
     if run.interrupted {
         text.push_str("\ninterrupted: this is what there was until then\n");
     }
+    if run.incomplete {
+        text.push_str("\nincomplete: something failed in the middle, see what was left out\n");
+    }
     text
 }
 

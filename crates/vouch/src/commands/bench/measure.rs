@@ -6,7 +6,7 @@ use vouch_bench::{Error, Run, Stop, Subject};
 
 use super::outputs::Outputs;
 use crate::cli::Global;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Code, Failure, Outcome, code_of};
 use crate::{interrupt, progress};
 
 /// Options of every workload.
@@ -93,7 +93,7 @@ impl Measure {
         // Where the program lies is nobody's business who reads the record.
         let command = std::iter::once("vouch".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" ");
         let mut whole: Option<Run> = None;
-        let mut outcome = Ok(());
+        let (mut outcome, mut lost) = (Ok(()), false);
         for part in parts {
             let mut run = Run::begin(command.clone(), self.quick);
             let subjects = match (part.subjects)(&mut run, stop) {
@@ -104,6 +104,8 @@ impl Measure {
                 }
                 Err(failure) if whole.is_none() && !part.optional => return Err(failure),
                 Err(failure) => {
+                    // What was there before and is gone was lost; what was never here is left out.
+                    lost |= code_of(&failure.cause) == Code::Unreachable;
                     left_out.push(failure.to_string());
                     continue;
                 }
@@ -140,10 +142,12 @@ impl Measure {
             return Err(Failure::not_found("", left_out.first().map_or("nothing to measure", String::as_str)));
         };
         run.left_out.extend(left_out);
+        run.incomplete |= lost;
         self.outputs.write(&run)?;
         outcome?;
         match run.results.is_empty() {
             true => Err(Failure::not_found("", run.left_out.first().map_or("nothing could be measured", String::as_str))),
+            false if run.incomplete => Err(Failure::incomplete("something failed in the middle, and is told among what was left out")),
             false => Ok(()),
         }
     }
