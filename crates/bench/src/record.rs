@@ -3,13 +3,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::case::{Load, Metric};
+use crate::case::Metric;
 use crate::latency::Latency;
 use crate::machine::Machine;
 use crate::sample::{Quantiles, Sample};
 use crate::statistics::Interval;
 use crate::subject::About;
 use crate::{Case, Error, statistics};
+
+mod due;
+
+pub use due::{DueLatency, LatencyFigure};
 
 /// A run, or what it had come to when it was interrupted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -86,6 +90,9 @@ pub struct SubjectResult {
     /// Latencies of all rounds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub calls: Option<Calls>,
+    /// How certain the latency is, of a load that is due at a rate: what its figure is to others.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub latency: Option<DueLatency>,
     /// CPU seconds of the client an operation.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub client_cpu_s: Option<f64>,
@@ -126,7 +133,7 @@ pub struct Calls {
 }
 
 /// Who does less than this part of what is due is past the knee.
-pub(crate) const KNEE: f64 = 0.95;
+const KNEE: f64 = 0.95;
 
 /// The schema's name.
 pub const SCHEMA: &str = "vouch-bench";
@@ -164,7 +171,8 @@ impl Run {
             schema: String,
             version: u32,
         }
-        let head: Head = serde_json::from_str(text).map_err(|error| Error::Input(format!("{name}: not a record of a run: {error}")))?;
+        let head: Head = serde_json::from_str(text)
+            .map_err(|error| Error::Input(format!("{name}: not a record of a run: {error}")))?;
         if head.schema != SCHEMA || head.version != VERSION {
             return Err(Error::Input(format!(
                 "{name}: {} version {}; this program reads {SCHEMA} version {VERSION}",
@@ -178,6 +186,12 @@ impl Run {
             for interval in [&mut subject.figure, &mut subject.ratio].into_iter().flatten().filter(|interval| interval.values == 0) {
                 interval.values = rounds;
             }
+        }
+        // Nor how certain the latency of a step is.
+        let baseline = run.baseline().to_owned();
+        for result in run.results.iter_mut().filter(|result| result.subjects.iter().all(|subject| subject.latency.is_none())) {
+            let baseline = if result.baseline.is_empty() { baseline.clone() } else { result.baseline.clone() };
+            result.sum_up_latencies(&baseline);
         }
         Ok(run)
     }
@@ -274,7 +288,7 @@ impl CaseResult {
             let how = of(&subject.label);
             subject.stored = how.map(str::to_owned);
             if how != base {
-                subject.ratio = None;
+                subject.take_ratios();
                 apart.push(format!("{}: {}", subject.label, how.unwrap_or(FOR_GOOD)));
             }
         }
@@ -308,11 +322,10 @@ impl CaseResult {
                 SubjectResult::of(label, samples, Interval::of(&figures), Interval::of(&ratios))
             })
             .collect();
-        if let Some(Case::Load(Load { rate: Some(rate), .. })) = self.case {
-            // Who has done all that was due was kept from nothing.
-            let held = |subject: &SubjectResult| subject.figure.is_some_and(|figure| figure.median >= KNEE * rate);
-            self.subjects.iter_mut().filter(|subject| held(subject)).for_each(|subject| subject.client_is_limit = false);
-        }
+        // Who has done all that was due was kept from nothing.
+        let held: Vec<bool> = self.subjects.iter().map(|subject| self.is_held(subject)).collect();
+        self.subjects.iter_mut().zip(held).filter(|(_, held)| *held).for_each(|(subject, _)| subject.client_is_limit = false);
+        self.sum_up_latencies(baseline);
     }
 }
 
@@ -367,6 +380,7 @@ impl SubjectResult {
             label,
             figure,
             ratio,
+            latency: None,
             calls: (histogram.count() > 0).then(|| Calls::of(histogram)),
             client_cpu_s: per_operation(|sample| sample.client_cpu_s),
             server_cpu_s: per_operation(|sample| sample.server_cpu_s),

@@ -137,6 +137,29 @@ fn a_run_that_loses_a_subject_goes_on_and_is_incomplete() {
 }
 
 #[test]
+fn of_a_step_it_is_the_latency_that_has_to_be_tight() {
+    let rounds = Rounds { least: 6, most: 10, tight: 0.02, warm_up: false };
+    let load = |rate| {
+        Case::Load(crate::case::Load {
+            order: crate::case::Order::Random,
+            block: 4096,
+            read_percent: 100,
+            depth: 1,
+            rate,
+            seconds: 1.0,
+            file_len: 1 << 20,
+        })
+    };
+    let samples = [100, 150, 100, 150, 100, 150].map(|us: u64| {
+        let mut sample = Sample { seconds: 1.0, operations: 1000, ..Sample::default() };
+        sample.latency.record_many(us * 1000, 1000);
+        sample
+    });
+    assert!(!rounds.are_tight(&samples, Metric::OperationsPerSecond, Some(&load(Some(1000.0)))));
+    assert!(rounds.are_tight(&samples, Metric::OperationsPerSecond, Some(&load(None))));
+}
+
+#[test]
 fn unsteady_figures_are_measured_to_the_last_round_and_named() {
     let rounds = Rounds { least: 3, most: 6, tight: 0.02, warm_up: false };
     let (run, log, _) = bench([vec![1000, 10, 400], vec![500]], None, rounds);

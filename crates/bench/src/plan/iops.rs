@@ -4,7 +4,6 @@
 use crate::case::{Load, Metric, Order};
 use crate::pairs::{Bench, Planned};
 use crate::plan::block;
-use crate::record::KNEE;
 use crate::{Case, Error};
 
 /// How.
@@ -73,13 +72,7 @@ pub fn iops(bench: &mut Bench, how: &Iops) -> Result<(), Error> {
             if result.panel != panel {
                 break;
             }
-            beyond.extend(
-                result
-                    .subjects
-                    .iter()
-                    .filter(|subject| subject.figure.is_none_or(|figure| figure.median < KNEE * rate))
-                    .map(|subject| subject.label.clone()),
-            );
+            beyond.extend(result.subjects.iter().filter(|subject| !result.is_held(subject)).map(|subject| subject.label.clone()));
         }
     }
     Ok(())

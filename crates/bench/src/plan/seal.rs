@@ -154,7 +154,7 @@ impl Group {
                 }
             }
             let all = || self.counts.iter().flat_map(|(_, samples)| samples);
-            let tight = all().all(|(_, samples)| bench.rounds.are_tight(samples, Metric::BytesPerSecond));
+            let tight = all().all(|(_, samples)| bench.rounds.are_tight(samples, Metric::BytesPerSecond, None));
             if pass + usize::from(!bench.rounds.warm_up) >= bench.rounds.least && tight {
                 break;
             }

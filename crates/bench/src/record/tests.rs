@@ -1,7 +1,7 @@
 //! Ratios are of pairs, parts keep their baselines, and records come back as they were.
 
 use super::*;
-use crate::case::Order;
+use crate::case::{Load, Order};
 
 fn sample(seconds: f64, operations: u64) -> Sample {
     let mut sample = Sample { seconds, operations, bytes: operations * 4096, client_cpu_s: Some(seconds / 2.0), ..Sample::default() };
@@ -117,4 +117,42 @@ fn a_client_is_the_limit_where_its_thread_or_it_alone_had_no_rest_and_less_was_d
     assert!(limited(None, 1000, 0.99, false) && limited(None, 1000, 0.3, true) && !limited(None, 1000, 0.3, false));
     // All that was due was done, and some of it was not.
     assert!(!limited(Some(1000.0), 1000, 0.99, true) && limited(Some(1000.0), 900, 0.99, false) && limited(Some(1000.0), 900, 0.3, true));
+}
+
+#[test]
+fn a_step_has_latencies_with_their_doubt_also_of_an_earlier_record() {
+    let load = Load { order: Order::Random, block: 4096, read_percent: 100, depth: 4, rate: Some(100.0), seconds: 1.0, file_len: 1 << 20 };
+    let round = |us: u64| {
+        let mut sample = sample(1.0, 0);
+        sample.operations = 100;
+        sample.latency.record_many(us * 1000, 100);
+        sample
+    };
+    let mut run = Run::begin("vouch bench".into(), true);
+    let mut result = CaseResult { case: Some(Case::Load(load)), ..case(Metric::OperationsPerSecond) };
+    result.sum_up("a", vec![("a".into(), [100, 120, 140].map(round).into()), ("b".into(), [200, 240, 280].map(round).into())]);
+    let latency = result.of("b").and_then(|subject| subject.latency).expect("it is a step");
+    let near = |interval: Option<Interval>, wanted: [f64; 3]| {
+        let of = interval.expect("there are pairs");
+        [of.low, of.median, of.high].iter().zip(wanted).all(|(found, wanted)| (found / wanted - 1.0).abs() < 0.01)
+    };
+    assert!(near(Some(latency.p50.us), [200.0, 240.0, 280.0]) && near(latency.p50.ratio, [0.5; 3]), "{latency:?}");
+    assert!(near(latency.p99.added_us, [100.0, 120.0, 140.0]), "{latency:?}");
+    // The rate is what was asked for, of both.
+    assert_eq!(result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median), Some(1.0));
+    run.results.push(result.clone());
+    run.subjects = ["a", "b"].map(|label| About { label: label.into(), target: "x".into(), sec: None, details: Vec::new() }).into();
+    let mut earlier: serde_json::Value = serde_json::from_str(&run.to_json()).expect("our own");
+    for subject in earlier["results"][0]["subjects"].as_array_mut().expect("two") {
+        subject.as_object_mut().expect("an object").remove("latency");
+    }
+    assert_eq!(Run::from_json(&earlier.to_string(), "x").expect("it is read").results[0].of("b"), run.results[0].of("b"));
+    // Who stores less has no ratio of any kind.
+    result.part(&[("a".into(), None), ("b".into(), Some("in memory"))]);
+    let latency = result.of("b").and_then(|subject| subject.latency).expect("it is a step");
+    assert_eq!((latency.p50.ratio, latency.p99.added_us), (None, None));
+    // A load that is done as fast as it goes is about its figure.
+    let mut result = case(Metric::OperationsPerSecond);
+    result.sum_up("a", vec![("a".into(), vec![round(100)])]);
+    assert_eq!(result.subjects[0].latency, None);
 }

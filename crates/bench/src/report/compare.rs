@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::table::{columns, drop_empty, faults};
-use super::words::{figure, ratio};
-use crate::Case;
-use crate::record::{CaseResult, Run};
+use super::words::{figure, latency, ratio};
+use crate::record::{CaseResult, Run, SubjectResult};
 use crate::statistics::SURE;
+use crate::Case;
 
 /// What both have measured, and how much faster the second is. The runs are not pairs: intervals that overlap mean no difference is
 /// shown, and ranges of a few rounds never do. What was measured in another way is told and not compared.
@@ -28,24 +28,35 @@ pub fn compare(a: &Run, b: &Run) -> String {
             let differs = differences(result.case.as_ref(), other.case.as_ref());
             for subject in &result.subjects {
                 let Some(theirs) = other.of(&subject.label) else { continue };
-                let (Some(ours), Some(figures)) = (subject.figure, theirs.figure) else { continue };
-                let speed = if result.metric.more_is_better() { figures.median / ours.median } else { ours.median / figures.median };
+                // A step is about its latency, where both have done what was due.
+                let held = result.is_held(subject) && other.is_held(theirs);
+                let due = |subject: &SubjectResult| subject.latency.filter(|_| held).map(|latency| latency.p50);
+                let (told, (ours, to_base), (figures, their_to_base)) = match (due(subject), due(theirs)) {
+                    (Some(ours), Some(theirs)) => (None, (ours.us, ours.ratio), (theirs.us, theirs.ratio)),
+                    _ => {
+                        let (Some(ours), Some(figures)) = (subject.figure, theirs.figure) else { continue };
+                        (Some(result.metric), (ours, subject.ratio), (figures, theirs.ratio))
+                    }
+                };
+                let tell = |value| told.map_or_else(|| format!("p50 {}", latency(value)), |metric| figure(metric, value));
+                let more_is_better = told.is_some_and(|metric| metric.more_is_better());
+                let speed = if more_is_better { figures.median / ours.median } else { ours.median / figures.median };
                 let sure = ours.is_sure() && figures.is_sure();
                 let apart = sure && (ours.high < figures.low || figures.high < ours.low);
                 few |= !sure;
                 rows.push(vec![
                     result.name.clone(),
                     subject.label.clone(),
-                    figure(result.metric, ours.median),
-                    figure(result.metric, figures.median),
+                    tell(ours.median),
+                    tell(figures.median),
                     if differs.is_empty() { format!("{speed:.2}") } else { "–".into() },
                     match differs.is_empty() {
                         true if apart => (if speed > 1.0 { "faster" } else { "slower" }).into(),
                         true => String::new(),
                         false => format!("not the same: {differs}"),
                     },
-                    ratio(subject.ratio),
-                    ratio(theirs.ratio),
+                    ratio(to_base),
+                    ratio(their_to_base),
                     faults(subject),
                     faults(theirs),
                 ]);
@@ -139,6 +150,15 @@ mod tests {
         assert!(text.contains("2.00  faster") && !text.contains("note:"), "{text}");
         let text = compare(&run(5, 100, 1, "x"), &run(6, 200, 1, "x"));
         assert!(text.contains("2.00") && !text.contains("2.00  faster") && text.contains("fewer than 6 rounds"), "{text}");
+    }
+
+    #[test]
+    fn steps_are_compared_by_their_latency() {
+        let (fast, mut slow) = (crate::report::tests::steps(), crate::report::tests::steps());
+        slow.results[0].subjects.remove(0);
+        "a".clone_into(&mut slow.results[0].subjects[0].label);
+        let text = compare(&fast, &slow);
+        assert!(text.contains("p50 100 µs") && text.contains("p50 200 µs") && text.contains("0.50  slower"), "{text}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(super) struct Measure {
     /// Most rounds of each case; ten unless told, and at least six before it may stop early: fewer have no confidence.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
-    /// Stop a case early when each interval is within this many percent of its median.
+    /// Stop a case early when each interval is within this many percent of its median; of steps of iops that of the median latency.
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     tight: Option<f64>,
     #[command(flatten)]
