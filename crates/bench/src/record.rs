@@ -9,7 +9,7 @@ use crate::machine::Machine;
 use crate::sample::{Quantiles, Sample};
 use crate::statistics::Interval;
 use crate::subject::About;
-use crate::{Case, Error, statistics};
+use crate::{Case, Error, printable, statistics};
 
 mod due;
 
@@ -172,14 +172,19 @@ impl Run {
             version: u32,
         }
         let head: Head = serde_json::from_str(text)
-            .map_err(|error| Error::Input(format!("{name}: not a record of a run: {error}")))?;
+            .map_err(|error| Error::Input(printable::word(&format!("{name}: not a record of a run: {error}"))))?;
         if head.schema != SCHEMA || head.version != VERSION {
             return Err(Error::Input(format!(
                 "{name}: {} version {}; this program reads {SCHEMA} version {VERSION}",
-                head.schema, head.version
+                printable::word(&head.schema),
+                head.version
             )));
         }
-        let mut run: Self = serde_json::from_str(text).map_err(|error| Error::Input(format!("{name}: {error}")))?;
+        let failed = |error: serde_json::Error| Error::Input(printable::word(&format!("{name}: {error}")));
+        let mut value: serde_json::Value = serde_json::from_str(text).map_err(failed)?;
+        // It may be anybody's, and goes to terminals.
+        printable::record(&mut value);
+        let mut run: Self = serde_json::from_value(value).map_err(failed)?;
         // Earlier records don't say of how many values an interval is.
         for subject in run.results.iter_mut().flat_map(|result| &mut result.subjects) {
             let rounds = subject.samples.len();

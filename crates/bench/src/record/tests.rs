@@ -156,3 +156,17 @@ fn a_step_has_latencies_with_their_doubt_also_of_an_earlier_record() {
     result.sum_up("a", vec![("a".into(), vec![round(100)])]);
     assert_eq!(result.subjects[0].latency, None);
 }
+
+#[test]
+fn a_record_moves_nobodys_cursor() {
+    let mut run = Run::begin("vouch\u{1b}]0;mine\u{7} bench".into(), true);
+    let mut result = CaseResult::new("iops", "p\u{1b}[2J", "n\nnote: all is well", Metric::OperationsPerSecond);
+    result.sum_up("a\u{202e}", vec![("a\u{202e}".into(), vec![sample(1.0, 10); 6])]);
+    run.results.push(result);
+    run.notes.push("b\u{9b}31m".into());
+    let harmless = |text: &str| !text.contains(|c: char| c != '\n' && (c.is_control() || c == '\u{202e}'));
+    // What is measured now, and what is read.
+    assert!(harmless(&crate::report::table(&run)) && harmless(&crate::report::compare(&run, &run)));
+    let read = Run::from_json(&run.to_json(), "x").expect("our own");
+    assert!(!crate::report::table(&read).contains("\nnote: all is well") && read.results[0].of("a\\xe2\\x80\\xae").is_some());
+}

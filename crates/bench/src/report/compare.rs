@@ -6,7 +6,7 @@ use super::table::{columns, drop_empty, faults};
 use super::words::{figure, latency, ratio};
 use crate::record::{CaseResult, Run, SubjectResult};
 use crate::statistics::SURE;
-use crate::Case;
+use crate::{Case, printable};
 
 /// What both have measured, and how much faster the second is. The runs are not pairs: intervals that overlap mean no difference is
 /// shown, and ranges of a few rounds never do. What was measured in another way is told and not compared.
@@ -74,7 +74,7 @@ pub fn compare(a: &Run, b: &Run) -> String {
     if few {
         text.push_str(&format!("\nnote: of fewer than {SURE} rounds nothing is called faster or slower\n"));
     }
-    text
+    printable::lines(&text)
 }
 
 /// What the runs differ in as a whole.

@@ -3,7 +3,7 @@
 use super::words::{confidence, cpu, doubt, figure, latency, number, parameters, ratio, telling, within};
 use crate::plan::{Level, deltas};
 use crate::record::{CaseResult, DueLatency, LatencyFigure, Run, SubjectResult};
-use crate::Case;
+use crate::{Case, printable};
 
 /// All panels of a run, and what a reader should know.
 pub fn table(run: &Run) -> String {
@@ -74,7 +74,7 @@ pub fn table(run: &Run) -> String {
     if run.incomplete {
         text.push_str("\nincomplete: something failed in the middle, see what was left out\n");
     }
-    text
+    printable::lines(&text)
 }
 
 /// Names of the other figures of a panel.
