@@ -309,7 +309,7 @@ fn foot(run: &Run, page: &mut String) {
     row("Left out", run.left_out.join("; "));
     page.push_str(
         "</dl>\n<p>Subjects are measured in turn, round after round, after one round that does not count; a ratio is of two measurements of the same \
-         round. Of six rounds and more, intervals hold the true median with 95% confidence (the range of six to eight; bootstrap of nine and more); of fewer \
+         round. Of six rounds and more, intervals hold the true median with 95% confidence (by the sign test, from sixteen on by bootstrap); of fewer \
          they are the range of the rounds, and promise nothing. Latency added is of pairs, too. Curves of latency are open loop: calls are due at a fixed rate, and \
          what waits for a slow server counts as its latency; their bars of doubt are of the rounds' latencies. Everything that is read is compared with what was written (mixed loads by fio: by one read of the whole file after each); answers by TLS are counted only. CPU is of processes, user and \
          system; what threads of the kernel do for a mount (NFS: rpciod, kworkers) is in none, and its subject says so.</p>\n</footer>\n",
