@@ -311,7 +311,7 @@ fn foot(run: &Run, page: &mut String) {
         "</dl>\n<p>Subjects are measured in turn, round after round, after one round that does not count; a ratio is of two measurements of the same \
          round. Of six rounds and more, intervals hold the true median with 95% confidence (by the sign test, from sixteen on by bootstrap); of fewer \
          they are the range of the rounds, and promise nothing. Latency added is of pairs, too. Curves of latency are open loop: calls are due at a fixed rate, and \
-         what waits for a slow server counts as its latency; their bars of doubt are of the rounds' latencies. Everything that is read is compared with what was written (mixed loads by fio: by one read of the whole file after each); answers by TLS are counted only. CPU is of processes, user and \
+         what waits for a slow server counts as its latency; their bars of doubt are of the rounds' latencies. What is read is compared with what was written, but for two: loads by fio on mounts (all that are not due at a rate) are compared by the sum in each page, which a lost write leaves right, mixed ones by one read of the whole file after each; answers by TLS are counted only. CPU is of processes, user and \
          system; what threads of the kernel do for a mount (NFS: rpciod, kworkers) is in none, and its subject says so.</p>\n</footer>\n",
     );
 }
