@@ -18,6 +18,7 @@ pub fn compare(a: &Run, b: &Run) -> String {
     }
     let (mut shared, mut few) = (0, false);
     for (workload, panel, results) in a.panels() {
+        let mut notes: Vec<String> = Vec::new();
         let mut rows = vec![
             ["case", "on", "A", "B", "B / A", "", "A to baseline", "B to baseline", "faults of A", "of B"].map(str::to_owned).to_vec(),
         ];
@@ -26,6 +27,11 @@ pub fn compare(a: &Run, b: &Run) -> String {
                 |other: &&CaseResult| (&other.workload, &other.panel, &other.name) == (&result.workload, &result.panel, &result.name);
             let Some(other) = b.results.iter().find(same) else { continue };
             let differs = differences(result.case.as_ref(), other.case.as_ref());
+            // Parts of something else say nothing beside one another.
+            let (ours, theirs) = (result.baseline(a), other.baseline(b));
+            let apart = Some(format!("ratios are to {ours} in A and to {theirs} in B")).filter(|_| ours != theirs);
+            let ratio = |interval| if apart.is_none() { ratio(interval) } else { "–".into() };
+            notes.extend(apart.clone().filter(|apart| !notes.contains(apart)));
             for subject in &result.subjects {
                 let Some(theirs) = other.of(&subject.label) else { continue };
                 // A step is about its latency, where both have done what was due.
@@ -66,6 +72,7 @@ pub fn compare(a: &Run, b: &Run) -> String {
         if rows.len() > 1 {
             drop_empty(&mut rows);
             text.push_str(&format!("\n{workload}: {panel}\n{}", columns(&rows)));
+            notes.iter().for_each(|note| text.push_str(&format!("  {note}: none is told\n")));
         }
     }
     if shared == 0 {
@@ -108,6 +115,9 @@ fn settings(a: &Run, b: &Run) -> Vec<String> {
     }
     for ours in &a.subjects {
         let Some(theirs) = b.subjects.iter().find(|theirs| theirs.label == ours.label) else { continue };
+        if ours.target != theirs.target {
+            notes.push(format!("{} is another target: A: {}; B: {}", ours.label, ours.target, theirs.target));
+        }
         if (&ours.sec, &ours.details) != (&theirs.sec, &theirs.details) {
             let tell = |about: &crate::subject::About| about.sec.iter().chain(&about.details).cloned().collect::<Vec<_>>().join("; ");
             notes.push(format!("{} is measured in another way: A: {}; B: {}", ours.label, tell(ours), tell(theirs)));
@@ -150,6 +160,22 @@ mod tests {
         assert!(text.contains("2.00  faster") && !text.contains("note:"), "{text}");
         let text = compare(&run(5, 100, 1, "x"), &run(6, 200, 1, "x"));
         assert!(text.contains("2.00") && !text.contains("2.00  faster") && text.contains("fewer than 6 rounds"), "{text}");
+    }
+
+    #[test]
+    fn ratios_to_different_baselines_and_other_targets_are_told_and_not_set_side_by_side() {
+        let of = |baseline: &str, target: &str| {
+            let mut run = run(6, 100, 1, "x");
+            run.subjects[0].target = target.into();
+            let samples = run.results[0].subjects[0].samples.clone();
+            run.results[0].sum_up(baseline, ["a", "b"].map(|label| (label.into(), samples.clone())).into());
+            run
+        };
+        let text = compare(&of("a", "x"), &of("a", "x"));
+        assert!(text.contains("A to baseline") && text.contains("[1.00–1.00]") && !text.contains("note:"), "{text}");
+        let text = compare(&of("a", "x"), &of("b", "y"));
+        assert!(text.contains("ratios are to a in A and to b in B") && !text.contains("[1.00–1.00]"), "{text}");
+        assert!(text.contains("a is another target: A: x; B: y"), "{text}");
     }
 
     #[test]
