@@ -220,7 +220,6 @@ impl Run {
                 other.rename(&label, &free);
             }
         }
-        let other_part = other.results.first().map(|result| result.workload.clone());
         self.seconds += other.seconds;
         self.interrupted |= other.interrupted;
         self.incomplete |= other.incomplete;
@@ -230,9 +229,23 @@ impl Run {
         self.subjects.extend(other.subjects);
         self.results.extend(other.results);
         self.left_out.extend(other.left_out);
-        // Said of a part, lest it be believed of all.
-        let part = other_part.map_or_else(String::new, |part| format!("{part}: "));
-        self.notes.extend(other.notes.into_iter().map(|note| format!("{part}{note}")));
+        self.notes.extend(other.notes);
+    }
+
+    /// Says in each note what it is about, lest what is said of a part be believed of all.
+    #[must_use]
+    pub fn with_named_notes(mut self) -> Self {
+        let workloads = self.results.iter().map(|result| &result.workload[..]).fold(Vec::new(), |mut all, workload| {
+            if !all.contains(&workload) {
+                all.push(workload);
+            }
+            all
+        });
+        if !workloads.is_empty() {
+            let part = workloads.join(", ");
+            self.notes.iter_mut().for_each(|note| *note = format!("{part}: {note}"));
+        }
+        self
     }
 
     fn rename(&mut self, from: &str, to: &str) {

@@ -64,10 +64,15 @@ fn parts_keep_their_baselines_and_no_two_subjects_have_one_label() {
         let mut result = case(Metric::OperationsPerSecond);
         result.sum_up(labels[0], labels.iter().map(|label| ((*label).to_owned(), vec![sample(1.0, 10)])).collect());
         run.results.push(result);
+        run.notes.push("it is loud".into());
         run
     };
-    let mut run = part(&["local", "replica"], "one");
-    run.absorb(part(&["replica", "nginx"], "two"));
+    let mut run = part(&["local", "replica"], "one").with_named_notes();
+    let mut other = part(&["replica", "nginx"], "two");
+    other.results.push(CaseResult::new("tree", "p", "n", Metric::Seconds));
+    run.absorb(other.with_named_notes());
+    assert_eq!(run.notes, ["iops: it is loud", "iops, tree: it is loud"]);
+    run.results.pop();
     let labels: Vec<&str> = run.subjects.iter().map(|about| &about.label[..]).collect();
     assert_eq!(labels, ["local", "replica", "replica 2", "nginx"]);
     assert_eq!(run.baselines(&run.results), ["local", "replica 2"]);

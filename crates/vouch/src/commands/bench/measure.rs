@@ -94,6 +94,7 @@ impl Measure {
         let command = std::iter::once("vouch".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" ");
         let mut whole: Option<Run> = None;
         let (mut outcome, mut lost) = (Ok(()), false);
+        let several = parts.len() > 1;
         for part in parts {
             let mut run = Run::begin(command.clone(), self.quick);
             let subjects = match (part.subjects)(&mut run, stop) {
@@ -117,7 +118,7 @@ impl Measure {
             if matches!(measured, Err(Error::Interrupted)) {
                 // First of all what there is: what hangs may hang while it is cleaned, too, and a second Ctrl-C ends the process.
                 bar.finish_and_clear();
-                let mut run = joined(whole.take(), bench.run.clone());
+                let mut run = joined(whole.take(), bench.run.clone(), several);
                 run.left_out.append(&mut left_out);
                 let written = self.outputs.write(&run);
                 let told = bench.run.notes.len();
@@ -131,7 +132,7 @@ impl Measure {
             // Subjects end where the others begin.
             let run = bench.run;
             drop(bench.subjects);
-            whole = Some(joined(whole, run));
+            whole = Some(joined(whole, run, several));
             outcome = measured;
             if outcome.is_err() {
                 break;
@@ -160,7 +161,8 @@ impl Measure {
 }
 
 /// A run, and the next part of it.
-fn joined(whole: Option<Run>, part: Run) -> Run {
+fn joined(whole: Option<Run>, part: Run, several: bool) -> Run {
+    let part = if several { part.with_named_notes() } else { part };
     match whole {
         None => part,
         Some(mut whole) => {
