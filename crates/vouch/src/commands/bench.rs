@@ -25,7 +25,7 @@ mod workloads;
     vouch bench concurrency --target ours=nfs://a/export --target theirs=nfs://b/export --json run.json\n  \
     vouch bench transfer --mount ours=/mnt/vouch --mount sshfs=/mnt/sshfs --target scp://\n  \
     vouch bench iops --agent node1:20490 --agent node2:20490 --token-file secret --target nfs://filer/export\n  \
-    vouch bench null                                            what the load generator itself can do\n\n\
+    vouch bench null                                            what a core can call at most\n\n\
     --sec krb5, krb5i and krb5p need a ticket (kinit). A server of this machine is found by its address and its CPU read; one elsewhere is told by \
     --server-cpu.")]
 pub(crate) struct Args {
