@@ -49,10 +49,10 @@ impl Pages {
         bytes[..len] == head[..len] && bytes[len..] == self.noise(file, page, generation)[len..bytes.len()]
     }
 
-    /// After how many writes a whole page is so, if it is a page of that place.
-    pub fn generation(&self, file: u64, page: u64, bytes: &[u8]) -> Option<u32> {
-        let generation = u32::from_le_bytes(*bytes.get(16..)?.first_chunk()?);
-        self.is(file, page, generation, bytes).then_some(generation)
+    /// Whether a page is one of that place, whatever was written to it.
+    pub fn is_at(&self, file: u64, page: u64, bytes: &[u8]) -> bool {
+        let head = head(file, page, 0);
+        bytes.len() == PAGE_LEN && bytes[..16] == head[..16]
     }
 
     /// Whether `bytes` are what file `file` has at `offset`, which begins a page.
@@ -136,11 +136,11 @@ mod tests {
     fn data_of_an_earlier_write_is_told_from_the_last() {
         let (pages, mut bytes) = (Pages::new(), vec![0; 2 * PAGE_LEN]);
         pages.fill_anew(7, 8192, &mut bytes, &|page| page as u32);
-        let of = |page: u64, at: usize| pages.generation(7, page, &bytes[at..at + PAGE_LEN]);
-        assert_eq!((of(2, 0), of(3, PAGE_LEN), of(3, 0)), (Some(2), Some(3), None));
+        assert!(pages.is(7, 2, 2, &bytes[..PAGE_LEN]) && pages.is(7, 3, 3, &bytes[PAGE_LEN..]));
+        assert!(pages.is_at(7, 2, &bytes[..PAGE_LEN]) && !pages.is_at(7, 3, &bytes[..PAGE_LEN]) && !pages.is_at(8, 2, &bytes[..PAGE_LEN]));
         assert!(!pages.is(7, 2, 1, &bytes[..PAGE_LEN]));
         bytes[4000] ^= 1;
-        assert_eq!(pages.generation(7, 2, &bytes[..PAGE_LEN]), None);
+        assert!(!pages.is(7, 2, 2, &bytes[..PAGE_LEN]));
         // Of another write the noise is other, too: half a page of each is found out.
         let mut other = vec![0; PAGE_LEN];
         pages.fill_anew(7, 8192, &mut other, &|_| 9);

@@ -15,6 +15,7 @@ pub mod nfs;
 pub mod null;
 pub mod pairs;
 pub mod plan;
+mod printable;
 pub mod record;
 pub mod report;
 pub mod sample;

@@ -1,4 +1,5 @@
-//! The load generator against nothing: RPC NULL calls to a thread that answers at once, so that its own ceiling is known.
+//! RPC NULL calls in a plain loop, to a thread that answers at once: what a core can do that calls and does nothing else, which bounds every generator of load.
+//! The workloads' own makes, protects and compares as well, by other code; what it takes is the client's CPU of each of their rows.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -10,7 +11,7 @@ use vouch_xdr::Writer;
 
 use crate::{Error, cpu};
 
-/// What the generator can do.
+/// What a core can do that calls.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Ceiling {
     /// Calls.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::case::Metric;
 use crate::record::{CaseResult, Run, SubjectResult};
+use crate::sample::Quantiles;
 use crate::statistics::{Interval, median};
 use crate::{Case, Error, Sample, Stop, Subject};
 
@@ -16,7 +17,8 @@ pub struct Rounds {
     pub least: usize,
     /// At most.
     pub most: usize,
-    /// It is enough when half of the interval is this part of the median for every subject.
+    /// It is enough when half of the interval is this part of the median for every subject: of the figure, or, where calls are due at a rate, of the
+    /// median latency.
     pub tight: f64,
     /// Whether each subject is measured once before it counts.
     pub warm_up: bool,
@@ -29,8 +31,14 @@ impl Rounds {
     pub const QUICK: Self = Self { least: 3, most: 3, tight: 0.05, warm_up: true };
 
     /// Whether these are enough of one subject.
-    pub(crate) fn are_tight(&self, samples: &[Sample], metric: Metric) -> bool {
-        let figures: Vec<f64> = samples.iter().map(|sample| sample.figure(metric)).collect();
+    pub(crate) fn are_tight(&self, samples: &[Sample], metric: Metric, case: Option<&Case>) -> bool {
+        let of_a_step = matches!(case, Some(Case::Load(load)) if load.rate.is_some());
+        let figure = |sample: &Sample| match Quantiles::of(&sample.latency).filter(|_| of_a_step) {
+            // How much it does is what was asked for.
+            Some(calls) => calls.p50_us,
+            None => sample.figure(metric),
+        };
+        let figures: Vec<f64> = samples.iter().map(figure).collect();
         Interval::of(&figures).is_none_or(|interval| interval.spread() <= self.tight)
     }
 }
@@ -170,6 +178,7 @@ impl Bench {
                         break 'rounds;
                     }
                     Err(error) => {
+                        self.run.incomplete = true;
                         self.leave_out(format!("{}: {}, {}: {}", labels[at], planned.panel, planned.name, error.with_cure()));
                         able.retain(|other| *other != at);
                         if matches!(error, Error::Unreachable(_)) {
@@ -179,7 +188,7 @@ impl Bench {
                 }
             }
             let counted = pass + usize::from(!self.rounds.warm_up);
-            let tight = samples.iter().all(|(_, samples)| self.rounds.are_tight(samples, planned.metric));
+            let tight = samples.iter().all(|(_, samples)| self.rounds.are_tight(samples, planned.metric, Some(&planned.case)));
             if able.is_empty() || counted >= self.rounds.least && tight {
                 break;
             }
@@ -291,7 +300,7 @@ impl Bench {
         }
         let all = || self.run.results.iter().flat_map(|result| result.subjects.iter().map(move |subject| (result, subject)));
         let (wide, intervals) = all().fold((0, 0), |(wide, count), (_, subject)| {
-            let is_wide = subject.figure.is_some_and(|figure| figure.spread() > WIDE);
+            let is_wide = subject.latency.map(|latency| latency.p50.us).or(subject.figure).is_some_and(|told| told.spread() > WIDE);
             (wide + usize::from(is_wide), count + 1)
         });
         let mut notes = Vec::new();
@@ -339,7 +348,7 @@ impl Bench {
             .collect();
         if !fewer.is_empty() {
             notes.push(format!(
-                "fewer calls were in flight than the case says, because the server gives no more slots or its window under Kerberos takes no more; \
+                "fewer calls were in flight than the case says, because the server gives no more slots, its window under Kerberos takes no more, or the file that is written to has no more blocks (--file-size); \
                  latencies are shorter and rates lower for that alone: {}",
                 fewer.join("; ")
             ));

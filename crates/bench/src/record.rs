@@ -9,7 +9,11 @@ use crate::machine::Machine;
 use crate::sample::{Quantiles, Sample};
 use crate::statistics::Interval;
 use crate::subject::About;
-use crate::{Case, Error, statistics};
+use crate::{Case, Error, printable, statistics};
+
+mod due;
+
+pub use due::{DueLatency, LatencyFigure};
 
 /// A run, or what it had come to when it was interrupted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,6 +32,9 @@ pub struct Run {
     pub quick: bool,
     /// Whether somebody ended it early.
     pub interrupted: bool,
+    /// Whether something failed in the middle: a subject was lost, or a case failed on one. What is told is not all that was asked for.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub incomplete: bool,
     /// Where.
     pub machine: Machine,
     /// The nodes that took part beside it, by name.
@@ -83,6 +90,9 @@ pub struct SubjectResult {
     /// Latencies of all rounds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub calls: Option<Calls>,
+    /// How certain the latency is, of a load that is due at a rate: what its figure is to others.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub latency: Option<DueLatency>,
     /// CPU seconds of the client an operation.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub client_cpu_s: Option<f64>,
@@ -122,6 +132,9 @@ pub struct Calls {
     pub histogram: Latency,
 }
 
+/// Who does less than this part of what is due is past the knee.
+const KNEE: f64 = 0.95;
+
 /// The schema's name.
 pub const SCHEMA: &str = "vouch-bench";
 /// The schema's version.
@@ -138,6 +151,7 @@ impl Run {
             seconds: 0.0,
             quick,
             interrupted: false,
+            incomplete: false,
             machine: Machine::here(),
             nodes: Vec::new(),
             subjects: Vec::new(),
@@ -157,20 +171,32 @@ impl Run {
             schema: String,
             version: u32,
         }
-        let head: Head = serde_json::from_str(text).map_err(|error| Error::Input(format!("{name}: not a record of a run: {error}")))?;
+        let head: Head = serde_json::from_str(text)
+            .map_err(|error| Error::Input(printable::word(&format!("{name}: not a record of a run: {error}"))))?;
         if head.schema != SCHEMA || head.version != VERSION {
             return Err(Error::Input(format!(
                 "{name}: {} version {}; this program reads {SCHEMA} version {VERSION}",
-                head.schema, head.version
+                printable::word(&head.schema),
+                head.version
             )));
         }
-        let mut run: Self = serde_json::from_str(text).map_err(|error| Error::Input(format!("{name}: {error}")))?;
+        let failed = |error: serde_json::Error| Error::Input(printable::word(&format!("{name}: {error}")));
+        let mut value: serde_json::Value = serde_json::from_str(text).map_err(failed)?;
+        // It may be anybody's, and goes to terminals.
+        printable::record(&mut value);
+        let mut run: Self = serde_json::from_value(value).map_err(failed)?;
         // Earlier records don't say of how many values an interval is.
         for subject in run.results.iter_mut().flat_map(|result| &mut result.subjects) {
             let rounds = subject.samples.len();
             for interval in [&mut subject.figure, &mut subject.ratio].into_iter().flatten().filter(|interval| interval.values == 0) {
                 interval.values = rounds;
             }
+        }
+        // Nor how certain the latency of a step is.
+        let baseline = run.baseline().to_owned();
+        for result in run.results.iter_mut().filter(|result| result.subjects.iter().all(|subject| subject.latency.is_none())) {
+            let baseline = if result.baseline.is_empty() { baseline.clone() } else { result.baseline.clone() };
+            result.sum_up_latencies(&baseline);
         }
         Ok(run)
     }
@@ -194,18 +220,32 @@ impl Run {
                 other.rename(&label, &free);
             }
         }
-        let other_part = other.results.first().map(|result| result.workload.clone());
         self.seconds += other.seconds;
         self.interrupted |= other.interrupted;
+        self.incomplete |= other.incomplete;
         self.machine
             .versions
             .extend(other.machine.versions.into_iter().filter(|version| !self.machine.versions.contains(version)).collect::<Vec<_>>());
         self.subjects.extend(other.subjects);
         self.results.extend(other.results);
         self.left_out.extend(other.left_out);
-        // Said of a part, lest it be believed of all.
-        let part = other_part.map_or_else(String::new, |part| format!("{part}: "));
-        self.notes.extend(other.notes.into_iter().map(|note| format!("{part}{note}")));
+        self.notes.extend(other.notes);
+    }
+
+    /// Says in each note what it is about, lest what is said of a part be believed of all.
+    #[must_use]
+    pub fn with_named_notes(mut self) -> Self {
+        let workloads = self.results.iter().map(|result| &result.workload[..]).fold(Vec::new(), |mut all, workload| {
+            if !all.contains(&workload) {
+                all.push(workload);
+            }
+            all
+        });
+        if !workloads.is_empty() {
+            let part = workloads.join(", ");
+            self.notes.iter_mut().for_each(|note| *note = format!("{part}: {note}"));
+        }
+        self
     }
 
     fn rename(&mut self, from: &str, to: &str) {
@@ -266,7 +306,7 @@ impl CaseResult {
             let how = of(&subject.label);
             subject.stored = how.map(str::to_owned);
             if how != base {
-                subject.ratio = None;
+                subject.take_ratios();
                 apart.push(format!("{}: {}", subject.label, how.unwrap_or(FOR_GOOD)));
             }
         }
@@ -300,6 +340,10 @@ impl CaseResult {
                 SubjectResult::of(label, samples, Interval::of(&figures), Interval::of(&ratios))
             })
             .collect();
+        // Who has done all that was due was kept from nothing.
+        let held: Vec<bool> = self.subjects.iter().map(|subject| self.is_held(subject)).collect();
+        self.subjects.iter_mut().zip(held).filter(|(_, held)| *held).for_each(|(subject, _)| subject.client_is_limit = false);
+        self.sum_up_latencies(baseline);
     }
 }
 
@@ -350,12 +394,11 @@ impl SubjectResult {
         };
         let sum = |count: fn(&Sample) -> u64| samples.iter().map(count).sum::<u64>();
         let (operations, bytes) = (sum(|sample| sample.operations), sum(|sample| sample.bytes));
-        let busiest: Vec<f64> =
-            samples.iter().flat_map(|sample| &sample.others).filter(|(name, _)| name == BUSIEST).map(|(_, part)| *part).collect();
         Self {
             label,
             figure,
             ratio,
+            latency: None,
             calls: (histogram.count() > 0).then(|| Calls::of(histogram)),
             client_cpu_s: per_operation(|sample| sample.client_cpu_s),
             server_cpu_s: per_operation(|sample| sample.server_cpu_s),
@@ -364,10 +407,19 @@ impl SubjectResult {
             bytes,
             errors: sum(|sample| sample.errors),
             stored: None,
-            client_is_limit: !busiest.is_empty() && statistics::median(&busiest) >= LIMIT,
+            client_is_limit: client_is_limit(&samples),
             samples,
         }
     }
+}
+
+/// Whether the load generator could not do more: its busiest thread had no CPU time left, or it kept a server of the same machine from more, in the middle
+/// one of the rounds.
+fn client_is_limit(samples: &[Sample]) -> bool {
+    let busiest: Vec<f64> =
+        samples.iter().flat_map(|sample| &sample.others).filter(|(name, _)| name == BUSIEST).map(|(_, part)| *part).collect();
+    let crowding = samples.iter().filter(|sample| sample.crowds).count();
+    !busiest.is_empty() && statistics::median(&busiest) >= LIMIT || 2 * crowding > samples.len()
 }
 
 impl Calls {
@@ -385,112 +437,10 @@ impl Calls {
 
 /// How far a write has come otherwise.
 const FOR_GOOD: &str = "stored for good";
-/// The name of what the busiest thread of the load generator used of a CPU, in the other figures of a sample; 1 also where the client kept a server of
-/// the same machine from more.
+/// The name of what the busiest thread of the load generator used of a CPU, in the other figures of a sample.
 pub(crate) const BUSIEST: &str = "busiest client thread";
 /// A client thread that is on a CPU for this part of the time has none left for more load.
 const LIMIT: f64 = 0.95;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sample(seconds: f64, operations: u64) -> Sample {
-        let mut sample = Sample { seconds, operations, bytes: operations * 4096, client_cpu_s: Some(seconds / 2.0), ..Sample::default() };
-        sample.latency.record_many(100_000, operations);
-        sample
-    }
-
-    fn case(metric: Metric) -> CaseResult {
-        CaseResult::new("iops", "p", "n", metric)
-    }
-
-    #[test]
-    fn ratios_are_of_pairs_and_above_one_is_faster() {
-        let slow_rounds = vec![sample(1.0, 1000), sample(1.0, 100), sample(1.0, 1000)];
-        let fast_rounds = vec![sample(1.0, 2000), sample(1.0, 200), sample(1.0, 2000)];
-        let mut result = case(Metric::OperationsPerSecond);
-        result.sum_up("a", vec![("a".into(), slow_rounds.clone()), ("b".into(), fast_rounds)]);
-        let ratio = result.of("b").and_then(|subject| subject.ratio).expect("a ratio");
-        assert_eq!((ratio.median, ratio.low, ratio.high), (2.0, 2.0, 2.0));
-        assert_eq!(result.of("a").and_then(|subject| subject.calls.as_ref()).map(|calls| calls.histogram.count()), Some(2100));
-
-        let mut result = case(Metric::Seconds);
-        result.sum_up("a", vec![("a".into(), slow_rounds), ("b".into(), vec![sample(4.0, 1), sample(4.0, 1), sample(4.0, 1)])]);
-        assert_eq!(result.of("b").and_then(|subject| subject.ratio).map(|ratio| ratio.median), Some(0.25));
-    }
-
-    #[test]
-    fn without_the_baseline_there_is_no_ratio_whoever_is_first() {
-        let rounds = || vec![sample(1.0, 1000), sample(1.0, 1000)];
-        // It lacks the case or is past its knee; it failed in the second round; it is not the first that is told.
-        for (of_a, pairs) in [(Vec::new(), None), (vec![sample(1.0, 500)], Some(2.0)), (rounds(), Some(1.0))] {
-            let mut result = case(Metric::OperationsPerSecond);
-            result.sum_up("a", vec![("b".into(), rounds()), ("a".into(), of_a), ("c".into(), rounds())]);
-            for label in ["b", "c"] {
-                let subject = result.of(label).expect("it was measured");
-                assert_eq!(subject.ratio.map(|ratio| ratio.median), pairs, "{label}");
-                assert!(subject.figure.is_some());
-            }
-            assert_eq!(result.of("a").and_then(|subject| subject.ratio).map(|ratio| ratio.median), pairs.map(|_| 1.0));
-        }
-    }
-
-    #[test]
-    fn who_stores_less_has_no_ratio_and_that_is_said() {
-        let rounds = || vec![sample(1.0, 1000); 6];
-        let mut result = case(Metric::OperationsPerSecond);
-        result.sum_up("a", ["a", "b", "c"].map(|label| (label.into(), rounds())).into());
-        let said = result.part(&[("a".into(), None), ("b".into(), Some("in memory")), ("c".into(), None)]).expect("they differ");
-        assert_eq!(result.subjects.iter().map(|subject| subject.ratio.is_some()).collect::<Vec<_>>(), [true, false, true]);
-        assert!(said.contains("b: in memory") && said.contains("those of a (stored for good)"), "{said}");
-        assert_eq!(result.part(&[("a".into(), Some("x")), ("b".into(), Some("x")), ("c".into(), Some("x"))]), None);
-    }
-
-    #[test]
-    fn parts_keep_their_baselines_and_no_two_subjects_have_one_label() {
-        let part = |labels: &[&str], detail: &str| {
-            let mut run = Run::begin("test".into(), true);
-            let about = |label: &&str| About { label: (*label).into(), target: "x".into(), sec: None, details: vec![detail.into()] };
-            run.subjects = labels.iter().map(about).collect();
-            let mut result = case(Metric::OperationsPerSecond);
-            result.sum_up(labels[0], labels.iter().map(|label| ((*label).to_owned(), vec![sample(1.0, 10)])).collect());
-            run.results.push(result);
-            run
-        };
-        let mut run = part(&["local", "replica"], "one");
-        run.absorb(part(&["replica", "nginx"], "two"));
-        let labels: Vec<&str> = run.subjects.iter().map(|about| &about.label[..]).collect();
-        assert_eq!(labels, ["local", "replica", "replica 2", "nginx"]);
-        assert_eq!(run.baselines(&run.results), ["local", "replica 2"]);
-        assert!(run.results[1].of("replica 2").is_some() && run.results[1].of("replica").is_none());
-        // The same, in another part.
-        run.absorb(part(&["local", "replica"], "one"));
-        assert_eq!((run.subjects.len(), run.results.len()), (4, 3));
-        assert!(run.results[2].of("replica").is_some());
-    }
-
-    #[test]
-    fn an_interval_of_an_earlier_record_is_of_its_rounds() {
-        let mut run = Run::begin("vouch bench".into(), true);
-        let mut result = case(Metric::OperationsPerSecond);
-        result.sum_up("a", vec![("a".into(), vec![sample(1.0, 10); 3])]);
-        run.results.push(result);
-        let earlier = run.to_json().replace(",\"values\":3", "");
-        assert!(!earlier.contains("values"));
-        let read = Run::from_json(&earlier, "x").expect("our own");
-        assert_eq!(read.results[0].subjects[0].figure.map(|figure| (figure.values, figure.is_sure())), Some((3, false)));
-    }
-
-    #[test]
-    fn a_record_comes_back_as_it_was_and_another_version_does_not() {
-        let mut run = Run::begin("vouch bench".into(), true);
-        let mut result = case(Metric::OperationsPerSecond);
-        result.sum_up("a", vec![("a".into(), vec![sample(1.0, 10)])]);
-        run.results.push(result);
-        let text = run.to_json();
-        assert_eq!(Run::from_json(&text, "x").expect("our own"), run);
-        assert!(Run::from_json(&text.replacen("\"version\":1", "\"version\":2", 1), "x").is_err());
-        assert!(Run::from_json("{}", "x").is_err());
-    }
-}
+mod tests;

@@ -32,6 +32,9 @@ pub struct Sample {
     /// CPU seconds of this machine that neither of them used, as a part of what it has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elsewhere: Option<f64>,
+    /// Whether the client kept a server of the same machine from more: the machine had nothing left, and the client the larger part of it.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub crowds: bool,
     /// Calls in flight, where the server allowed fewer than were wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
@@ -103,6 +106,7 @@ impl Sample {
         self.client_cpu_s = sum(self.client_cpu_s, other.client_cpu_s);
         // Of that which holds for all as soon as it holds for one: noise, a server that allowed fewer calls, a generator that had no more to give.
         self.elsewhere = self.elsewhere.into_iter().chain(other.elsewhere).reduce(f64::max);
+        self.crowds |= other.crowds;
         self.depth = self.depth.into_iter().chain(other.depth).min();
         for (name, value) in &other.others {
             match self.others.iter_mut().find(|(ours, _)| ours == name) {
@@ -154,8 +158,16 @@ mod tests {
         sum.join("c".into(), node(0.4, None, Some(64)));
         assert_eq!((sum.operations, sum.elsewhere, sum.depth), (30, Some(0.5), Some(32)));
         assert_eq!(sum.others, [(BUSIEST.to_owned(), 0.99), ("records".to_owned(), 6.0)]);
-        let mut result = crate::record::CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond);
-        result.sum_up("fleet", vec![("fleet".into(), vec![sum])]);
-        assert!(result.subjects[0].client_is_limit);
+        let limited = |sample: Sample| {
+            let mut result = crate::record::CaseResult::new("iops", "p", "n", Metric::OperationsPerSecond);
+            result.sum_up("fleet", vec![("fleet".into(), vec![sample])]);
+            result.subjects[0].client_is_limit
+        };
+        assert!(limited(sum));
+        let mut sum = Sample::default();
+        for crowds in [false, true] {
+            sum.join("a".into(), Sample { seconds: 1.0, crowds, ..Sample::default() });
+            assert_eq!(limited(sum.clone()), crowds);
+        }
     }
 }

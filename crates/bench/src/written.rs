@@ -3,9 +3,10 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::case::Load;
 use crate::content::{PAGE_LEN, Pages};
 
-/// The pages of a file: of each how often it was written, whether somebody works on it, and whether it may also be as it was at an earlier write.
+/// The pages of a file: of each how often it was written, whether somebody works on it, and whether a write to it may be under way still.
 #[derive(Debug)]
 pub(crate) struct Written(Vec<AtomicU32>);
 
@@ -16,8 +17,8 @@ pub(crate) struct Block {
     page: u64,
     /// Pages of it.
     pages: u64,
-    /// Whether nobody else works on it.
-    alone: bool,
+    /// Whether nobody else works on it until it is given back.
+    held: bool,
 }
 
 impl Block {
@@ -27,55 +28,67 @@ impl Block {
     }
 }
 
+/// Calls that may be in flight on the file of a load. A read that meets a write of the same block may find some of both, so that no two share one
+/// where anything is written: of a file with fewer blocks than calls, the others are not made.
+pub(crate) fn in_flight_max(load: &Load) -> u32 {
+    if load.read_percent == 100 { load.depth } else { load.depth.min(u32::try_from(blocks(load)).unwrap_or(u32::MAX)) }
+}
+
+/// Blocks of the file of a load.
+pub(crate) fn blocks(load: &Load) -> u64 {
+    (load.file_len / u64::from(load.block)).max(1)
+}
+
 impl Written {
     /// Of a file of that length, which was just made.
     pub(crate) fn new(len: u64) -> Self {
         Self((0..len.div_ceil(PAGE_LEN as u64)).map(|_| AtomicU32::new(0)).collect())
     }
 
-    /// Takes block `number` of that length, or one behind it that nobody works on. Of a file with hardly more blocks than calls there may be none: then
-    /// it is shared, and any of what was written to it may be in it from then on.
+    /// Takes block `number` of that length, or one behind it that nobody works on, of so many. Of those who take one at the same time there are no more than
+    /// blocks ([`in_flight_max`]): one is always free, and who comes too late for it goes round again.
     pub(crate) fn take(&self, number: u64, block_len: u64, blocks: u64) -> (u64, Block) {
-        let pages = (block_len / PAGE_LEN as u64).max(1);
-        for step in 0..blocks.min(TRIES) {
-            let number = (number + step) % blocks;
+        let pages = pages_of(block_len);
+        let mut number = number % blocks;
+        loop {
             let first = &self.0[(number * pages) as usize];
             if first.fetch_or(HELD, Ordering::AcqRel) & HELD == 0 {
-                return (number, Block { page: number * pages, pages, alone: true });
+                return (number, Block { page: number * pages, pages, held: true });
             }
+            number = (number + 1) % blocks;
         }
-        let block = Block { page: number * pages, pages, alone: false };
-        self.doubt(block);
-        (number, block)
+    }
+
+    /// Block `number` of that length, for who reads it while nobody writes to the file.
+    pub(crate) fn share(number: u64, block_len: u64) -> Block {
+        let pages = pages_of(block_len);
+        Block { page: number * pages, pages, held: false }
     }
 
     /// What is to be written to it.
     pub(crate) fn fill(&self, pages: &Pages, file: u64, block: Block, bytes: &mut [u8]) {
-        // Who shares it has counted when the block was taken.
-        let next = u32::from(block.alone);
-        pages.fill_anew(file, block.offset(), bytes, &|page| self.count(page) + next);
+        assert!(block.held, "what others read is not written");
+        pages.fill_anew(file, block.offset(), bytes, &|page| self.count(page) + 1);
     }
 
-    /// Whether this was read from it.
+    /// Whether this was read from it. A write that nobody answered may be done at any time, also while the page is read: of such a page no more is known than
+    /// its place.
     pub(crate) fn holds(&self, pages: &Pages, file: u64, block: Block, bytes: &[u8]) -> bool {
         bytes.len() as u64 == block.pages * PAGE_LEN as u64
-            // Who had it before it was shared may be writing what is not counted yet.
             && bytes.chunks(PAGE_LEN).zip(block.page..).all(|(chunk, page)| match self.0[page as usize].load(Ordering::Acquire) {
-                state if state & DOUBTED != 0 => pages.generation(file, page, chunk).is_some_and(|found| found <= (state & COUNT) + 1),
+                state if state & DOUBTED != 0 => pages.is_at(file, page, chunk),
                 state => pages.is(file, page, state & COUNT, chunk),
             })
     }
 
     /// It was written, and that is acknowledged.
     pub(crate) fn wrote(&self, block: Block) {
-        if block.alone {
-            self.each(block, |page| {
-                page.fetch_add(1, Ordering::AcqRel);
-            });
-        }
+        self.each(block, |page| {
+            page.fetch_add(1, Ordering::AcqRel);
+        });
     }
 
-    /// It was written, or not: nobody says.
+    /// It was written, or not, or will be: nobody says.
     pub(crate) fn doubt(&self, block: Block) {
         self.each(block, |page| {
             page.fetch_add(1, Ordering::AcqRel);
@@ -85,7 +98,7 @@ impl Written {
 
     /// Gives it back.
     pub(crate) fn give_back(&self, block: Block) {
-        if block.alone {
+        if block.held {
             self.0[block.page as usize].fetch_and(!HELD, Ordering::AcqRel);
         }
     }
@@ -99,14 +112,16 @@ impl Written {
     }
 }
 
+const fn pages_of(block_len: u64) -> u64 {
+    if block_len < PAGE_LEN as u64 { 1 } else { block_len / PAGE_LEN as u64 }
+}
+
 /// Somebody works on the block that begins with this page.
 const HELD: u32 = 1 << 31;
-/// It may be as it was at any write so far.
+/// A write to it had no answer.
 const DOUBTED: u32 = 1 << 30;
 /// Writes so far: a page would have to be written a billion times in a run to reach the marks.
 const COUNT: u32 = DOUBTED - 1;
-/// Blocks that are tried: the most calls in flight of a session.
-const TRIES: u64 = 1024;
 
 #[cfg(test)]
 mod tests {
@@ -136,15 +151,42 @@ mod tests {
     }
 
     #[test]
-    fn nobody_works_where_another_does_unless_there_is_no_room() {
+    fn a_page_that_a_late_write_is_done_to_while_it_is_read_is_held_against_nobody() {
+        let (pages, written) = (Pages::new(), Written::new(PAGE_LEN as u64));
+        let (_, block) = written.take(0, PAGE_LEN as u64, 1);
+        let (mut old, mut new) = (vec![0; PAGE_LEN], vec![0; PAGE_LEN]);
+        pages.fill_anew(5, 0, &mut old, &|_| 0);
+        written.fill(&pages, 5, block, &mut new);
+        new[2048..].copy_from_slice(&old[2048..]);
+        assert!(!written.holds(&pages, 5, block, &new));
+        written.doubt(block);
+        assert!(written.holds(&pages, 5, block, &new));
+        // Nor while the next is written that is answered.
+        written.wrote(block);
+        assert!(written.holds(&pages, 5, block, &new));
+    }
+
+    #[test]
+    fn nobody_works_where_another_writes_however_few_blocks_there_are() {
+        let (order, block) = (crate::case::Order::Random, PAGE_LEN as u32);
+        for (read_percent, blocks, lanes) in [(0, 2, 2), (50, 2, 2), (100, 2, 8), (50, 100, 8)] {
+            let load = Load { order, block, read_percent, depth: 8, rate: None, seconds: 1.0, file_len: blocks * PAGE_LEN as u64 };
+            assert_eq!(in_flight_max(&load), lanes);
+        }
         let written = Written::new(2 * PAGE_LEN as u64);
-        let (one, first) = written.take(0, PAGE_LEN as u64, 2);
-        let (two, second) = written.take(0, PAGE_LEN as u64, 2);
-        assert_eq!((one, two, first.alone, second.alone), (0, 1, true, true));
-        let (_, shared) = written.take(0, PAGE_LEN as u64, 2);
-        assert!(!shared.alone);
-        written.give_back(shared);
-        written.give_back(second);
-        assert_eq!(written.take(0, PAGE_LEN as u64, 2).0, 1);
+        let working = [0; 2].map(|_: u32| AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for lane in 0..2 {
+                let (written, working) = (&written, &working);
+                scope.spawn(move || {
+                    for turn in 0..10_000 {
+                        let (number, block) = written.take((lane + turn) % 2, PAGE_LEN as u64, 2);
+                        assert_eq!(working[number as usize].fetch_add(1, Ordering::AcqRel), 0);
+                        working[number as usize].fetch_sub(1, Ordering::AcqRel);
+                        written.give_back(block);
+                    }
+                });
+            }
+        });
     }
 }

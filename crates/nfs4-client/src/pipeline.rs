@@ -4,15 +4,11 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
-use std::net::SocketAddr;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mio::net::TcpStream;
-use mio::unix::SourceFd;
-use mio::{Events, Interest, Poll, Token};
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use vouch_oncrpc::RECORD_MARK_LEN;
 use vouch_xdr::Writer;
 
@@ -29,6 +25,14 @@ struct Connection {
     input: RecordBuffer,
     /// Whether the kernel may take more.
     writable: bool,
+}
+
+impl Connection {
+    /// What is looked for: something to read, and room where there was none.
+    fn looked_at(&self) -> PollFd<'_> {
+        let room = if self.writable { PollFlags::empty() } else { PollFlags::OUT };
+        PollFd::new(&self.stream, PollFlags::IN | PollFlags::RDHUP | room)
+    }
 }
 
 /// What waits to be written to a connection, and how much of it has been.
@@ -135,15 +139,13 @@ impl Submitter {
 
 /// A client for load generation.
 pub struct Pipeline {
-    poll: Poll,
-    events: Events,
     connections: Vec<Connection>,
+    /// What the last look found of each connection.
+    found: Vec<PollFlags>,
     submitter: Submitter,
     back: BackChannel,
     enctype: Option<&'static str>,
     server: Option<String>,
-    /// Wakes [`Pipeline::turn`] to less than a millisecond, which its timeout can't.
-    alarm: Option<OwnedFd>,
 }
 
 impl Pipeline {
@@ -198,26 +200,14 @@ impl Pipeline {
         if let Some(session) = core.session() {
             back.set_session(session);
         }
-        let poll = Poll::new()?;
         let mut connections = Vec::new();
-        for (at, stream) in streams.into_iter().enumerate() {
+        for stream in streams {
             stream.set_nonblocking(true)?;
-            let mut stream = TcpStream::from_std(stream);
-            poll.registry().register(&mut stream, Token(at), Interest::READABLE | Interest::WRITABLE)?;
             connections.push(Connection { stream, input: RecordBuffer::new(record_len_max), writable: true });
         }
         let outputs = connections.iter().map(|_| Output::default()).collect();
         let submitter = Submitter { core, outputs, next: 0, in_flight: 0 };
-        Ok(Self {
-            poll,
-            events: Events::with_capacity(64),
-            connections,
-            submitter,
-            back,
-            enctype,
-            server: handshake.server().map(str::to_owned),
-            alarm: None,
-        })
+        Ok(Self { connections, found: Vec::new(), submitter, back, enctype, server: handshake.server().map(str::to_owned) })
     }
 
     /// Of Kerberos, the name of its encryption type.
@@ -235,46 +225,20 @@ impl Pipeline {
         &mut self.submitter
     }
 
-    /// Lets the next [`Pipeline::turn`] end after this time at the latest, to some microseconds; for load that is due at a time.
-    pub fn set_alarm(&mut self, after: Duration) -> Result<(), Error> {
-        if self.alarm.is_none() {
-            let timer =
-                timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC).map_err(io::Error::from)?;
-            self.poll.registry().register(&mut SourceFd(&timer.as_raw_fd()), ALARM, Interest::READABLE)?;
-            self.alarm = Some(timer);
-        }
-        let Some(timer) = &self.alarm else { return Ok(()) };
-        // Zero would put it out.
-        let after = after.max(Duration::from_nanos(1));
-        let value = Timespec { tv_sec: after.as_secs().cast_signed(), tv_nsec: i64::from(after.subsec_nanos()) };
-        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
-        timerfd_settime(timer, TimerfdTimerFlags::empty(), &once).map_err(io::Error::from)?;
-        Ok(())
-    }
-
-    /// Sends what was submitted, waits for replies up to `timeout`, and hands each to `on_reply`, which may submit more. How many came.
+    /// Sends what was submitted, waits for replies up to `timeout`, to some microseconds, and hands each to `on_reply`, which may submit more. How many came.
     pub fn turn(
         &mut self,
         timeout: Option<Duration>,
         mut on_reply: impl FnMut(&mut Submitter, u64, Result<ReplyBody<'_>, Error>),
     ) -> Result<usize, Error> {
         self.flush()?;
-        match self.poll.poll(&mut self.events, timeout) {
-            // A signal is for others; whoever drives this looks what it was about.
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
-            polled => polled?,
+        if !self.look(timeout)? {
+            return Ok(0);
         }
         let (mut replies, together_len) = (0, self.submitter.core.together_len());
-        for event in &self.events {
-            if event.token() == ALARM {
-                // Read, so that it can go off again; whether it has, the clock says better.
-                let _ = self.alarm.as_ref().map(|timer| rustix::io::read(timer, &mut [0; 8]));
-                continue;
-            }
-            let at = event.token().0;
-            let connection = &mut self.connections[at];
-            connection.writable |= event.is_writable();
-            if !event.is_readable() {
+        for (at, (connection, found)) in self.connections.iter_mut().zip(&self.found).enumerate() {
+            connection.writable |= found.contains(PollFlags::OUT);
+            if !found.intersects(READABLE) {
                 continue;
             }
             loop {
@@ -296,14 +260,39 @@ impl Pipeline {
                     continue;
                 }
                 replies += take_up(connection, at, &mut self.submitter, &mut self.back, &mut on_reply)?;
-                // The end of the stream may have come with the last bytes, in the same event.
-                if connection.input.is_drained() && !event.is_read_closed() {
+                // The end of the stream may have come with the last bytes, in the same look.
+                if connection.input.is_drained() && !found.intersects(ENDED) {
                     break;
                 }
             }
         }
         self.flush()?;
         Ok(replies)
+    }
+
+    /// Waits until there is something to read, or room to write where there was none; whether there is. O(connections): few have more than one, and a
+    /// timeout of nanoseconds costs no call of its own so.
+    fn look(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
+        let timeout = timeout.map(|timeout| Timespec { tv_sec: timeout.as_secs().cast_signed(), tv_nsec: timeout.subsec_nanos().into() });
+        let (mut one, mut many);
+        let looked_at: &mut [PollFd<'_>] = match &self.connections[..] {
+            [only] => {
+                one = [only.looked_at()];
+                &mut one
+            }
+            all => {
+                many = all.iter().map(Connection::looked_at).collect::<Vec<_>>();
+                &mut many
+            }
+        };
+        match poll(looked_at, timeout.as_ref()) {
+            // A signal is for others; whoever drives this looks what it was about.
+            Err(rustix::io::Errno::INTR) | Ok(0) => return Ok(false),
+            looked => looked.map_err(io::Error::from)?,
+        };
+        self.found.clear();
+        self.found.extend(looked_at.iter().map(PollFd::revents));
+        Ok(true)
     }
 
     /// Protects what waits for it, as much at a time as goes together, and sends it: the server has work while the next are protected.
@@ -442,13 +431,13 @@ const FORGET_LEN: usize = 1 << 20;
 /// Pieces handed to the kernel at once.
 const SLICES_MAX: usize = 32;
 
-/// The alarm's place among the connections.
-const ALARM: Token = Token(usize::MAX);
+/// There is something to read, be it the end.
+const READABLE: PollFlags = PollFlags::IN.union(ENDED);
+/// Nothing comes after what is there.
+const ENDED: PollFlags = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpStream as StdStream;
-
     use super::*;
 
     #[test]
@@ -461,11 +450,11 @@ mod tests {
             output.apart.push_back(Apart { at: 8, data: Arc::from(*b"TWO"), written: 0 });
             output.bytes.raw(b"three...");
             let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-            let there = StdStream::connect(listener.local_addr().expect("a port")).expect("it listens");
+            let there = TcpStream::connect(listener.local_addr().expect("a port")).expect("it listens");
             let mut sent = 0;
             while !output.is_sent() {
                 // What a kernel with little room would take: the rest is offered again.
-                let mut stream = TcpStream::from_std(there.try_clone().expect("a descriptor"));
+                let mut stream = there.try_clone().expect("a descriptor");
                 let n = output.send(&mut stream).expect("it has room").min(step);
                 output.advance(n);
                 sent += n;

@@ -40,6 +40,7 @@ use crate::exit::Outcome;
         "    6  no replica reachable in time\n",
         "    7  input/output error of this machine\n",
         "    8  busy: another writer holds the database\n",
+        "    9  incomplete: something failed in the middle of a measurement, and the rest was done\n",
         "  130  interrupted\n",
     ),
     propagate_version = true,

@@ -65,14 +65,15 @@ pub(crate) enum Code {
     Unreachable = 6,
     LocalIo = 7,
     Busy = 8,
+    Incomplete = 9,
     Interrupted = 130,
 }
 
 impl Code {
     /// The code with this number, as another run of this program returned it.
     pub(crate) fn from_number(number: i32) -> Option<Code> {
-        use Code::{BadInput, Busy, Differs, Interrupted, LocalIo, NotFound, Refused, Success, Unreachable, Usage};
-        [Success, Differs, Usage, BadInput, NotFound, Refused, Unreachable, LocalIo, Busy, Interrupted]
+        use Code::{BadInput, Busy, Differs, Incomplete, Interrupted, LocalIo, NotFound, Refused, Success, Unreachable, Usage};
+        [Success, Differs, Usage, BadInput, NotFound, Refused, Unreachable, LocalIo, Busy, Incomplete, Interrupted]
             .into_iter()
             .find(|code| *code as i32 == number)
     }
@@ -123,6 +124,8 @@ pub(crate) enum Cause {
     Trail(TrailError),
     /// A measurement.
     Bench(vouch_bench::Error),
+    /// Something failed in the middle, and the rest was done.
+    Incomplete(String),
     /// A signal asked us to stop.
     Interrupted,
     /// The command has said all there is to say; only the code matters.
@@ -157,6 +160,7 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
         Cause::Export(error) => code_of_export(error),
         Cause::Trail(_) => Code::BadInput,
         Cause::Bench(error) => code_of_bench(error),
+        Cause::Incomplete(_) => Code::Incomplete,
         Cause::Interrupted => Code::Interrupted,
         Cause::Silent(code) => *code,
     }
@@ -266,6 +270,11 @@ impl Failure {
         Failure::new(what, Cause::Refused(why.to_string()))
     }
 
+    /// Something failed in the middle, and the rest was done.
+    pub(crate) fn incomplete(why: impl fmt::Display) -> Failure {
+        Failure::new("", Cause::Incomplete(why.to_string()))
+    }
+
     /// A signal asked us to stop.
     pub(crate) fn interrupted() -> Failure {
         Failure::new("stopped", Cause::Interrupted)
@@ -310,7 +319,7 @@ impl fmt::Display for Failure {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Usage(why) | Cause::Input(why) | Cause::NotFound(why) | Cause::Refused(why) => f.write_str(why),
+            Cause::Usage(why) | Cause::Input(why) | Cause::NotFound(why) | Cause::Refused(why) | Cause::Incomplete(why) => f.write_str(why),
             Cause::Io(error) => f.write_str(&plain(error)),
             Cause::KeyFile(error) => f.write_str(&chain(error)),
             Cause::Name(error) => f.write_str(&chain(error)),
@@ -442,6 +451,7 @@ mod tests {
         assert_eq!(code_of(&Cause::Io(io::ErrorKind::NotFound.into())) as u8, 4);
         assert_eq!(code_of(&Cause::Refused(String::new())) as u8, 5);
         assert_eq!(code_of(&Cause::Io(io::ErrorKind::PermissionDenied.into())) as u8, 7);
+        assert_eq!(code_of(&Cause::Incomplete(String::new())) as u8, 9);
         assert_eq!(code_of(&Cause::Interrupted) as u8, 130);
     }
 

@@ -40,12 +40,23 @@ impl Fleet {
     /// Asks each for its own, or nothing, then hears those that were asked; each with its place.
     fn each(&self, ask: &dyn Fn(usize) -> Option<Ask>) -> Result<Vec<(usize, String, Answer)>, Error> {
         let mut members = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut asked = Vec::new();
+        let (mut asked, mut unasked) = (Vec::new(), None);
         for (at, member) in members.iter_mut().enumerate() {
             if let Some(ask) = ask(at) {
-                let gone = || Error::Unreachable(format!("agent {}: it did not answer, and removes by itself what it made", member.name));
-                member.line.as_mut().ok_or_else(gone)?.send(&ask, &member.name)?;
-                asked.push((at, member));
+                let gone = || {
+                    Error::Unreachable(format!(
+                        "agent {}: it did not answer; if it still runs, it removes by itself what it made",
+                        member.name
+                    ))
+                };
+                match member.line.as_mut().ok_or_else(gone).and_then(|line| line.send(&ask, &member.name)) {
+                    Ok(()) => asked.push((at, member)),
+                    Err(error) => {
+                        // A part of the question may have left.
+                        member.line = None;
+                        unasked = unasked.or(Some(error));
+                    }
+                }
             }
         }
         // All are heard before a failure is told, or the next answer would be to another question.
@@ -65,7 +76,11 @@ impl Fleet {
                 }
             })
             .collect();
-        heard.into_iter().collect()
+        match unasked {
+            // Data that is not what was written is told before all else.
+            Some(error) if !heard.iter().any(|answer| matches!(answer, Err(Error::Corrupt(_)))) => Err(error),
+            _ => heard.into_iter().collect(),
+        }
     }
 }
 
@@ -205,8 +220,37 @@ impl Subject for FleetSubject {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
+    use crate::agent::{Acceptor, Credential};
     use crate::case::{Content, Copy};
+
+    #[test]
+    fn who_was_asked_is_heard_also_where_another_can_not_be_asked() {
+        let token = || b"a secret of some length".to_vec();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let at = listener.local_addr().expect("a port");
+        let agent = std::thread::spawn(move || {
+            let stream = listener.accept().expect("the coordinator").0;
+            let within = std::time::Duration::from_secs(60);
+            let mut line = Line::accept(stream, &Acceptor::Token(token()), within, &Stop::default(), || true).expect("it knows the token");
+            for _ in 0..2 {
+                let asked = line.receive::<Ask>("the coordinator").expect("a question").expect("not the end");
+                let node = if matches!(asked, Ask::Tidy { .. }) { "the first" } else { "the second" };
+                line.send(&Answer::Failed { why: node.into(), unreachable: false, corrupt: false }, "the coordinator").expect("it listens");
+            }
+        });
+        let line = Line::connect(at, &Credential::Token(b"a secret of some length".to_vec()), &Stop::default()).expect("it listens");
+        let member = |name: &str, line| Member { name: name.into(), line };
+        let fleet = Fleet(Arc::new(Mutex::new(vec![member("here", Some(line)), member("gone", None)])));
+        let lost = fleet.all(&Ask::Tidy { number: 1 }).map(drop);
+        assert!(matches!(&lost, Err(Error::Unreachable(why)) if why.contains("gone") && why.contains("if it still runs")), "{lost:?}");
+        // The next answer is to the next question.
+        let answer = fleet.each(&|at| (at == 0).then_some(Ask::Ready)).map(drop);
+        assert!(matches!(&answer, Err(Error::Refused(why)) if why.contains("the second")), "{answer:?}");
+        agent.join().expect("it ends");
+    }
 
     #[test]
     fn what_is_asked_of_all_is_done_once() {

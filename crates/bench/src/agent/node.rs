@@ -1,10 +1,9 @@
-//! An agent: accepts coordinators, one after the other, and measures for them within its limits. Touches no file of its node.
+//! An agent: hears who proves that he may be a coordinator, and measures for one at a time within its limits. Touches no file of its node.
 
 use std::collections::HashMap;
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
-use std::thread::ScopedJoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use super::wire::{Acceptor, Line};
@@ -33,42 +32,37 @@ impl Default for Limits {
     }
 }
 
-/// Serves coordinators until somebody asks to stop; tells `log` what happens. One at a time: two would spoil each other's figures, and the second is told so. While
-/// the first has not proven that it may be one, or ends, others wait.
+/// Serves coordinators until somebody asks to stop; tells `log` what happens. One at a time: two would spoil each other's figures, and the second is told so. Whoever
+/// connects may prove that he may be one while others do; it is his turn when he has, so that nobody is kept waiting by who proves nothing.
 ///
 /// # Errors
 /// Those of the listener.
 pub fn serve(listener: &TcpListener, acceptor: &Acceptor, limits: Limits, stop: &Stop, log: &(dyn Fn(String) + Sync)) -> Result<(), Error> {
     listener.set_nonblocking(true).map_err(Error::io("the listener"))?;
+    let (turn, unproven) = (Turn::default(), Unproven::default());
     std::thread::scope(|scope| {
-        let mut served = None;
         while !stop.asked() {
-            let (begun, at_work) =
-                served.as_ref().map_or((false, false), |(thread, at_work): &(ScopedJoinHandle<'_, ()>, Arc<AtomicBool>)| {
-                    (!thread.is_finished(), at_work.load(Ordering::Relaxed))
-                });
-            if begun && !at_work {
-                std::thread::sleep(TICK);
-                continue;
-            }
             match listener.accept() {
-                Ok((stream, peer)) if begun => {
-                    log(format!("{peer}: turned away: another is worked for"));
-                    Line::turn_away(stream);
-                }
                 Ok((stream, peer)) => {
-                    log(format!("{peer}: connected"));
-                    let at_work = Arc::new(AtomicBool::new(false));
-                    let tells = at_work.clone();
-                    let serve_it = move || match stream
-                        .set_nonblocking(false)
-                        .map_err(Error::io("a connection"))
-                        .and_then(|()| coordinator(stream, acceptor, limits, stop, &tells))
-                    {
-                        Ok(cases) => log(format!("{peer}: done, {cases} measurements")),
-                        Err(error) => log(format!("{peer}: {error}")),
+                    let Some(place) = unproven.admit(peer.ip()) else {
+                        log(format!("{peer}: hung up on: too many have not proven themselves"));
+                        continue;
                     };
-                    served = Some((scope.spawn(serve_it), at_work));
+                    let turn = &turn;
+                    scope.spawn(move || {
+                        let outcome = stream.set_nonblocking(false).map_err(Error::io("a connection")).and_then(|()| {
+                            if turn.is_at_work() {
+                                Line::turn_away(stream);
+                                return Err(Error::Refused("turned away: another is worked for".into()));
+                            }
+                            log(format!("{peer}: connected"));
+                            coordinator(stream, acceptor, limits, stop, turn, place)
+                        });
+                        match outcome {
+                            Ok(cases) => log(format!("{peer}: done, {cases} measurements")),
+                            Err(error) => log(format!("{peer}: {error}")),
+                        }
+                    });
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => std::thread::sleep(TICK),
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted || error.kind() == std::io::ErrorKind::ConnectionAborted => {}
@@ -79,12 +73,99 @@ pub fn serve(listener: &TcpListener, acceptor: &Acceptor, limits: Limits, stop: 
     })
 }
 
-/// One coordinator, to its end; how much was measured. `at_work` is true from its proof on until it hangs up.
-fn coordinator(stream: TcpStream, acceptor: &Acceptor, limits: Limits, ended: &Stop, at_work: &Arc<AtomicBool>) -> Result<u64, Error> {
-    let mut line = Line::accept(stream, acceptor, PROOF_WITHIN, ended)?;
+/// Whose turn it is, and whether he has not hung up yet.
+#[derive(Default)]
+struct Turn(Mutex<Option<Arc<AtomicBool>>>);
+
+/// A turn, until it is dropped.
+struct Taken<'a> {
+    turn: &'a Turn,
+    /// False when the coordinator has hung up, and what was made for him is being removed.
+    at_work: Arc<AtomicBool>,
+}
+
+impl Turn {
+    fn whose(&self) -> MutexGuard<'_, Option<Arc<AtomicBool>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_at_work(&self) -> bool {
+        self.whose().as_ref().is_some_and(|at_work| at_work.load(Ordering::Relaxed))
+    }
+
+    /// Takes it, unless another is worked for. One that is being ended is waited for.
+    fn take(&self, stop: &Stop) -> Option<Taken<'_>> {
+        let begun = Instant::now();
+        loop {
+            let mut whose = self.whose();
+            if whose.is_none() {
+                let at_work = Arc::new(AtomicBool::new(true));
+                *whose = Some(at_work.clone());
+                return Some(Taken { turn: self, at_work });
+            }
+            drop(whose);
+            if self.is_at_work() || stop.asked() || begun.elapsed() > ENDED_WITHIN {
+                return None;
+            }
+            std::thread::sleep(TICK);
+        }
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        *self.turn.whose() = None;
+    }
+}
+
+/// Who has connected and not proven who he is, by address; of IPv6 a /64, of which a host picks the rest as it likes.
+#[derive(Default)]
+struct Unproven(Arc<Mutex<HashMap<IpAddr, usize>>>);
+
+/// A place among them, until it is dropped.
+struct Place {
+    all: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    address: IpAddr,
+}
+
+impl Unproven {
+    fn admit(&self, address: IpAddr) -> Option<Place> {
+        let address = match address.to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),
+            address => address,
+        };
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = all.get(&address).copied().unwrap_or(0);
+        if count >= UNPROVEN_OF_ADDRESS_MAX || all.values().sum::<usize>() >= UNPROVEN_MAX {
+            return None;
+        }
+        all.insert(address, count + 1);
+        Some(Place { all: self.0.clone(), address })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = all.get_mut(&self.address) {
+            *count -= 1;
+        }
+        all.retain(|_, count| *count > 0);
+    }
+}
+
+/// One coordinator, to its end; how much was measured. It is his turn from his proof on.
+fn coordinator(stream: TcpStream, acceptor: &Acceptor, limits: Limits, ended: &Stop, turn: &Turn, place: Place) -> Result<u64, Error> {
+    let mut taken = None;
+    let mut line = Line::accept(stream, acceptor, PROOF_WITHIN, ended, || {
+        taken = turn.take(ended);
+        taken.is_some()
+    })?;
+    drop(place);
+    let Some(taken) = taken else { return Err(Error::Refused("turned away: another is worked for".into())) };
+    let at_work = taken.at_work.clone();
     line.without_hurry(None);
     let (mut line, mut receiver) = line.part()?;
-    at_work.store(true, Ordering::Relaxed);
     // A coordinator that hangs up in the middle of a measurement ends it.
     let stop = Stop::default();
     let (gone, works, (sender, asks)) = (stop.clone(), at_work.clone(), mpsc::channel());
@@ -195,15 +276,20 @@ fn within(case: &Case, limits: Limits) -> Result<(), Error> {
     if right { Ok(()) } else { Err(Error::Refused("more than this agent does".into())) }
 }
 
-/// How long a coordinator may take to prove that it may be one: meanwhile no other is heard.
+/// How long a coordinator may take to prove that it may be one.
 const PROOF_WITHIN: Duration = Duration::from_secs(10);
+/// How many may be about it at a time: each costs a thread, and others have the rest.
+const UNPROVEN_MAX: usize = 128;
+const UNPROVEN_OF_ADDRESS_MAX: usize = 16;
+/// How long who has proven himself waits for a run that is over to be removed.
+const ENDED_WITHIN: Duration = Duration::from_secs(10);
 /// How often is looked for who connects, and who wants to stop.
 const TICK: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
     use std::net::SocketAddr;
-    use std::sync::Mutex;
 
     use super::super::Credential;
     use super::*;
@@ -243,6 +329,31 @@ mod tests {
             // Also where the first is being ended.
             coordinate(at).expect("nobody else is there");
         });
+    }
+
+    #[test]
+    fn who_proves_nothing_keeps_nobody_from_an_agent() {
+        with_an_agent(Duration::from_secs(3600), |at| {
+            // One after the other they would be heard for a minute and more, which is longer than a coordinator waits.
+            let _silent: Vec<TcpStream> = (0..UNPROVEN_OF_ADDRESS_MAX - 1).map(|_| TcpStream::connect(at).expect("it listens")).collect();
+            coordinate(at).expect("it knows the token");
+        });
+        with_an_agent(Duration::from_secs(3600), |at| {
+            // Nor do they take all of its threads.
+            let mut silent: Vec<TcpStream> = (0..=UNPROVEN_OF_ADDRESS_MAX).map(|_| TcpStream::connect(at).expect("it listens")).collect();
+            assert_eq!(silent[UNPROVEN_OF_ADDRESS_MAX].read(&mut [0]).expect("it is hung up on"), 0);
+        });
+    }
+
+    #[test]
+    fn an_address_has_a_part_of_the_places_and_gives_them_back() {
+        let (unproven, address) = (Unproven::default(), |text: &str| text.parse::<IpAddr>().expect("an address"));
+        let mut places: Vec<Place> =
+            (0..UNPROVEN_OF_ADDRESS_MAX).map(|_| unproven.admit(address("2001:db8::1")).expect("there is room")).collect();
+        // A host has all of its /64.
+        assert!(unproven.admit(address("2001:db8::ffff:2")).is_none() && unproven.admit(address("2001:db8:0:1::1")).is_some());
+        places.pop();
+        assert!(unproven.admit(address("2001:db8::ffff:2")).is_some());
     }
 
     #[test]

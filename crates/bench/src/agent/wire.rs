@@ -140,11 +140,22 @@ impl Line {
         // The agent's proof first: a coordinator says nothing to who does not know the key.
         self.send(&"coordinator", name)?;
         let hello: String = self.receive(name)?.ok_or_else(|| Error::Unreachable(format!("agent {name}: it hung up")))?;
-        if hello == "agent" { Ok(()) } else { Err(Error::Refused(format!("agent {name}: it greets in another way"))) }
+        match &hello[..] {
+            "agent" => Ok(()),
+            BUSY => Err(Error::Refused(format!("agent {name}: {BUSY_WITH}"))),
+            _ => Err(Error::Refused(format!("agent {name}: it greets in another way"))),
+        }
     }
 
-    /// The agent's side. Whoever is not known by then is hung up on, in whatever pieces the proof comes: others wait.
-    pub(super) fn accept(stream: TcpStream, acceptor: &Acceptor, within: Duration, stop: &Stop) -> Result<Self, Error> {
+    /// The agent's side. Whoever is not known by then is hung up on, in whatever pieces the proof comes. Who is known is asked for, by `turn`, whether it can
+    /// be worked for him.
+    pub(super) fn accept(
+        stream: TcpStream,
+        acceptor: &Acceptor,
+        within: Duration,
+        stop: &Stop,
+        turn: impl FnOnce() -> bool,
+    ) -> Result<Self, Error> {
         let name = stream.peer_addr().map_or_else(|_| "?".into(), |peer| peer.to_string());
         // A ticket may hold what a directory says of its user; a token's proof is short.
         let line_len_max = if matches!(acceptor, Acceptor::Token(_)) { TOKEN_LINE_LEN_MAX } else { PROOF_LEN_MAX };
@@ -191,6 +202,10 @@ impl Line {
         let hello: String = line.receive(&name)?.ok_or_else(|| Error::Refused(format!("{name}: it hung up")))?;
         if hello != "coordinator" {
             return Err(Error::Refused(format!("{name}: it greets in another way")));
+        }
+        if !turn() {
+            line.send(&BUSY, &name)?;
+            return Err(Error::Refused("turned away: another is worked for".into()));
         }
         line.send(&"agent", &name)?;
         Ok(line)
@@ -382,7 +397,7 @@ mod tests {
         let address = listener.local_addr().expect("a port");
         let token = theirs.to_vec();
         let agent = std::thread::spawn(move || {
-            Line::accept(listener.accept().expect("the caller").0, &Acceptor::Token(token), PATIENCE, &Stop::default())
+            Line::accept(listener.accept().expect("the caller").0, &Acceptor::Token(token), PATIENCE, &Stop::default(), || true)
         });
         let coordinator = Line::connect(address, &Credential::Token(ours.to_vec()), &Stop::default());
         (agent.join().expect("it ends"), coordinator)
@@ -421,7 +436,7 @@ mod tests {
                 std::thread::sleep(every);
             }
         });
-        let accepted = Line::accept(listener.accept().expect("the caller").0, &Acceptor::Token(b"secret".to_vec()), within, stop);
+        let accepted = Line::accept(listener.accept().expect("the caller").0, &Acceptor::Token(b"secret".to_vec()), within, stop, || true);
         peer.join().expect("it is hung up on");
         accepted
     }

@@ -11,7 +11,7 @@ use super::session::OTHER_DATA;
 use super::{Gain, Opened, Work, putfh};
 use crate::case::{Content, Load, Order};
 use crate::content::{Pages, mix};
-use crate::written::{Block, Written};
+use crate::written::{self, Block, Written};
 
 /// A mix of reads and writes, for as long as it is wanted. Each write is another, so that a read tells whether it is there.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ struct Asked {
 
 impl<'a> Mixed<'a> {
     pub(super) fn new(pages: &Pages, file: Opened, number: u64, load: Load, seed: u64, written: &'a Written) -> Self {
-        let (blocks, data) = ((load.file_len / u64::from(load.block)).max(1), vec![0; load.block as usize]);
+        let (blocks, data) = (written::blocks(&load), vec![0; load.block as usize]);
         // Sessions that read one after another begin apart.
         let next = mix(seed) % blocks;
         let (pages, asked, last) = (pages.clone(), vec![None; load.depth as usize], VecDeque::new());
@@ -107,7 +107,11 @@ impl Work for Mixed<'_> {
             0 => true,
             percent => self.random() % 100 >= u64::from(percent),
         };
-        let (number, block) = self.written.take(number, u64::from(self.load.block), self.blocks);
+        let len = u64::from(self.load.block);
+        let (number, block) = match self.only.is_some() || self.load.read_percent == 100 {
+            true => (number, Written::share(number, len)),
+            false => self.written.take(number, len, self.blocks),
+        };
         if self.load.order == Order::Sequential {
             self.next = number;
         }

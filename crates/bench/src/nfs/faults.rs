@@ -34,6 +34,9 @@ struct World {
     refuse: VecDeque<Status>,
     /// Whether writes are acknowledged and forgotten.
     forgets: bool,
+    /// Whether writes are done in halves, with others in between, as file systems may; and second halves: path, offset, data.
+    tears: bool,
+    halves: Vec<(Vec<u8>, usize, Vec<u8>)>,
     /// GETATTRs that are answered before it falls silent.
     answers: Option<u32>,
     /// OPENs until one has no answer.
@@ -63,7 +66,7 @@ fn start() -> (SocketAddr, Shared) {
     (address, world)
 }
 
-fn serve(mut stream: TcpStream, world: &Shared) -> std::io::Result<()> {
+fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     let (mut reader, mut bytes, peer) = (RecordReader::new(4 << 20), vec![0; 256 * 1024], stream.peer_addr()?);
     loop {
         let n = stream.read(&mut bytes)?;
@@ -73,8 +76,17 @@ fn serve(mut stream: TcpStream, world: &Shared) -> std::io::Result<()> {
         let (mut input, mut out) = (&bytes[..n], Writer::new());
         while let Ok(Some(record)) = reader.next(&mut input) {
             let call = Call::decode(&record).expect("a call");
-            let (mut body, mut world) = (Writer::new(), world.lock().unwrap_or_else(PoisonError::into_inner));
-            if compound(call.args, &mut world, peer, &mut body) && !world.silent {
+            let (mut body, mut world) = (Writer::new(), shared.lock().unwrap_or_else(PoisonError::into_inner));
+            let answered = compound(call.args, &mut world, peer, &mut body) && !world.silent;
+            for (path, at, half) in std::mem::take(&mut world.halves) {
+                drop(world);
+                std::thread::sleep(Duration::from_micros(100));
+                world = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(data) = world.files.get_mut(&path) {
+                    data[at..at + half.len()].copy_from_slice(&half);
+                }
+            }
+            if answered {
                 let start = begin_record(&mut out);
                 Reply::accepted(call.xid, Accepted::Success(body.as_bytes())).encode(&mut out);
                 end_record(out.bytes_mut(), start, 0);
@@ -198,7 +210,12 @@ fn operation(args: &Args<'_>, world: &mut World, current: &mut Vec<u8>) -> Resul
             let Some(data) = world.files.get_mut(current) else { return Results::Write(Err(Status::STALE)) };
             let end = args.offset as usize + args.data.len();
             data.resize(data.len().max(end), 0);
-            data[args.offset as usize..end].copy_from_slice(&args.data);
+            let (first, second) = args.data.split_at(if world.tears { args.data.len() / 2 } else { args.data.len() });
+            let middle = args.offset as usize + first.len();
+            data[args.offset as usize..middle].copy_from_slice(first);
+            if !second.is_empty() {
+                world.halves.push((current.clone(), middle, second.to_vec()));
+            }
             Results::Write(Ok(WriteOk { count: args.data.len() as u32, committed: args.stable, verifier: Verifier([1; 8]) }))
         }
         Args::Read(args) => {
@@ -376,12 +393,21 @@ fn writes_that_are_acknowledged_and_lost_are_found_out() {
 }
 
 #[test]
-fn a_file_of_fewer_blocks_than_calls_is_loaded_too() {
-    let (address, _world) = start();
-    let mut subject = subject(address);
-    let load = Load { order: Order::Random, block: 1 << 18, read_percent: 50, depth: 8, rate: None, seconds: 0.2, file_len: 1 << 18 };
-    subject.prepare(&Case::Load(load)).expect("a file");
-    assert!(subject.measure(&Case::Load(load)).expect("one block for all").operations > 0);
+fn of_a_file_of_fewer_blocks_than_calls_no_two_share_one_that_is_written() {
+    let (address, world) = start();
+    let mut subject = subject_of(address, 2, &Stop::default());
+    let load = |read_percent, rate| {
+        Case::Load(Load { order: Order::Random, block: 4096, read_percent, depth: 8, rate, seconds: 0.2, file_len: 3 * 4096 })
+    };
+    world.lock().unwrap_or_else(PoisonError::into_inner).tears = true;
+    for (read_percent, depth) in [(50, Some(3)), (0, Some(3)), (100, None)] {
+        for rate in [None, Some(500.0)] {
+            subject.prepare(&load(read_percent, rate)).expect("a file");
+            let sample = subject.measure(&load(read_percent, rate)).expect("a healthy server");
+            assert!(sample.operations > 0 && sample.errors == 0, "{sample:?}");
+            assert_eq!(sample.depth, depth, "{read_percent}% reads");
+        }
+    }
     subject.clean().expect("it is removed");
 }
 

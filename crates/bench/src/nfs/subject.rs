@@ -19,7 +19,7 @@ use crate::cpu::ServerCpu;
 use crate::record::BUSIEST;
 use crate::subject::{About, Meter};
 use crate::target::{NfsTarget, Sec};
-use crate::written::Written;
+use crate::written::{Written, in_flight_max};
 use crate::{Case, Error, Sample, Stop, Subject};
 
 mod looked_at;
@@ -221,11 +221,12 @@ impl NfsSubject {
 
     fn load(&mut self, load: &Load) -> Result<Sample, Error> {
         let opens = self.opens()?;
-        let (pages, stop, load) = (self.pages.clone(), self.stop.clone(), *load);
+        let (pages, stop, wanted) = (self.pages.clone(), self.stop.clone(), load.depth);
+        let load = Load { depth: in_flight_max(load), ..*load };
         self.rounds += 1;
         let (seed, sessions, whole) = (self.rounds, self.sessions.len(), load.depth);
         let (written, last) = (self.written.clone(), Mutex::new(Vec::new()));
-        let sample = self.all(sessions as u64, |at, _, session| {
+        let mut sample = self.all(sessions as u64, |at, _, session| {
             let depth = part_of(load.depth, at, sessions);
             if depth == 0 {
                 return Ok(Tally::default());
@@ -237,6 +238,9 @@ impl NfsSubject {
             last.lock().unwrap_or_else(PoisonError::into_inner).extend(work.last());
             Ok(tally)
         })?;
+        if load.depth < wanted {
+            sample.depth.get_or_insert(load.depth);
+        }
         let mut last = last.into_inner().unwrap_or_else(PoisonError::into_inner);
         if load.read_percent == 0 && !last.is_empty() {
             last.sort_unstable();

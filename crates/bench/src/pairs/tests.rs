@@ -46,6 +46,9 @@ impl Subject for Fake {
             stop.ask();
             return Err(self.fails.map_or(Error::Interrupted, |why| Error::Unreachable(why.into())));
         }
+        if let (None, Some(why)) = (&self.stop_at, self.fails) {
+            return Err(Error::Unreachable(why.into()));
+        }
         Ok(Sample { seconds: 1.0, operations, elsewhere: Some(0.5), ..Sample::default() })
     }
 
@@ -110,6 +113,50 @@ fn a_case_without_the_baseline_has_no_ratio() {
     assert!(!table.contains("1.00"), "{table}");
     let csv = crate::report::csv(&bench.run);
     assert!(csv.lines().skip(1).all(|line| line.ends_with(',')), "{csv}");
+}
+
+#[test]
+fn a_run_that_loses_a_subject_goes_on_and_is_incomplete() {
+    let rounds = Rounds { least: 3, most: 3, tight: 0.02, warm_up: false };
+    let fake = |label, fails| {
+        let (log, cleaned) = (Arc::default(), Arc::default());
+        Box::new(Fake { label, rates: vec![10], log, cleaned, stop_at: None, count: 0, fails, hangs: false }) as Box<dyn Subject>
+    };
+    for (fails, incomplete) in [(None, false), (Some("it is gone"), true)] {
+        let subjects = vec![fake("a", None), fake("b", fails)];
+        let mut bench = Bench::new(Run::begin("test".into(), false), subjects, rounds, Box::new(Silent), Stop::default());
+        let outcome = bench.all(&[Planned::new("iops", "p", "n", Case::Getattr { depth: 1, seconds: 1.0 })]);
+        assert!(outcome.is_ok());
+        let run = bench.finish(&outcome);
+        assert_eq!((run.incomplete, run.results[0].of("a").map(|subject| subject.samples.len())), (incomplete, Some(3)));
+        assert_eq!(crate::report::table(&run).contains("incomplete"), incomplete);
+        let mut whole = Run::begin("test".into(), false);
+        whole.absorb(Run::from_json(&run.to_json(), "run").expect("our own"));
+        assert_eq!(whole.incomplete, incomplete);
+    }
+}
+
+#[test]
+fn of_a_step_it_is_the_latency_that_has_to_be_tight() {
+    let rounds = Rounds { least: 6, most: 10, tight: 0.02, warm_up: false };
+    let load = |rate| {
+        Case::Load(crate::case::Load {
+            order: crate::case::Order::Random,
+            block: 4096,
+            read_percent: 100,
+            depth: 1,
+            rate,
+            seconds: 1.0,
+            file_len: 1 << 20,
+        })
+    };
+    let samples = [100, 150, 100, 150, 100, 150].map(|us: u64| {
+        let mut sample = Sample { seconds: 1.0, operations: 1000, ..Sample::default() };
+        sample.latency.record_many(us * 1000, 1000);
+        sample
+    });
+    assert!(!rounds.are_tight(&samples, Metric::OperationsPerSecond, Some(&load(Some(1000.0)))));
+    assert!(rounds.are_tight(&samples, Metric::OperationsPerSecond, Some(&load(None))));
 }
 
 #[test]

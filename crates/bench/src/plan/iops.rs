@@ -72,13 +72,7 @@ pub fn iops(bench: &mut Bench, how: &Iops) -> Result<(), Error> {
             if result.panel != panel {
                 break;
             }
-            beyond.extend(
-                result
-                    .subjects
-                    .iter()
-                    .filter(|subject| subject.figure.is_none_or(|figure| figure.median < KNEE * rate))
-                    .map(|subject| subject.label.clone()),
-            );
+            beyond.extend(result.subjects.iter().filter(|subject| !result.is_held(subject)).map(|subject| subject.label.clone()));
         }
     }
     Ok(())
@@ -125,8 +119,6 @@ fn round(rate: f64) -> f64 {
 const SLOW: f64 = 0.6;
 /// at these parts of what it does itself.
 const SLOW_STEPS: [f64; 4] = [0.25, 0.5, 0.75, 1.0];
-/// Who does less than this part of what is due is past the knee.
-const KNEE: f64 = 0.95;
 
 #[cfg(test)]
 mod tests {

@@ -154,7 +154,7 @@ impl Group {
                 }
             }
             let all = || self.counts.iter().flat_map(|(_, samples)| samples);
-            let tight = all().all(|(_, samples)| bench.rounds.are_tight(samples, Metric::BytesPerSecond));
+            let tight = all().all(|(_, samples)| bench.rounds.are_tight(samples, Metric::BytesPerSecond, None));
             if pass + usize::from(!bench.rounds.warm_up) >= bench.rounds.least && tight {
                 break;
             }
@@ -170,41 +170,61 @@ fn measure(kernels: &Kernels, enctype: Enctype, work: Work, count: usize, len: u
     let whole = 32 + len + initiator.trailer_len();
     // Bodies apart by a page and some: neighbours of one length would fall on the same sets of the cache.
     let mut buffers: Vec<Vec<u8>> = (0..count).map(|at| vec![at as u8; whole + 4160]).collect();
-    let seal_all = |buffers: &mut Vec<Vec<u8>>| {
+    let seal_all = |buffers: &mut Vec<Vec<u8>>, passes: u64| {
         let mut jobs: Vec<SealJob<'_>> =
             buffers.iter_mut().map(|buffer| SealJob::new(&initiator, 1, [7; 16], &mut buffer[..whole])).collect();
-        let start = cpu::thread_s();
-        seal_many_with(kernels, black_box(&mut jobs));
-        cpu::thread_s() - start
+        timed(passes, || seal_many_with(kernels, black_box(&mut jobs)))
     };
-    seal_all(&mut buffers);
+    seal_all(&mut buffers, 1);
     let sealed: Vec<Vec<u8>> = buffers.iter().map(|buffer| buffer[..whole].to_vec()).collect();
-    let (started, mut spent, mut passes) = (Instant::now(), 0.0, 0u64);
-    while passes < 2 || started.elapsed() < time {
-        spent += match work {
-            Work::Seal => seal_all(&mut buffers),
-            Work::Open => {
-                // What is opened is there no longer, so it is put back each time; that is not counted.
-                buffers.iter_mut().zip(&sealed).for_each(|(buffer, sealed)| buffer[..whole].copy_from_slice(sealed));
-                let mut jobs: Vec<OpenJob<'_>> = buffers.iter_mut().map(|buffer| OpenJob::new(&acceptor, &mut buffer[..whole])).collect();
-                let start = cpu::thread_s();
-                open_many_with(kernels, black_box(&mut jobs));
-                let spent = cpu::thread_s() - start;
-                assert!(jobs.iter().all(|job| job.result.is_ok()), "a token that we sealed opens");
-                spent
-            }
-            Work::Mic => {
-                let parts: Vec<[&[u8]; 1]> = buffers.iter().map(|buffer| [&buffer[..len]]).collect();
-                let mut jobs: Vec<MicJob<'_>> = parts.iter().map(|parts| MicJob::new(&initiator, 1, parts)).collect();
-                let start = cpu::thread_s();
-                mic_many_with(kernels, black_box(&mut jobs));
-                cpu::thread_s() - start
-            }
-        };
-        passes += 1;
-    }
+    // What is opened is there no longer: each pass of a batch has buffers of its own.
+    let mut again: Vec<Vec<u8>> = Vec::new();
+    let mut pass = |passes: u64| match work {
+        Work::Seal => seal_all(&mut buffers, passes),
+        Work::Open => {
+            again.resize_with(passes as usize * count, || vec![0; whole + 4160]);
+            again.iter_mut().zip(sealed.iter().cycle()).for_each(|(buffer, sealed)| buffer[..whole].copy_from_slice(sealed));
+            let mut jobs: Vec<OpenJob<'_>> = again.iter_mut().map(|buffer| OpenJob::new(&acceptor, &mut buffer[..whole])).collect();
+            let mut batches = jobs.chunks_mut(count);
+            let spent = timed(passes, || open_many_with(kernels, black_box(batches.next().expect("one for each pass"))));
+            assert!(jobs.iter().all(|job| job.result.is_ok()), "a token that we sealed opens");
+            spent
+        }
+        Work::Mic => {
+            let parts: Vec<[&[u8]; 1]> = buffers.iter().map(|buffer| [&buffer[..len]]).collect();
+            let mut jobs: Vec<MicJob<'_>> = parts.iter().map(|parts| MicJob::new(&initiator, 1, parts)).collect();
+            timed(passes, || mic_many_with(kernels, black_box(&mut jobs)))
+        }
+    };
+    let together_max = if work == Work::Open { (OPEN_LEN_MAX / (count * whole) as u64).max(1) } else { u64::MAX };
+    let (passes, spent) = batches(time, together_max, &mut pass);
     let (operations, bytes) = (passes * count as u64, passes * (count * len) as u64);
     Sample { seconds: spent.max(1e-9), bytes, operations, client_cpu_s: Some(spent), ..Sample::default() }
+}
+
+/// Passes for some time, so many between two looks at the clock that they take much longer than a look, which takes as long as a short message; how many,
+/// and CPU seconds of them.
+fn batches(time: Duration, together_max: u64, pass: &mut dyn FnMut(u64) -> f64) -> (u64, f64) {
+    let (mut together, mut passes, mut spent) = (1, 0, 0.0);
+    let started = Instant::now();
+    // Twice at least, and once in batches that count.
+    while passes < 2 || started.elapsed() < time {
+        let took = pass(together);
+        if took < BATCH_S && together < together_max {
+            (together, passes, spent) = ((2 * together).min(together_max), 0, 0.0);
+            continue;
+        }
+        passes += together;
+        spent += took;
+    }
+    (passes, spent)
+}
+
+/// CPU seconds of so many passes.
+fn timed(passes: u64, mut pass: impl FnMut()) -> f64 {
+    let start = cpu::thread_s();
+    (0..passes).for_each(|_| pass());
+    cpu::thread_s() - start
 }
 
 /// OpenSSL's cipher, then its hash, over a body of this length.
@@ -235,6 +255,10 @@ fn speed(what: &[&str], len: usize) -> Option<f64> {
 const OPENSSL: &str = "openssl";
 /// More would be memory's speed, not the processor's.
 const TOGETHER_LEN_MAX: usize = 8 << 20;
+/// Of what is opened one after the other: what a core's own cache holds.
+const OPEN_LEN_MAX: u64 = 256 << 10;
+/// Two looks at a thread's clock are some hundred nanoseconds.
+const BATCH_S: f64 = 100e-6;
 
 #[cfg(test)]
 mod tests {
@@ -275,6 +299,22 @@ mod tests {
         // The pair of a round is of that round: OpenSSL's third figure is the one before the third of ours.
         let (_, samples) = &group.counts[0];
         assert_eq!(samples[1].1[2].bytes, samples[0].1[2].bytes + 1);
+    }
+
+    #[test]
+    fn the_clock_is_looked_at_seldom_however_short_a_message_is() {
+        for (pass_s, together_max, wanted) in [(100e-9, u64::MAX, 1024), (100e-9, 64, 64), (1e-3, u64::MAX, 1)] {
+            let mut asked = Vec::new();
+            let (passes, spent) = batches(Duration::ZERO, together_max, &mut |passes| {
+                asked.push(passes);
+                passes as f64 * pass_s
+            });
+            assert_eq!(asked.last(), Some(&wanted), "{asked:?}");
+            // Smaller batches were to find out, and do not count.
+            let counted: u64 = asked.iter().filter(|passes| **passes == wanted).sum();
+            assert_eq!(passes, counted);
+            assert!((spent - passes as f64 * pass_s).abs() < 1e-9 && passes >= 2);
+        }
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::table::{columns, drop_empty, faults};
-use super::words::{figure, ratio};
-use crate::Case;
-use crate::record::{CaseResult, Run};
+use super::words::{figure, latency, ratio};
+use crate::record::{CaseResult, Run, SubjectResult};
 use crate::statistics::SURE;
+use crate::{Case, printable};
 
 /// What both have measured, and how much faster the second is. The runs are not pairs: intervals that overlap mean no difference is
 /// shown, and ranges of a few rounds never do. What was measured in another way is told and not compared.
@@ -18,6 +18,7 @@ pub fn compare(a: &Run, b: &Run) -> String {
     }
     let (mut shared, mut few) = (0, false);
     for (workload, panel, results) in a.panels() {
+        let mut notes: Vec<String> = Vec::new();
         let mut rows = vec![
             ["case", "on", "A", "B", "B / A", "", "A to baseline", "B to baseline", "faults of A", "of B"].map(str::to_owned).to_vec(),
         ];
@@ -26,26 +27,42 @@ pub fn compare(a: &Run, b: &Run) -> String {
                 |other: &&CaseResult| (&other.workload, &other.panel, &other.name) == (&result.workload, &result.panel, &result.name);
             let Some(other) = b.results.iter().find(same) else { continue };
             let differs = differences(result.case.as_ref(), other.case.as_ref());
+            // Parts of something else say nothing beside one another.
+            let (ours, theirs) = (result.baseline(a), other.baseline(b));
+            let apart = Some(format!("ratios are to {ours} in A and to {theirs} in B")).filter(|_| ours != theirs);
+            let ratio = |interval| if apart.is_none() { ratio(interval) } else { "–".into() };
+            notes.extend(apart.clone().filter(|apart| !notes.contains(apart)));
             for subject in &result.subjects {
                 let Some(theirs) = other.of(&subject.label) else { continue };
-                let (Some(ours), Some(figures)) = (subject.figure, theirs.figure) else { continue };
-                let speed = if result.metric.more_is_better() { figures.median / ours.median } else { ours.median / figures.median };
+                // A step is about its latency, where both have done what was due.
+                let held = result.is_held(subject) && other.is_held(theirs);
+                let due = |subject: &SubjectResult| subject.latency.filter(|_| held).map(|latency| latency.p50);
+                let (told, (ours, to_base), (figures, their_to_base)) = match (due(subject), due(theirs)) {
+                    (Some(ours), Some(theirs)) => (None, (ours.us, ours.ratio), (theirs.us, theirs.ratio)),
+                    _ => {
+                        let (Some(ours), Some(figures)) = (subject.figure, theirs.figure) else { continue };
+                        (Some(result.metric), (ours, subject.ratio), (figures, theirs.ratio))
+                    }
+                };
+                let tell = |value| told.map_or_else(|| format!("p50 {}", latency(value)), |metric| figure(metric, value));
+                let more_is_better = told.is_some_and(|metric| metric.more_is_better());
+                let speed = if more_is_better { figures.median / ours.median } else { ours.median / figures.median };
                 let sure = ours.is_sure() && figures.is_sure();
                 let apart = sure && (ours.high < figures.low || figures.high < ours.low);
                 few |= !sure;
                 rows.push(vec![
                     result.name.clone(),
                     subject.label.clone(),
-                    figure(result.metric, ours.median),
-                    figure(result.metric, figures.median),
+                    tell(ours.median),
+                    tell(figures.median),
                     if differs.is_empty() { format!("{speed:.2}") } else { "–".into() },
                     match differs.is_empty() {
                         true if apart => (if speed > 1.0 { "faster" } else { "slower" }).into(),
                         true => String::new(),
                         false => format!("not the same: {differs}"),
                     },
-                    ratio(subject.ratio),
-                    ratio(theirs.ratio),
+                    ratio(to_base),
+                    ratio(their_to_base),
                     faults(subject),
                     faults(theirs),
                 ]);
@@ -55,6 +72,7 @@ pub fn compare(a: &Run, b: &Run) -> String {
         if rows.len() > 1 {
             drop_empty(&mut rows);
             text.push_str(&format!("\n{workload}: {panel}\n{}", columns(&rows)));
+            notes.iter().for_each(|note| text.push_str(&format!("  {note}: none is told\n")));
         }
     }
     if shared == 0 {
@@ -63,7 +81,7 @@ pub fn compare(a: &Run, b: &Run) -> String {
     if few {
         text.push_str(&format!("\nnote: of fewer than {SURE} rounds nothing is called faster or slower\n"));
     }
-    text
+    printable::lines(&text)
 }
 
 /// What the runs differ in as a whole.
@@ -97,6 +115,9 @@ fn settings(a: &Run, b: &Run) -> Vec<String> {
     }
     for ours in &a.subjects {
         let Some(theirs) = b.subjects.iter().find(|theirs| theirs.label == ours.label) else { continue };
+        if ours.target != theirs.target {
+            notes.push(format!("{} is another target: A: {}; B: {}", ours.label, ours.target, theirs.target));
+        }
         if (&ours.sec, &ours.details) != (&theirs.sec, &theirs.details) {
             let tell = |about: &crate::subject::About| about.sec.iter().chain(&about.details).cloned().collect::<Vec<_>>().join("; ");
             notes.push(format!("{} is measured in another way: A: {}; B: {}", ours.label, tell(ours), tell(theirs)));
@@ -139,6 +160,31 @@ mod tests {
         assert!(text.contains("2.00  faster") && !text.contains("note:"), "{text}");
         let text = compare(&run(5, 100, 1, "x"), &run(6, 200, 1, "x"));
         assert!(text.contains("2.00") && !text.contains("2.00  faster") && text.contains("fewer than 6 rounds"), "{text}");
+    }
+
+    #[test]
+    fn ratios_to_different_baselines_and_other_targets_are_told_and_not_set_side_by_side() {
+        let of = |baseline: &str, target: &str| {
+            let mut run = run(6, 100, 1, "x");
+            run.subjects[0].target = target.into();
+            let samples = run.results[0].subjects[0].samples.clone();
+            run.results[0].sum_up(baseline, ["a", "b"].map(|label| (label.into(), samples.clone())).into());
+            run
+        };
+        let text = compare(&of("a", "x"), &of("a", "x"));
+        assert!(text.contains("A to baseline") && text.contains("[1.00–1.00]") && !text.contains("note:"), "{text}");
+        let text = compare(&of("a", "x"), &of("b", "y"));
+        assert!(text.contains("ratios are to a in A and to b in B") && !text.contains("[1.00–1.00]"), "{text}");
+        assert!(text.contains("a is another target: A: x; B: y"), "{text}");
+    }
+
+    #[test]
+    fn steps_are_compared_by_their_latency() {
+        let (fast, mut slow) = (crate::report::tests::steps(), crate::report::tests::steps());
+        slow.results[0].subjects.remove(0);
+        "a".clone_into(&mut slow.results[0].subjects[0].label);
+        let text = compare(&fast, &slow);
+        assert!(text.contains("p50 100 µs") && text.contains("p50 200 µs") && text.contains("0.50  slower"), "{text}");
     }
 
     #[test]

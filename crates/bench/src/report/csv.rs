@@ -1,12 +1,13 @@
 //! A line a measurement, for spreadsheets.
 
 use crate::record::{CaseResult, Run};
+use crate::sample::Quantiles;
 
 /// Every sample of a run (RFC 4180). The last columns are other figures, each by its name, where any case has some.
 pub fn csv(run: &Run) -> String {
     let others = super::table::other_names(&run.results.iter().collect::<Vec<&CaseResult>>());
     let mut text = String::from(
-        "workload,panel,case,x,subject,round,figure,unit,seconds,bytes,operations,errors,unanswered,unsent,in_flight,client_cpu_s,server_cpu_s,others_part,p50_us,p99_us,p999_us,ratio",
+        "workload,panel,case,x,subject,round,figure,unit,seconds,bytes,operations,errors,unanswered,unsent,in_flight,client_cpu_s,server_cpu_s,others_part,p50_us,p99_us,p999_us,ratio,p50_ratio,p99_ratio",
     );
     others.iter().for_each(|name| text.push_str(&format!(",{}", quoted(name))));
     text.push_str("\r\n");
@@ -19,6 +20,11 @@ pub fn csv(run: &Run) -> String {
                 let calls = sample.calls;
                 // Who has none at all, because the work is not the same, has none of a round either.
                 let ratio = base.get(round).filter(|_| subject.ratio.is_some()).map(|base| result.metric.ratio(sample, base));
+                // Of a step the baseline's latency in parts of this: above 1 is faster.
+                let slower = |part: fn(Quantiles) -> f64| {
+                    let base = base.get(round).filter(|_| subject.ratio.is_some() && result.rate().is_some())?;
+                    Some(part(base.calls?) / part(calls?))
+                };
                 let cells = [
                     quoted(&result.workload),
                     quoted(&result.panel),
@@ -42,6 +48,8 @@ pub fn csv(run: &Run) -> String {
                     number(calls.map(|calls| calls.p99_us)),
                     number(calls.map(|calls| calls.p999_us)),
                     number(ratio),
+                    number(slower(|calls| calls.p50_us)),
+                    number(slower(|calls| calls.p99_us)),
                 ];
                 let told = others.iter().map(|name| number(sample.others.iter().find(|other| other.0 == *name).map(|other| other.1)));
                 text.push_str(&cells.into_iter().chain(told).collect::<Vec<_>>().join(","));
@@ -89,6 +97,15 @@ mod tests {
             assert!((row.0 / us - 1.0f64).abs() < 0.01 && (row.1 - ratio).abs() < 1e-9, "{rows:?}");
         }
         assert_eq!(rows.len(), 4);
+    }
+
+    #[test]
+    fn a_step_has_ratios_of_its_latencies() {
+        let lines = csv(&crate::report::tests::steps());
+        let lines: Vec<Vec<&str>> = lines.lines().map(|line| line.split(',').collect()).collect();
+        let at = lines[0].iter().position(|name| *name == "p50_ratio").expect("a column");
+        let ratios: Vec<f64> = lines[1..].iter().map(|line| line[at].parse().expect("a number")).collect();
+        assert!(ratios[..6].iter().all(|ratio| *ratio == 1.0) && ratios[6..].iter().all(|ratio| (ratio - 0.5).abs() < 0.01), "{ratios:?}");
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use super::chart::{Axes, Bar, Line, Point, bars, escape, lines};
-use super::words::{axis, by_bytes, confidence, cpu, figure, latency, number, on_axis, ratio, within};
+use super::words::{axis, by_bytes, confidence, cpu, figure, latency, number, on_axis, ratio, telling, within};
 use crate::case::Metric;
 use crate::plan::{Level, deltas};
-use crate::record::{CaseResult, Run, SubjectResult};
-use crate::statistics;
+use crate::record::{Calls, CaseResult, DueLatency, LatencyFigure, Run, SubjectResult};
+use crate::statistics::{self, Interval};
 
 /// The page of a run.
 pub fn html(run: &Run) -> String {
@@ -160,15 +160,18 @@ fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &
     let stepped = results.iter().filter(|result| result.x.is_some()).count();
     let title = format!("{workload}: {panel}");
     if workload == "iops" && stepped > 0 {
-        for (name, value) in
-            [("median", (|calls| calls.p50_us) as fn(&crate::record::Calls) -> f64), ("99th percentile", |calls| calls.p99_us)]
-        {
+        let (p50, p99): (fn(&Calls) -> f64, fn(&Calls) -> f64) = (|calls| calls.p50_us, |calls| calls.p99_us);
+        let (of_p50, of_p99): (fn(DueLatency) -> LatencyFigure, fn(DueLatency) -> LatencyFigure) = (|of| of.p50, |of| of.p99);
+        for (name, value, part) in [("median", p50, of_p50), ("99th percentile", p99, of_p99)] {
             let series = series(run, results, |result, subject| {
                 let (calls, figure) = (subject.calls.as_ref()?, subject.figure?);
                 result.x?;
-                let y = value(calls) / 1e3;
-                let says = format!("{}: {} op/s, {}", subject.label, number(figure.median), latency(value(calls)));
-                Some(Point { x: figure.median, y, low: y, high: y, says })
+                // Of records without rounds' latencies there is that of all calls, and no doubt.
+                let certain = || Interval { median: value(calls), low: value(calls), high: value(calls), values: 1 };
+                let Interval { median: y, low, high, .. } = subject.latency.map_or_else(certain, |of| part(of).us);
+                let says =
+                    format!("{}: {} op/s, {} ({} – {})", subject.label, number(figure.median), latency(y), latency(low), latency(high));
+                Some(Point { x: figure.median, y: y / 1e3, low: low / 1e3, high: high / 1e3, says })
             });
             let unit = format!("latency, {name}, ms");
             let axes =
@@ -236,7 +239,7 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
     let others = super::table::other_names(results);
     let _ = write!(
         page,
-        "<details><summary>Figures</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th><th>on</th><th>median</th><th>within ({confidence})</th><th>ratio</th><th>p50</th><th>p99</th><th>p99.9</th><th>client CPU</th><th>server CPU</th><th>rounds</th><th>errors, unsent</th>",
+        "<details><summary>Figures</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>case</th><th>on</th><th>median</th><th>within ({confidence})</th><th>ratio</th><th>p50</th><th>p50 within</th><th>p50 ratio</th><th>p99</th><th>p99 within</th><th>p99 ratio</th><th>p99.9</th><th>client CPU</th><th>server CPU</th><th>rounds</th><th>errors, unsent</th>",
         confidence = escape(&confidence(results))
     );
     others.iter().for_each(|name| page.push_str(&format!("<th>{}</th>", escape(name))));
@@ -245,17 +248,26 @@ fn figures(run: &Run, results: &[&CaseResult], page: &mut String) {
         for subject in &result.subjects {
             let calls =
                 |value: fn(&crate::record::Calls) -> f64| subject.calls.as_ref().map_or("–".into(), |calls| latency(value(calls)));
-            let within = subject.figure.filter(|interval| interval.values > 1).map_or("–".into(), |interval| {
-                format!("{} – {}", figure(result.metric, interval.low), figure(result.metric, interval.high))
-            });
+            let telling = telling(result, subject);
+            let within = |interval: Option<Interval>, tell: &dyn Fn(f64) -> String| {
+                let interval = interval.filter(|interval| interval.values > 1);
+                interval.map_or("–".into(), |interval| format!("{} – {}", tell(interval.low), tell(interval.high)))
+            };
+            let due = |part: fn(DueLatency) -> LatencyFigure| subject.latency.map(part);
+            let is_baseline = subject.label == result.baseline(run);
+            let against = |interval, told| if is_baseline && told { "1".into() } else { ratio(interval) };
             let cells = [
                 escape(&result.name),
                 escape(&subject.label),
                 subject.figure.map_or("–".into(), |interval| figure(result.metric, interval.median)),
-                within,
-                if subject.label == result.baseline(run) { "1".into() } else { ratio(subject.ratio) },
+                within(telling.and_then(|subject| subject.figure), &|value| figure(result.metric, value)),
+                against(telling.and_then(|subject| subject.ratio), telling.is_some()),
                 calls(|calls| calls.p50_us),
+                within(due(|due| due.p50).map(|of| of.us), &latency),
+                against(due(|due| due.p50).and_then(|of| of.ratio), subject.latency.is_some()),
                 calls(|calls| calls.p99_us),
+                within(due(|due| due.p99).map(|of| of.us), &latency),
+                against(due(|due| due.p99).and_then(|of| of.ratio), subject.latency.is_some()),
                 calls(|calls| calls.p999_us),
                 cpu(subject, subject.client_cpu_s),
                 cpu(subject, subject.server_cpu_s),
@@ -297,9 +309,9 @@ fn foot(run: &Run, page: &mut String) {
     row("Left out", run.left_out.join("; "));
     page.push_str(
         "</dl>\n<p>Subjects are measured in turn, round after round, after one round that does not count; a ratio is of two measurements of the same \
-         round. Of six rounds and more, intervals hold the true median with 95% confidence (the range of six to eight; bootstrap of nine and more); of fewer \
+         round. Of six rounds and more, intervals hold the true median with 95% confidence (by the sign test, from sixteen on by bootstrap); of fewer \
          they are the range of the rounds, and promise nothing. Latency added is of pairs, too. Curves of latency are open loop: calls are due at a fixed rate, and \
-         what waits for a slow server counts as its latency. Everything that is read is compared with what was written (mixed loads by fio: by one read of the whole file after each); answers by TLS are counted only. CPU is of processes, user and \
+         what waits for a slow server counts as its latency; their bars of doubt are of the rounds' latencies. What is read is compared with what was written, but for two: loads by fio on mounts (all that are not due at a rate) are compared by the sum in each page, which a lost write leaves right, mixed ones by one read of the whole file after each; answers by TLS are counted only. CPU is of processes, user and \
          system; what threads of the kernel do for a mount (NFS: rpciod, kworkers) is in none, and its subject says so.</p>\n</footer>\n",
     );
 }

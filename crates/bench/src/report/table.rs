@@ -1,9 +1,9 @@
 //! The table on the terminal.
 
-use super::words::{confidence, cpu, figure, latency, number, parameters, ratio, within};
-use crate::Case;
+use super::words::{confidence, cpu, doubt, figure, latency, number, parameters, ratio, telling, within};
 use crate::plan::{Level, deltas};
-use crate::record::{CaseResult, Run, SubjectResult};
+use crate::record::{CaseResult, DueLatency, LatencyFigure, Run, SubjectResult};
+use crate::{Case, printable};
 
 /// All panels of a run, and what a reader should know.
 pub fn table(run: &Run) -> String {
@@ -24,17 +24,22 @@ pub fn table(run: &Run) -> String {
             for (at, subject) in result.subjects.iter().enumerate() {
                 let calls =
                     |value: fn(&crate::record::Calls) -> f64| subject.calls.as_ref().map_or(NONE.into(), |calls| latency(value(calls)));
+                let telling = telling(result, subject);
+                let due = |part: fn(DueLatency) -> LatencyFigure| subject.latency.map(part);
+                let is_baseline = subject.label == result.baseline(run);
+                let against = |interval, told| if is_baseline && told { "1".into() } else { ratio(interval) };
                 let mut row = vec![
                     if at == 0 { result.name.clone() } else { String::new() },
                     subject.label.clone(),
                     subject.figure.map_or(NONE.into(), |interval| figure(result.metric, interval.median)),
-                    subject
-                        .figure
-                        .filter(|interval| interval.values > 1)
-                        .map_or(NONE.into(), |interval| format!("±{:.0}%", interval.spread() * 100.0)),
-                    if subject.label == result.baseline(run) { "1".into() } else { ratio(subject.ratio) },
+                    doubt(telling.and_then(|subject| subject.figure)),
+                    against(telling.and_then(|subject| subject.ratio), telling.is_some()),
                     calls(|calls| calls.p50_us),
+                    doubt(due(|due| due.p50).map(|of| of.us)),
+                    against(due(|due| due.p50).and_then(|of| of.ratio), subject.latency.is_some()),
                     calls(|calls| calls.p99_us),
+                    doubt(due(|due| due.p99).map(|of| of.us)),
+                    against(due(|due| due.p99).and_then(|of| of.ratio), subject.latency.is_some()),
                     calls(|calls| calls.p999_us),
                     cpu(subject, subject.client_cpu_s),
                     cpu(subject, subject.server_cpu_s),
@@ -66,7 +71,10 @@ pub fn table(run: &Run) -> String {
     if run.interrupted {
         text.push_str("\ninterrupted: this is what there was until then\n");
     }
-    text
+    if run.incomplete {
+        text.push_str("\nincomplete: something failed in the middle, see what was left out\n");
+    }
+    printable::lines(&text)
 }
 
 /// Names of the other figures of a panel.
@@ -145,9 +153,24 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
     text
 }
 
-const HEAD: [&str; 10] = ["case", "on", "median", "±", "ratio [95%]", "p50", "p99", "p99.9", "client CPU", "server CPU"];
+const HEAD: [&str; 14] = [
+    "case",
+    "on",
+    "median",
+    "±",
+    "ratio [95%]",
+    "p50",
+    "p50 ±",
+    "p50 ratio [95%]",
+    "p99",
+    "p99 ±",
+    "p99 ratio [95%]",
+    "p99.9",
+    "client CPU",
+    "server CPU",
+];
 /// The column of [`HEAD`].
-const SERVER_CPU: usize = 9;
+const SERVER_CPU: usize = 13;
 const NONE: &str = "–";
 
 #[cfg(test)]
@@ -166,6 +189,23 @@ mod tests {
         run.results.push(result);
         let table = table(&run);
         assert!(table.find("server CPU") < table.find("median") && table.find("100 µs") < table.find("10.0 op/s"), "{table}");
+    }
+
+    #[test]
+    fn of_a_step_the_latency_is_told_with_its_doubt_and_the_rate_without() {
+        let mut run = crate::report::tests::steps();
+        let mut whole = CaseResult { case: None, ..run.results[0].clone() };
+        whole.subjects.iter_mut().for_each(|subject| subject.latency = None);
+        run.results.push(whole);
+        let table = table(&run);
+        let cells = |words: &str| {
+            let line = table.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{words}: {table}"));
+            line.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let head = cells("p50 ratio");
+        let row = cells("  b  ");
+        let of = |name: &str| &row[head.iter().position(|cell| cell.starts_with(name)).expect("a column") - (head.len() - row.len())];
+        assert_eq!((&of("p50 ±")[..], &of("p50 ratio")[..], &of("±")[..]), ("±10%", "0.50 [0.50–0.50]", "–"), "{table}");
     }
 
     #[test]

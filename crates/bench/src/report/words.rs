@@ -84,6 +84,16 @@ pub(super) fn ratio(interval: Option<Interval>) -> String {
     interval.map_or("–".into(), |interval| within(interval, &|value| format!("{value:.2}")))
 }
 
+/// Half of an interval, in percent of the median; of one value there is none.
+pub(super) fn doubt(interval: Option<Interval>) -> String {
+    interval.filter(|interval| interval.values > 1).map_or("–".into(), |interval| format!("±{:.0}%", interval.spread() * 100.0))
+}
+
+/// What a case's figure says for itself: not where all was done that was due, for that is what was asked for.
+pub(super) fn telling<'a>(result: &CaseResult, subject: &'a SubjectResult) -> Option<&'a SubjectResult> {
+    Some(subject).filter(|subject| subject.latency.is_none() || !result.is_held(subject))
+}
+
 /// A median and its interval; of one value there is none.
 pub(super) fn within(Interval { median, low, high, values }: Interval, tell: &dyn Fn(f64) -> String) -> String {
     if values < 2 { tell(median) } else { format!("{} [{}–{}]", tell(median), tell(low), tell(high)) }

@@ -2,7 +2,7 @@
 //! byte. TLS by OpenSSL's own load generator, which counts answers and keeps none: those are not compared.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -26,6 +26,8 @@ pub enum Asked {
 pub struct ConnectSubject {
     label: String,
     address: SocketAddr,
+    /// What it is called, where that is a name.
+    name: Option<String>,
     asked: Asked,
     server_cpu: Option<ServerCpu>,
     stop: Stop,
@@ -37,14 +39,32 @@ impl ConnectSubject {
     /// At this address.
     pub fn new(label: String, address: SocketAddr, asked: Asked, server_cpu: Option<ServerCpu>, stop: &Stop) -> Self {
         let server_cpu = server_cpu.or_else(|| ServerCpu::listening_at(address));
-        Self { label, address, asked, server_cpu, stop: stop.clone(), first: Default::default() }
+        Self { label, address, name: None, asked, server_cpu, stop: stop.clone(), first: Default::default() }
+    }
+
+    /// By this name, unless it is an address: a server may have several, and tell them apart.
+    #[must_use]
+    pub fn named(self, host: &str) -> Self {
+        let name = host.parse::<IpAddr>().is_err().then(|| host.to_owned());
+        Self { name, ..self }
+    }
+
+    /// A request for a page, of the server's name.
+    fn get(&self, path: &str) -> String {
+        let standard = if matches!(self.asked, Asked::Https(_)) { 443 } else { 80 };
+        let host = match &self.name {
+            Some(name) if self.address.port() == standard => name.clone(),
+            Some(name) => format!("{name}:{}", self.address.port()),
+            None => self.address.to_string(),
+        };
+        format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n")
     }
 
     fn sockets(&self, name: usize, time: Duration, sample: &mut Sample) -> Result<(), Error> {
         let requests = match &self.asked {
             Asked::Records(of_names) => of_names[name].clone(),
             Asked::Http(paths) | Asked::Https(paths) => {
-                vec![format!("GET {} HTTP/1.0\r\nHost: {}\r\n\r\n", paths[name], self.address).into_bytes()]
+                vec![self.get(&paths[name]).into_bytes()]
             }
         };
         let (start, sum) = (Instant::now(), Mutex::new((Latency::new(), None, 0.0_f64)));
@@ -105,13 +125,26 @@ impl ConnectSubject {
         Ok(())
     }
 
-    /// Whether a page is there, by one GET.
+    /// Whether a page is there, asked for by the server's name, and as openssl s_time does, which tells none: else it would count answers that are other
+    /// pages.
     fn is_served(&self, path: &str) -> Result<(), Error> {
+        let nameless = || self.is_answered(path, &format!("GET {path} HTTP/1.0\r\n\r\n"), &["-noservername"]);
+        let Some(name) = &self.name else { return nameless() };
+        self.is_answered(path, &self.get(path), &["-servername", name])?;
+        nameless().map_err(|error| match error {
+            Error::NotFound(why) => {
+                Error::NotFound(format!("{why}, of who tells no name as openssl s_time does not, and the page of who does"))
+            }
+            error => error,
+        })
+    }
+
+    /// Whether a request for a page is answered with it.
+    fn is_answered(&self, path: &str, request: &str, tells: &[&str]) -> Result<(), Error> {
         let program = |error: std::io::Error| Error::Program(format!("openssl s_client: {error}"));
         let mut command = Command::new("openssl");
-        command.args(["s_client", "-quiet", "-no_ign_eof", "-tls1_3", "-connect", &self.address.to_string()]);
+        command.args(["s_client", "-quiet", "-no_ign_eof", "-tls1_3", "-connect", &self.address.to_string()]).args(tells);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().map_err(program)?;
-        let request = format!("GET {path} HTTP/1.0\r\nHost: {}\r\n\r\n", self.address);
         // Kept open: the end of what is asked would end the connection before its answer.
         let asks = child.stdin.take();
         let asked = asks.as_ref().map_or(Ok(()), |mut asks| asks.write_all(request.as_bytes()));
@@ -141,8 +174,8 @@ impl ConnectSubject {
         }
     }
 
-    /// Full handshakes and one GET each; OpenSSL counts whole seconds.
-    fn handshakes(&self, path: &str, time: Duration) -> Result<(u64, f64), Error> {
+    /// Full handshakes and one GET each, clients that failed, and seconds; OpenSSL counts whole ones.
+    fn handshakes(&self, path: &str, time: Duration) -> Result<(u64, u64, f64), Error> {
         let seconds = time.as_secs().max(1);
         let started: Vec<_> = (0..CLIENTS)
             .map(|_| {
@@ -161,20 +194,20 @@ impl ConnectSubject {
                 command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()
             })
             .collect();
-        let mut count = 0;
+        let (mut count, mut failed) = (0, 0);
         let start = Instant::now();
         for child in started {
             let output = child
                 .and_then(std::process::Child::wait_with_output)
                 .map_err(|error| Error::Program(format!("openssl s_time: {error}")))?;
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            // `123 connections in 0.12s; …` of user time, then `123 connections in 2 real seconds, …`.
-            let line = text.lines().find(|line| line.contains("real seconds"));
-            count += line.and_then(|line| line.split(' ').next()?.parse::<u64>().ok()).unwrap_or(0);
+            match counted(output.status.success(), &String::from_utf8_lossy(&output.stdout)) {
+                Some(those) => count += those,
+                None => failed += 1,
+            }
         }
         match count {
             0 => Err(Error::Unreachable(format!("{}: no handshake", self.address))),
-            count => Ok((count, start.elapsed().as_secs_f64())),
+            count => Ok((count, failed, start.elapsed().as_secs_f64())),
         }
     }
 }
@@ -184,9 +217,14 @@ impl Subject for ConnectSubject {
         let how = match self.asked {
             Asked::Records(_) => "a connection, the calls of a client that knows nothing and reads one file, which it verifies",
             Asked::Http(_) => "a connection, GET",
-            Asked::Https(_) => "a connection, TLS 1.3 with a full handshake, GET, by openssl s_time; its answers are counted, not compared",
+            Asked::Https(_) => {
+                "a connection, TLS 1.3 with a full handshake, GET, by openssl s_time; its answers are counted, not compared; of a client that a connection fails, an error, none is counted"
+            }
         };
-        About { label: self.label.clone(), target: self.address.to_string(), sec: None, details: vec![how.into()] }
+        let nameless = matches!(self.asked, Asked::Https(_)) && self.name.is_some();
+        let details = std::iter::once(how).chain(nameless.then_some("s_time tells no name of the server (no SNI, no Host)"));
+        let target = self.name.as_ref().map_or_else(|| self.address.to_string(), |name| format!("{name} ({})", self.address));
+        About { label: self.label.clone(), target, sec: None, details: details.map(str::to_owned).collect() }
     }
 
     fn lacks(&self, case: &Case) -> Option<String> {
@@ -206,7 +244,7 @@ impl Subject for ConnectSubject {
         let mut sample = Sample::default();
         if let Asked::Https(paths) = &self.asked {
             let before = cpu::children_s();
-            (sample.operations, sample.seconds) = self.handshakes(&paths[name], time)?;
+            (sample.operations, sample.errors, sample.seconds) = self.handshakes(&paths[name], time)?;
             // Each of them is one thread.
             sample.busy((cpu::children_s() - before) / CLIENTS as f64 / sample.seconds);
         } else {
@@ -225,6 +263,13 @@ impl Subject for ConnectSubject {
     }
 }
 
+/// What a client has counted: `123 connections in 0.12s; …` of user time, then `123 connections in 2 real seconds, …`. One that a connection failed ends at
+/// once, and tells none of those before.
+fn counted(succeeded: bool, said: &str) -> Option<u64> {
+    let line = said.lines().find(|line| line.contains("real seconds")).filter(|_| succeeded)?;
+    line.split(' ').next()?.parse().ok()
+}
+
 /// Connections at a time.
 const CLIENTS: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -236,6 +281,42 @@ const ANSWER_LEN_MAX: u32 = 16 << 20;
 mod tests {
     use super::*;
     use crate::subject::WebServer;
+
+    #[test]
+    fn a_client_that_a_connection_failed_is_no_success_without_connections() {
+        let said = "12 connections in 0.05s; 240.00 connections/user sec, bytes read 60\n12 connections in 2 real seconds, 5 bytes read per connection\n";
+        assert_eq!(counted(true, said), Some(12));
+        assert_eq!(counted(false, said), None);
+        assert_eq!(counted(true, "Collecting connection statistics for 1 seconds\n****ERROR\n"), None);
+        assert_eq!(counted(false, ""), None);
+    }
+
+    #[test]
+    fn a_server_is_asked_by_its_name() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("a port");
+        let server = std::thread::spawn(move || {
+            let mut asked = Vec::new();
+            for stream in listener.incoming().take(2) {
+                let (mut stream, mut bytes) = (stream.expect("a caller"), [0; 1024]);
+                let n = stream.read(&mut bytes).expect("a request");
+                asked.push(String::from_utf8_lossy(&bytes[..n]).into_owned());
+                stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nhello").expect("it listens");
+            }
+            asked
+        });
+        let subject = |host: &str, asked: Asked| ConnectSubject::new("http".into(), address, asked, None, &Stop::default()).named(host);
+        let paths = || ["/a".to_owned(), "/b".to_owned()];
+        for host in ["files.example", "127.0.0.1"] {
+            let subject = subject(host, Asked::Http(paths()));
+            subject.once(0, &[subject.get("/a").into_bytes()]).expect("it answers");
+        }
+        let asked = server.join().expect("it ends");
+        let host = |name: &str| format!("GET /a HTTP/1.0\r\nHost: {name}:{}\r\n\r\n", address.port());
+        assert_eq!(asked, [host("files.example"), host("127.0.0.1")]);
+        let told = subject("files.example", Asked::Https(paths())).about();
+        assert!(told.target.starts_with("files.example (") && told.details.iter().any(|detail| detail.contains("no SNI")), "{told:?}");
+    }
 
     #[test]
     fn a_page_that_is_not_there_by_tls_is_no_answer() {

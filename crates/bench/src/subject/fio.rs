@@ -1,4 +1,5 @@
-//! fio, which people trust: its job from a case, its JSON as a sample. It compares what it reads by the sums in each page.
+//! fio, which people trust: its job from a case, its JSON as a sample. It compares what it reads by the sums in each page:
+//! what was there before is whole, too, so that a write that was lost is not found out.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -79,8 +79,29 @@ impl Drop for Helper {
     }
 }
 
-/// Asks all that run to end, for who ends without waiting for anything.
+/// What is changed of the machine itself for a run, and changed back where it ends without waiting for anything. Whoever changed it changes it back else.
+pub(super) struct Undo(fn());
+
+impl Undo {
+    /// From now on.
+    pub(super) fn at_the_end(undo: fn()) -> Self {
+        undoing().push(undo);
+        Self(undo)
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        let mut all = undoing();
+        let at = all.iter().position(|undo| std::ptr::fn_addr_eq(*undo, self.0));
+        at.map(|at| all.remove(at));
+    }
+}
+
+/// Changes back what was changed of the machine, and asks all that run to end, for who ends without waiting for anything.
 pub fn end_all() {
+    let all = std::mem::take(&mut *undoing());
+    all.into_iter().rev().for_each(|undo| undo());
     for pid in running().drain(..).filter_map(|id| Pid::from_raw(id.cast_signed())) {
         let _ = kill_process_group(pid, Signal::TERM);
     }
@@ -90,7 +111,12 @@ fn running() -> MutexGuard<'static, Vec<u32>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn undoing() -> MutexGuard<'static, Vec<fn()>> {
+    UNDOING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+static UNDOING: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
 
 #[cfg(test)]
 mod tests {
@@ -109,6 +135,20 @@ mod tests {
         helper.wait().expect("it ends");
         drop(helper);
         assert!(!running().contains(&id));
+    }
+
+    #[test]
+    fn what_was_changed_is_changed_back_once_by_who_ends_at_once() {
+        static UNDONE: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        fn count() {
+            UNDONE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        let (kept, other) = (Undo::at_the_end(count), Undo::at_the_end(count));
+        drop(other);
+        let known = || undoing().iter().filter(|undo| std::ptr::fn_addr_eq(**undo, count as fn())).count();
+        assert_eq!(known(), 1);
+        drop(kept);
+        assert_eq!((known(), UNDONE.load(std::sync::atomic::Ordering::Relaxed)), (0, 0));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::helper::Undo;
 use super::{About, Helper, Meter, wait};
 use crate::case::AuditWork;
 use crate::cpu::{self, ServerCpu};
@@ -97,6 +98,7 @@ pub struct AuditSubject {
 /// The kernel's audit while it is ours: off again, and without rules, when dropped.
 pub struct AuditGuard {
     daemon: Helper,
+    _undo: Undo,
     _configuration: tempfile::TempDir,
 }
 
@@ -132,7 +134,7 @@ impl AuditGuard {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let daemon = Helper::start(&mut daemon).map_err(|error| format!("auditd: {error}"))?;
-        let mut guard = Self { daemon, _configuration: configuration };
+        let mut guard = Self { daemon, _undo: Undo::at_the_end(give_back), _configuration: configuration };
         let start = Instant::now();
         while start.elapsed() < PATIENCE && guard.daemon.try_wait().is_ok_and(|status| status.is_none()) {
             if auditctl(&["-s"]).is_ok_and(|status| status.contains(&format!("pid {}", guard.daemon.id()))) {
@@ -146,8 +148,7 @@ impl AuditGuard {
 
 impl Drop for AuditGuard {
     fn drop(&mut self) {
-        let _ = auditctl(&["-D"]);
-        let _ = auditctl(&["-e", "0"]);
+        give_back();
         if let Some(pid) = rustix::process::Pid::from_raw(self.daemon.id().cast_signed()) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
@@ -227,6 +228,12 @@ impl Subject for AuditSubject {
     fn clean(&mut self) -> Result<(), Error> {
         self.tidy()
     }
+}
+
+/// Takes all rules away, and turns it off.
+fn give_back() {
+    let _ = auditctl(&["-D"]);
+    let _ = auditctl(&["-e", "0"]);
 }
 
 fn auditctl(args: &[&str]) -> io::Result<String> {

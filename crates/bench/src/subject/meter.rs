@@ -71,22 +71,23 @@ impl<'a> Meter<'a> {
             };
             let (busy, had) = (busy_now - busy, had_now - had);
             // The kernel counts in hundredths of a second: short measurements say nothing.
-            if self.local && had >= SHORTEST_S && is_limit(client, sample.server_cpu_s, busy / had) {
-                sample.busy(1.0);
-            }
             sample.elsewhere = known.filter(|_| had >= SHORTEST_S).map(|known| ((busy - known) / had).clamp(0.0, 1.0));
+            sample.crowds = self.local && had >= SHORTEST_S && crowds(client, sample.server_cpu_s, busy / had, sample.elsewhere);
         }
         Ok(())
     }
 }
 
-/// Whether the client is what keeps the server from more: they share a machine that has no CPU left, and the client has the larger part of it.
-fn is_limit(client_s: f64, server_s: Option<f64>, busy: f64) -> bool {
-    busy >= SATURATED && server_s.is_some_and(|server_s| client_s > server_s)
+/// Whether the client is what keeps the server from more: they share a machine that has no CPU left, of which it has the larger part and others next
+/// to none.
+fn crowds(client_s: f64, server_s: Option<f64>, busy: f64, elsewhere: Option<f64>) -> bool {
+    busy >= SATURATED && server_s.is_some_and(|server_s| client_s > server_s) && elsewhere.is_some_and(|others| others <= NEXT_TO_NONE)
 }
 
 /// A machine that is busy for this part of the time has nothing left.
 const SATURATED: f64 = 0.95;
+/// Who has no more than this part of a machine keeps nobody from it.
+const NEXT_TO_NONE: f64 = 0.10;
 /// CPU seconds that the machine must have had for its idle part to be told.
 const SHORTEST_S: f64 = 0.3;
 
@@ -96,10 +97,12 @@ mod tests {
 
     #[test]
     fn who_has_most_of_a_machine_without_rest_is_the_limit() {
-        assert!(is_limit(3.0, Some(1.0), 0.99));
-        assert!(!is_limit(1.0, Some(3.0), 0.99));
-        assert!(!is_limit(3.0, Some(1.0), 0.6));
-        assert!(!is_limit(3.0, None, 0.99));
+        assert!(crowds(3.0, Some(1.0), 0.99, Some(0.02)));
+        assert!(!crowds(1.0, Some(3.0), 0.99, Some(0.02)));
+        assert!(!crowds(3.0, Some(1.0), 0.6, Some(0.02)));
+        // Where others had a part it may be that they were.
+        assert!(!crowds(3.0, Some(1.0), 0.99, Some(0.5)));
+        assert!(!crowds(3.0, Some(1.0), 0.99, None) && !crowds(3.0, None, 0.99, None));
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub trait Subject: Send {
     /// Makes ready what the case needs and is not part of it.
     fn prepare(&mut self, case: &Case) -> Result<(), Error>;
 
-    /// Measures it once. Everything that is read is compared with what was written; answers by TLS are counted only.
+    /// Measures it once. What is read is compared with what was written, by fio by sums alone; answers by TLS are counted only.
     fn measure(&mut self, case: &Case) -> Result<Sample, Error>;
 
     /// Removes what was made for cases so far that later ones don't need.

@@ -317,7 +317,7 @@ impl Subject for MountSubject {
         };
         let stored = "files that are copied and objects of metadata are stored for good (fsync)".to_owned();
         let clock = "data is made and compared with the clock running; latencies of copies are of whole files".to_owned();
-        let checked = "loads by fio: reads are compared by checksums; a mixed load compares nothing while it runs, and after each load that writes the whole file is read and compared".to_owned();
+        let checked = "loads by fio: reads are compared by checksums, which find no write that was lost; a mixed load compares nothing while it runs, and after each load that writes the whole file is read and compared".to_owned();
         let details = machine::mount_of(directory).into_iter().chain([self.cache(), stored, clock, checked]).chain(daemon).collect();
         About { label: label.clone(), target: directory.display().to_string(), sec: None, details }
     }

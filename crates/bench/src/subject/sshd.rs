@@ -4,9 +4,11 @@ use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Helper;
+use super::helper::Undo;
 use crate::Error;
 use crate::cpu::ServerCpu;
 
@@ -15,7 +17,46 @@ pub struct Sshd {
     child: Helper,
     directory: PathBuf,
     port: u16,
+    _empty: Option<Empty>,
 }
+
+/// The empty directory that sshd of the superuser wants, which a service makes elsewhere: made if there is none, and removed with the last sshd that needs it.
+struct Empty {
+    _undo: Undo,
+}
+
+impl Empty {
+    fn make() -> Option<Self> {
+        let mut users = users();
+        if *users == 0 {
+            fs::create_dir(EMPTY).ok()?;
+        }
+        *users += 1;
+        Some(Self { _undo: Undo::at_the_end(remove_empty) })
+    }
+}
+
+impl Drop for Empty {
+    fn drop(&mut self) {
+        let mut users = users();
+        *users -= 1;
+        if *users == 0 {
+            remove_empty();
+        }
+    }
+}
+
+fn remove_empty() {
+    // What somebody put there meanwhile is his.
+    let _ = fs::remove_dir(EMPTY);
+}
+
+fn users() -> MutexGuard<'static, usize> {
+    USERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How many use the directory that was made; none where it was there.
+static USERS: Mutex<usize> = Mutex::new(0);
 
 impl Drop for Sshd {
     fn drop(&mut self) {
@@ -40,10 +81,7 @@ impl Sshd {
                 return Err(Error::Program("ssh-keygen makes no key".into()));
             }
         }
-        // sshd of the superuser wants its empty directory, which a service makes elsewhere.
-        if rustix::process::geteuid().is_root() {
-            let _ = fs::create_dir_all("/run/sshd");
-        }
+        let mut empty = rustix::process::geteuid().is_root().then(Empty::make).flatten();
         let path = |name: &str| directory.join(name).display().to_string();
         fs::copy(path("key.pub"), path("authorized")).map_err(Error::file(directory))?;
         let host_key = fs::read_to_string(path("host.pub")).map_err(Error::file(directory))?;
@@ -62,10 +100,11 @@ impl Sshd {
             let mut command = Command::new(program);
             command.args(["-D", "-e", "-f"]).arg(path("config")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
             let child = Helper::start(&mut command).map_err(|error| Error::Program(format!("sshd: {error}")))?;
-            let mut server = Self { child, directory: directory.to_owned(), port };
+            let mut server = Self { child, directory: directory.to_owned(), port, _empty: None };
             let start = Instant::now();
             while start.elapsed() < PATIENCE && server.child.try_wait().is_ok_and(|status| status.is_none()) {
                 if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                    server._empty = empty.take();
                     return Ok(server);
                 }
                 std::thread::sleep(Duration::from_millis(20));
@@ -94,4 +133,5 @@ impl Sshd {
     }
 }
 
+const EMPTY: &str = "/run/sshd";
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -16,8 +16,8 @@ mod workloads;
 /// Measure what each layer costs, on any NFSv4.1 server, mounted directory or host.
 ///
 /// Each workload reproduces the tables of a published measurement. What is compared is measured in turn, A B A B, so that a ratio is of pairs; each
-/// figure comes with the interval in which it lies with 95% confidence (of fewer than six rounds, as by --quick, with their range, which promises nothing), with the CPU of client and server, with bytes, operations and errors. Everything that is read is
-/// compared with what was written. A directory of the run's own is made in the target, and removed at the end, also after Ctrl-C.
+/// figure comes with the interval in which it lies with 95% confidence (of fewer than six rounds, as by --quick, with their range, which promises nothing), with the CPU of client and server, with bytes, operations and errors. What is read is
+/// compared with what was written; loads by fio by sums alone, which find no lost write, and answers by HTTPS not at all. A directory of the run's own is made in the target, and removed at the end, also after Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  \
     vouch bench iops --target nfs://filer/export --sec sys,krb5p --html iops.html\n  \
@@ -25,7 +25,7 @@ mod workloads;
     vouch bench concurrency --target ours=nfs://a/export --target theirs=nfs://b/export --json run.json\n  \
     vouch bench transfer --mount ours=/mnt/vouch --mount sshfs=/mnt/sshfs --target scp://\n  \
     vouch bench iops --agent node1:20490 --agent node2:20490 --token-file secret --target nfs://filer/export\n  \
-    vouch bench null                                            what the load generator itself can do\n\n\
+    vouch bench null                                            what a core can call at most\n\n\
     --sec krb5, krb5i and krb5p need a ticket (kinit). A server of this machine is found by its address and its CPU read; one elsewhere is told by \
     --server-cpu.")]
 pub(crate) struct Args {

@@ -130,6 +130,28 @@ fn pump(mut from: TcpStream, mut to: TcpStream, mut may_pass: impl FnMut() -> bo
 }
 
 #[test]
+fn a_run_that_loses_a_server_tells_the_rest_and_does_not_succeed() {
+    let (stays, mut goes) = (Served::new(), Served::new());
+    let targets = [format!("stays={}", stays.target()), format!("goes={}", goes.target())];
+    let mut command = stays.world.command(["bench", "concurrency", "--quick", "--seconds", "1", "--file-size", "2M", "--json", "run.json"]);
+    targets.iter().for_each(|target| drop(command.args(["--target", target])));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    let begins = || std::fs::read_dir(goes.world.path("data")).is_ok_and(|entries| entries.count() > 0);
+    assert!(eventually(Duration::from_secs(60), begins), "it begins");
+    goes.server.kill().expect("it runs");
+    let output = child.wait_with_output().expect("it ends");
+    let (table, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(9), "{table}{said}");
+    assert!(table.contains("incomplete") && said.contains("left out"), "{table}{said}");
+    let record = std::fs::read_to_string(stays.world.path("run.json")).expect("the record");
+    let record: serde_json::Value = serde_json::from_str(&record).expect("JSON");
+    assert_eq!(record["incomplete"], true);
+    // The results of the other, to the last case.
+    assert_eq!(record["results"].as_array().map(Vec::len), Some(14), "{table}");
+    stays.is_left_clean();
+}
+
+#[test]
 fn what_can_not_be_meant_is_said_before_anything_is_made() {
     let world = World::new();
     for name in ["a", "b"] {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::{BLOCK_LEN, Did, MountSubject};
 use crate::case::{Content, Load, Order};
 use crate::content::{mix, shuffled};
-use crate::written::Written;
+use crate::written::{self, Block, Written, in_flight_max};
 use crate::{Error, Sample, cpu};
 
 impl MountSubject {
@@ -39,10 +39,11 @@ impl MountSubject {
         }
         let file = File::options().read(true).write(true).custom_flags(self.flags()).open(&path).map_err(Error::file(&path))?;
         let seed = mix(seed);
-        let (blocks, block_len) = (load.file_len / u64::from(load.block), u64::from(load.block));
+        let (blocks, block_len) = (written::blocks(load), u64::from(load.block));
+        let depth = in_flight_max(load);
         let (start, next, end) = (Instant::now(), AtomicU64::new(0), Duration::from_secs_f64(load.seconds));
         let (unsent, last) = (AtomicU64::new(0), Mutex::new(Vec::new()));
-        let mut sample = self.threads(load.depth, |latency, _| {
+        let mut sample = self.threads(depth, |latency, _| {
             // Half of the system's slack would be told as the server's latency; a thread that can't have less is late by it.
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
             let mut memory = aligned(load.block);
@@ -64,7 +65,11 @@ impl MountSubject {
                 did.waited_s += wait(start + due, spun(rate));
                 let place = if load.order == Order::Random { shuffled(at, blocks, seed) } else { at % blocks };
                 let writes = mix(at ^ seed.rotate_left(32)) % 100 >= u64::from(load.read_percent);
-                let number = self.one(&file, data, (place, block_len, blocks), writes)?;
+                let number = if load.read_percent == 100 {
+                    self.check(&file, data, Written::share(place, block_len)).map(|()| place)?
+                } else {
+                    self.one(&file, data, (place, block_len, blocks), writes)?
+                };
                 latency.record((start.elapsed().saturating_sub(due)).as_nanos() as u64);
                 did.bytes += block_len;
                 if writes && wrote.len() < SAMPLE {
@@ -72,19 +77,30 @@ impl MountSubject {
                 }
             }
         })?;
+        // It lasts as long as it was to, also if the last call came back early.
+        sample.seconds = sample.seconds.max(load.seconds);
+        sample.depth = (depth < load.depth).then_some(depth);
         sample.unsent = unsent.load(Ordering::Relaxed);
         sample.operations -= sample.unsent;
         if load.read_percent == 0 {
             // Else a file system that loses all would be the fastest.
             let mut memory = aligned(load.block);
             for number in last.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
-                self.one(&file, memory.data(), (number, block_len, blocks), false).map_err(|error| match error.kind() {
+                self.check(&file, memory.data(), Written::share(number, block_len)).map_err(|error| match error.kind() {
                     io::ErrorKind::InvalidData => Error::Corrupt(path.display().to_string()),
                     _ => Error::file(&path)(error),
                 })?;
             }
         }
         Ok(sample)
+    }
+
+    /// A read of a block.
+    fn check(&self, file: &File, data: &mut [u8], block: Block) -> io::Result<()> {
+        file.read_exact_at(data, block.offset()).and_then(|()| match self.written.holds(&self.pages, FILE, block, data) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::InvalidData.into()),
+        })
     }
 
     /// A read or a write of a block of that length, of so many; of which it was at last.
@@ -94,10 +110,7 @@ impl MountSubject {
             self.written.fill(&self.pages, FILE, block, data);
             file.write_all_at(data, block.offset())
         } else {
-            file.read_exact_at(data, block.offset()).and_then(|()| match self.written.holds(&self.pages, FILE, block, data) {
-                true => Ok(()),
-                false => Err(io::ErrorKind::InvalidData.into()),
-            })
+            self.check(file, data, block)
         };
         match &outcome {
             Ok(()) if writes => self.written.wrote(block),
@@ -180,6 +193,7 @@ mod tests {
             let sample = subject.measure(&load).expect("what was written is read");
             assert_eq!(sample.operations + sample.unsent, 20);
             assert_eq!(sample.latency.count(), 20);
+            assert!(sample.seconds >= 0.2, "{}", sample.seconds);
             assert_eq!(subject.about().details.iter().any(|detail| detail.contains("O_DSYNC")), !warm);
             subject.clean().expect("it is removed");
         }

@@ -6,7 +6,7 @@ use vouch_bench::{Error, Run, Stop, Subject};
 
 use super::outputs::Outputs;
 use crate::cli::Global;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Code, Failure, Outcome, code_of};
 use crate::{interrupt, progress};
 
 /// Options of every workload.
@@ -18,7 +18,7 @@ pub(super) struct Measure {
     /// Most rounds of each case; ten unless told, and at least six before it may stop early: fewer have no confidence.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
-    /// Stop a case early when each interval is within this many percent of its median.
+    /// Stop a case early when each interval is within this many percent of its median; of steps of iops that of the median latency.
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     tight: Option<f64>,
     #[command(flatten)]
@@ -93,7 +93,8 @@ impl Measure {
         // Where the program lies is nobody's business who reads the record.
         let command = std::iter::once("vouch".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<_>>().join(" ");
         let mut whole: Option<Run> = None;
-        let mut outcome = Ok(());
+        let (mut outcome, mut lost) = (Ok(()), false);
+        let several = parts.len() > 1;
         for part in parts {
             let mut run = Run::begin(command.clone(), self.quick);
             let subjects = match (part.subjects)(&mut run, stop) {
@@ -104,6 +105,8 @@ impl Measure {
                 }
                 Err(failure) if whole.is_none() && !part.optional => return Err(failure),
                 Err(failure) => {
+                    // What was there before and is gone was lost; what was never here is left out.
+                    lost |= code_of(&failure.cause) == Code::Unreachable;
                     left_out.push(failure.to_string());
                     continue;
                 }
@@ -115,7 +118,7 @@ impl Measure {
             if matches!(measured, Err(Error::Interrupted)) {
                 // First of all what there is: what hangs may hang while it is cleaned, too, and a second Ctrl-C ends the process.
                 bar.finish_and_clear();
-                let mut run = joined(whole.take(), bench.run.clone());
+                let mut run = joined(whole.take(), bench.run.clone(), several);
                 run.left_out.append(&mut left_out);
                 let written = self.outputs.write(&run);
                 let told = bench.run.notes.len();
@@ -129,7 +132,7 @@ impl Measure {
             // Subjects end where the others begin.
             let run = bench.run;
             drop(bench.subjects);
-            whole = Some(joined(whole, run));
+            whole = Some(joined(whole, run, several));
             outcome = measured;
             if outcome.is_err() {
                 break;
@@ -140,10 +143,12 @@ impl Measure {
             return Err(Failure::not_found("", left_out.first().map_or("nothing to measure", String::as_str)));
         };
         run.left_out.extend(left_out);
+        run.incomplete |= lost;
         self.outputs.write(&run)?;
         outcome?;
         match run.results.is_empty() {
             true => Err(Failure::not_found("", run.left_out.first().map_or("nothing could be measured", String::as_str))),
+            false if run.incomplete => Err(Failure::incomplete("something failed in the middle, and is told among what was left out")),
             false => Ok(()),
         }
     }
@@ -156,7 +161,8 @@ impl Measure {
 }
 
 /// A run, and the next part of it.
-fn joined(whole: Option<Run>, part: Run) -> Run {
+fn joined(whole: Option<Run>, part: Run, several: bool) -> Run {
+    let part = if several { part.with_named_notes() } else { part };
     match whole {
         None => part,
         Some(mut whole) => {

@@ -1,5 +1,8 @@
 //! Where a run's results go: the terminal, and files.
 
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use vouch_bench::{Run, report};
@@ -25,22 +28,97 @@ impl Outputs {
     /// Finds out before the work whether results can be written after it.
     pub(super) fn check(&self) -> Outcome {
         for file in [&self.json, &self.html, &self.csv].into_iter().flatten() {
+            // A pipe's reader would take this for the end.
+            if file.metadata().is_ok_and(|there| !there.is_file()) && !file.is_dir() {
+                continue;
+            }
             let was_there = file.exists();
             std::fs::File::options().create(true).append(true).open(file).at(file.display())?;
-            // A run that comes to nothing leaves nothing behind.
+            // A run that comes to nothing leaves nothing behind; a link that led nowhere stays.
             if !was_there {
-                std::fs::remove_file(file).at(file.display())?;
+                std::fs::canonicalize(file).and_then(std::fs::remove_file).at(file.display())?;
             }
         }
         Ok(())
     }
 
-    /// Writes all that was asked for, and the table.
+    /// Prints the table and writes all that was asked for: what can't be written keeps nothing else from being told. The first failure of all.
     pub(super) fn write(&self, run: &Run) -> Outcome {
-        let write = |file: &Path, text: String| std::fs::write(file, text).at(file.display());
-        self.json.as_deref().map_or(Ok(()), |file| write(file, run.to_json()))?;
-        self.html.as_deref().map_or(Ok(()), |file| write(file, report::html(run)))?;
-        self.csv.as_deref().map_or(Ok(()), |file| write(file, report::csv(run)))?;
-        output::text(&report::table(run))
+        let told = output::text(&report::table(run));
+        let of = |file: &Option<PathBuf>, make: fn(&Run) -> String| {
+            file.as_deref().map_or(Ok(()), |file| replace(file, &make(run)).at(file.display()))
+        };
+        let files = [of(&self.json, Run::to_json), of(&self.html, report::html), of(&self.csv, report::csv)];
+        files.into_iter().fold(told, Result::and)
+    }
+}
+
+/// Writes a file whole or not at all, so that a full disk does not take the record of before; in place where its directory takes no other, or where it
+/// is no file at all.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    // The file that a link leads to, also where there is none yet.
+    let place = match std::fs::canonicalize(file) {
+        Ok(place) => place,
+        Err(_) => std::fs::read_link(file).map_or_else(|_| file.to_owned(), |to| file.parent().unwrap_or(Path::new("")).join(to)),
+    };
+    let before = place.metadata();
+    if before.as_ref().is_ok_and(|there| !there.is_file()) {
+        return std::fs::write(&place, text);
+    }
+    let mut name = OsString::from(".");
+    name.push(place.file_name().unwrap_or_default());
+    name.push(format!(".{}", std::process::id()));
+    let part = place.with_file_name(name);
+    let Ok(mut made) = File::create_new(&part) else { return std::fs::write(&place, text) };
+    let outcome = before
+        .map_or(Ok(()), |before| made.set_permissions(before.permissions()))
+        .and_then(|()| made.write_all(text.as_bytes()))
+        .and_then(|()| std::fs::rename(&part, &place));
+    if outcome.is_err() {
+        // What is to be told is why.
+        let _ = std::fs::remove_file(&part);
+    }
+    outcome
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn outputs(json: &Path, csv: &Path) -> Outputs {
+        Outputs { json: Some(json.into()), html: None, csv: Some(csv.into()) }
+    }
+
+    #[test]
+    fn a_file_that_can_not_be_written_costs_no_other() {
+        let at = tempfile::tempdir().expect("a directory");
+        let (json, csv) = (at.path().join("gone/run.json"), at.path().join("run.csv"));
+        let run = Run::begin("test".into(), true);
+        let failure = outputs(&json, &csv).write(&run).expect_err("there is no such directory");
+        assert!(failure.to_string().contains("run.json"), "{failure}");
+        assert_eq!(std::fs::read_to_string(&csv).expect("the other is written"), report::csv(&run));
+    }
+
+    #[test]
+    fn links_stay_and_files_are_replaced_whole() {
+        let at = tempfile::tempdir().expect("a directory");
+        let (link, there, csv) = (at.path().join("link"), at.path().join("there"), at.path().join("run.csv"));
+        symlink("there", &link).expect("a link");
+        std::fs::write(&csv, "before").expect("a file");
+        std::fs::set_permissions(&csv, std::fs::Permissions::from_mode(0o600)).expect("our own");
+        let (outputs, run) = (outputs(&link, &csv), Run::begin("test".into(), true));
+        outputs.check().expect("both can be written");
+        assert!(link.is_symlink() && !there.exists(), "nothing is left of it");
+        assert_eq!(std::fs::read_to_string(&csv).expect("it is there"), "before");
+        outputs.write(&run).expect("both can be written");
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read_to_string(&there).expect("behind the link"), run.to_json());
+        assert_eq!(csv.metadata().expect("it is there").permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(at.path()).expect("it is there").count(), 3, "no part is left");
+        // What is no file is written to, not replaced.
+        replace(Path::new("/dev/null"), "x").expect("it takes all");
+        assert!(!Path::new("/dev/null").metadata().expect("it is there").is_file());
     }
 }

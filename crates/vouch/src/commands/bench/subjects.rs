@@ -171,7 +171,13 @@ impl Subjects {
             twice.map_or(Ok(()), |(_, label)| Err(Failure::usage("--target", format!("{label} would name two; label them: LABEL=…")))),
         );
         if let Err(failure) = made {
-            subjects.iter_mut().try_for_each(|subject| subject.clean())?;
+            // Each for itself; why there is no run is told last.
+            for subject in &mut subjects {
+                let (label, place) = (subject.about().label, subject.place().unwrap_or_default());
+                if let Err(error) = subject.clean() {
+                    tracing::warn!("{label}: what was made could not be removed: {error}; left behind: {place}");
+                }
+            }
             return Err(failure);
         }
         Ok(subjects)

@@ -267,7 +267,8 @@ impl World {
             };
             let paths = [path.clone(), format!("/one/two{path}")];
             let (label, asked) = if *tls { ("https", Asked::Https(paths)) } else { ("http", Asked::Http(paths)) };
-            subjects.push(Box::new(ConnectSubject::new(format!("{label} {host}:{port}"), resolve(host, *port)?, asked, None, stop)));
+            let subject = ConnectSubject::new(format!("{label} {host}:{port}"), resolve(host, *port)?, asked, None, stop);
+            subjects.push(Box::new(subject.named(host)));
         }
         Ok(subjects)
     }
