@@ -95,7 +95,11 @@ pub(in crate::export) fn find(
 }
 
 /// Checks what was found in each of these, side by side; sealed arguments are opened where they lie.
-pub(in crate::export) fn check<'a>(found: impl IntoIterator<Item = (&'a mut [u8], &'a mut VecDeque<Looked>)>, gss: Option<&Arc<Gss>>) {
+pub(in crate::export) fn check<'a>(
+    found: impl IntoIterator<Item = (&'a mut [u8], &'a mut VecDeque<Looked>)>,
+    gss: Option<&Arc<Gss>>,
+    now_ms: u64,
+) {
     let mut checks = Vec::new();
     let mut places = Vec::new();
     for (bytes, looked) in found {
@@ -108,7 +112,7 @@ pub(in crate::export) fn check<'a>(found: impl IntoIterator<Item = (&'a mut [u8]
             places.push(verdict);
         }
     }
-    check_many(&mut checks);
+    check_many(&mut checks, now_ms);
     for (place, check) in places.into_iter().zip(checks) {
         *place = check.verdict;
         gss.iter().for_each(|gss| gss.count(place));
@@ -125,7 +129,7 @@ pub(in crate::export) fn look(
 ) -> VecDeque<Looked> {
     let mut found = find(bytes, records, gss, recent, now_ms);
     if !found.is_empty() {
-        check([(bytes, &mut found)], gss);
+        check([(bytes, &mut found)], gss, now_ms);
     }
     found
 }
