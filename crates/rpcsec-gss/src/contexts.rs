@@ -38,11 +38,26 @@ pub struct Contexts<P> {
     /// Principals that have more than their share, by how many.
     above: BTreeSet<(usize, Arc<str>)>,
     /// Those that left and are not dropped yet.
-    gone: Vec<Arc<ServerContext>>,
+    gone: Gone<P>,
     partial: HashMap<ContextHandle, P>,
     /// Each context in the making, oldest first; those that were completed or given up are passed over.
     partial_order: VecDeque<(ContextHandle, u64)>,
     evicted: u64,
+}
+
+/// What has left the table. Dropping it takes time: keys are wiped, and the mechanism frees what it kept.
+#[must_use = "what is dropped here is wiped here"]
+pub struct Gone<P> {
+    /// Whole contexts.
+    pub whole: Vec<Arc<ServerContext>>,
+    /// What was kept of some in the making.
+    pub partial: Vec<P>,
+}
+
+impl<P> Default for Gone<P> {
+    fn default() -> Self {
+        Self { whole: Vec::new(), partial: Vec::new() }
+    }
 }
 
 impl<P> Contexts<P> {
@@ -54,7 +69,7 @@ impl<P> Contexts<P> {
             order: BTreeSet::new(),
             of: HashMap::new(),
             above: BTreeSet::new(),
-            gone: Vec::new(),
+            gone: Gone::default(),
             partial: HashMap::new(),
             partial_order: VecDeque::new(),
             evicted: 0,
@@ -162,7 +177,7 @@ impl<P> Contexts<P> {
         if let Some((context, placed_ms)) = self.whole.remove(&handle) {
             context.end();
             self.unplace(context.principal(), placed_ms, handle);
-            self.gone.push(context);
+            self.gone.whole.push(context);
         }
     }
 
@@ -173,9 +188,8 @@ impl<P> Contexts<P> {
         self.expire_partial(now_ms);
     }
 
-    /// Contexts that have left since: to be dropped where no lock is held, since wiping their keys takes time.
-    #[must_use = "what is dropped here is wiped here"]
-    pub fn take_gone(&mut self) -> Vec<Arc<ServerContext>> {
+    /// What has left since: to be dropped where no lock is held.
+    pub fn take_gone(&mut self) -> Gone<P> {
         std::mem::take(&mut self.gone)
     }
 
@@ -184,9 +198,9 @@ impl<P> Contexts<P> {
         self.expire_partial(now_ms);
         while self.partial.len() >= self.limits.partial_max.max(1) {
             let Some((oldest, _)) = self.partial_order.pop_front() else { break };
-            self.partial.remove(&oldest);
+            self.gone.partial.extend(self.partial.remove(&oldest));
         }
-        self.partial.insert(handle, partial);
+        self.gone.partial.extend(self.partial.insert(handle, partial));
         self.partial_order.push_back((handle, now_ms));
     }
 
@@ -202,7 +216,7 @@ impl<P> Contexts<P> {
             if self.partial.contains_key(handle) && now_ms.saturating_sub(*placed_ms) < self.limits.partial_ms_max {
                 return;
             }
-            self.partial.remove(handle);
+            self.gone.partial.extend(self.partial.remove(handle));
             self.partial_order.pop_front();
         }
     }

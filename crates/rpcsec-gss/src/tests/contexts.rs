@@ -166,6 +166,24 @@ fn keys_of_what_left_are_wiped_when_whoever_took_them_drops_them() {
 }
 
 #[test]
+fn what_was_kept_of_contexts_in_the_making_is_dropped_by_whoever_took_it() {
+    let limits = ContextLimits { partial_max: 2, ..ContextLimits::default() };
+    let mut contexts: Contexts<Arc<()>> = Contexts::new(limits);
+    let kept: Vec<_> = (0..5).map(|_| Arc::new(())).collect();
+    let held = |kept: &[Arc<()>]| kept.iter().map(|one| Arc::strong_count(one) - 1).collect::<Vec<_>>();
+    // One too many; one under a name that is taken; two whose time is over, by an exchange and by itself.
+    (0..3).for_each(|at| contexts.keep_partial(handle(at), kept[at as usize].clone(), 0));
+    contexts.keep_partial(handle(2), kept[3].clone(), 0);
+    assert_eq!(held(&kept), [1, 1, 1, 1, 0]);
+    assert!(contexts.take_partial(&handle(2).0, 30_000).is_none());
+    contexts.keep_partial(handle(4), kept[4].clone(), 30_000);
+    contexts.expire(60_000);
+    assert_eq!(held(&kept), [1; 5]);
+    drop(contexts.take_gone());
+    assert_eq!(held(&kept), [0; 5]);
+}
+
+#[test]
 fn a_context_ends_with_its_ticket() {
     let mut contexts = table(10);
     let held = contexts.insert(handle(1), established(60), 5_000);

@@ -128,7 +128,12 @@ impl Gss {
     fn answer(&self, call: &InitCall, connection: &Connection, audit: Option<&Audit>) -> Vec<u8> {
         let mut w = Writer::new();
         vouch_oncrpc::begin_record(&mut w);
-        let partial = match call.partial(&mut self.contexts.lock(), clock::boot_ms()) {
+        let (partial, gone) = {
+            let mut contexts = self.contexts.lock();
+            (call.partial(&mut contexts, clock::boot_ms()), contexts.take_gone())
+        };
+        drop(gone);
+        let partial = match partial {
             Ok(partial) => partial,
             Err(stat) => {
                 let refused = Refused {
