@@ -50,7 +50,7 @@ impl Initiator for Claimer {
 }
 
 /// A server's contexts with one in them, and the client's side of it.
-fn context(service: Service) -> (Arc<Gss>, ClientContext) {
+pub(in crate::export) fn context(service: Service) -> (Arc<Gss>, ClientContext) {
     let gss = Arc::new(Gss::new(Believer, || ()));
     let initiation = Initiation::begin(Claimer, service).unwrap();
     let mut w = Writer::new();
