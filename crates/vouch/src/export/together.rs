@@ -38,7 +38,7 @@ impl Peer {
         let gss = driver.gss.as_ref();
         let now_ms = clock::boot_ms();
         let mut found = gss::find(fresh.bytes(), fresh.records, gss, &mut self.recent, now_ms);
-        let goes_on = fresh.is_one_record() && gss::is_laborious(&found);
+        let goes_on = fresh.is_one_record() && gss::is_laborious(&found, tools.laborious_len);
         if !goes_on && (!self.gathered || fresh.is_incomplete()) {
             if !found.is_empty() {
                 gss::check([(fresh.bytes_mut(), &mut found)], gss, now_ms);

@@ -11,7 +11,6 @@ use vouch_rpcsec_gss::{Arrival, Check, GssCall, InitCall, Service, Verdict, arri
 
 use super::{Gss, Recent};
 use crate::export::audit::{Audit, Refused};
-use crate::export::limits::LABORIOUS_LEN;
 use crate::export::receive::Records;
 
 /// A call under RPCSEC_GSS, and what is known of it now.
@@ -134,10 +133,10 @@ pub(in crate::export) fn look(
     found
 }
 
-/// Whether a call takes so long to check that it is worth having others checked beside it.
-pub(in crate::export) fn is_laborious(found: &VecDeque<Looked>) -> bool {
+/// Whether a call takes so long to check that it is worth having others checked beside it: those of `len_min` bytes do.
+pub(in crate::export) fn is_laborious(found: &VecDeque<Looked>, len_min: usize) -> bool {
     found.iter().any(|looked| match &looked.what {
-        Protected::Call(call, _) => call.service() != Service::None && looked.len >= LABORIOUS_LEN,
+        Protected::Call(call, _) => call.service() != Service::None && looked.len >= len_min,
         _ => false,
     })
 }

@@ -12,7 +12,7 @@ use vouch_rpcsec_gss::*;
 use vouch_xdr::Writer;
 
 use super::*;
-use crate::export::receive::{Buffers, Input, Look, Read, Record};
+use crate::export::receive::{Buffers, Input, Look, Read, Record, Records};
 use crate::export::shares::{Charge, Commons};
 
 const KEY: [u8; 32] = [5; 32];
@@ -168,6 +168,20 @@ proptest::proptest! {
         }
         proptest::prop_assert_eq!(receive(&gss, &stream, piece_len, stop), expected);
         proptest::prop_assert_eq!(gss.counts.dropped.get(), 0);
+    }
+}
+
+#[test]
+fn calls_of_a_page_are_checked_together_where_the_cpu_takes_sixteen_side_by_side() {
+    use crate::export::limits::laborious_len;
+    for service in [Service::None, Service::Integrity, Service::Privacy] {
+        let (gss, mut client) = context(service);
+        for (args_len, wide, narrow) in [(2000, false, false), (4096, true, false), (65_536, true, true)] {
+            let stream = call(&mut client, 1, &vec![1; args_len], usize::MAX);
+            let found = find(&stream, Records::Marked { inside: false }, Some(&gss), &mut Recent::default(), clock::boot_ms());
+            let laborious = [16, 4].map(|lanes| is_laborious(&found, laborious_len(lanes)));
+            assert_eq!(laborious, [wide, narrow].map(|long| long && service != Service::None), "{service:?} {args_len}");
+        }
     }
 }
 
