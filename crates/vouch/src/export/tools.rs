@@ -105,6 +105,12 @@ impl Tools {
         }
     }
 
+    /// A reply that another thread has left to this one.
+    pub(super) fn take_kept(&mut self, connection: &Arc<Connection>, outgoing: Outgoing) {
+        self.push_for(connection, outgoing);
+        connection.end_waiting();
+    }
+
     /// Seals what waits for it, and sends it: what came on one connection by one system call.
     pub(super) fn seal(&mut self) {
         if self.unsealed.is_empty() {

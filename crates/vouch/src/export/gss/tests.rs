@@ -12,8 +12,12 @@ use vouch_rpcsec_gss::*;
 use vouch_xdr::Writer;
 
 use super::*;
+use crate::export::connection::Side;
+use crate::export::inbox::{Inbox, Message};
 use crate::export::receive::{Buffers, Input, Look, Read, Record, Records};
 use crate::export::shares::{Charge, Commons};
+use crate::export::tools::Tools;
+use crate::export::worker::WAKE;
 
 const KEY: [u8; 32] = [5; 32];
 
@@ -217,6 +221,56 @@ fn replies_of_many_contexts_are_sealed_together() {
         };
         client.verify(*seq, verf).unwrap();
         assert_eq!(client.open(*seq, body, &mut Vec::new()).unwrap(), results);
+    }
+}
+
+/// What was left to a worker.
+fn kept(message: Message) -> (Arc<Connection>, Outgoing) {
+    match message {
+        Message::Kept(connection, outgoing) => (connection, outgoing),
+        _ => panic!("a reply"),
+    }
+}
+
+#[test]
+fn replies_that_waited_for_records_are_sealed_together_by_the_thread_that_serves() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut there = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (here, peer) = listener.accept().unwrap();
+    let poll = mio::Poll::new().unwrap();
+    let inbox = Arc::new(Inbox::new(poll.registry(), WAKE).unwrap());
+    let shares = Commons::new(1, || ()).of(peer.ip());
+    let engine = crate::export::tests::engine().connection_opened(peer);
+    let connection = Arc::new(Connection::new(here, Side::Client, engine, inbox.clone(), 0, shares));
+    let (gss, mut client) = context(Service::Privacy);
+    let replies: Vec<_> = (0..5).map(|at| reply(&gss, &mut client, &[at; 64])).collect();
+    let numbers: Vec<GssSeq> = replies.iter().map(|(_, seq)| *seq).collect();
+    let keeping = connection.clone();
+    std::thread::spawn(move || replies.into_iter().for_each(|(outgoing, _)| keeping.send_kept(outgoing))).join().unwrap();
+    // Whoever keeps records has sealed none of them, and the connection is not taken for one that has nothing under way.
+    assert!(connection.sent_len() == 0 && !connection.is_quiet());
+    let left: Vec<_> = inbox.take().into_iter().map(kept).collect();
+    assert!(left.len() == 5 && left.iter().all(|(_, outgoing)| !outgoing.is_ready()));
+    // What needs no sealing leaves at once.
+    connection.send_kept(Outgoing::bytes(b"plain...".to_vec()));
+    assert!(connection.sent_len() == 8 && inbox.take().is_empty());
+    std::io::Read::read_exact(&mut there, &mut [0; 8]).unwrap();
+    let mut tools = Tools::new(1 << 20);
+    left.into_iter().for_each(|(connection, outgoing)| tools.take_kept(&connection, outgoing));
+    assert_eq!(connection.sent_len(), 8);
+    tools.seal();
+    assert!(connection.is_quiet());
+    let mut reader = vouch_oncrpc::RecordReader::new(1 << 20);
+    let mut bytes = vec![0; (connection.sent_len() - 8) as usize];
+    std::io::Read::read_exact(&mut there, &mut bytes).unwrap();
+    let mut input = &bytes[..];
+    for (at, seq) in numbers.into_iter().enumerate() {
+        let record = reader.next(&mut input).unwrap().unwrap().into_owned();
+        let ReplyBody::Accepted { verf, outcome: Accepted::Success(body) } = RpcReply::decode(&record).unwrap().body else {
+            panic!("a success")
+        };
+        client.verify(seq, verf).unwrap();
+        assert_eq!(client.open(seq, body, &mut Vec::new()).unwrap(), [at as u8; 64]);
     }
 }
 
