@@ -50,7 +50,7 @@ fuzz_target!(|input: &[u8]| {
         && let Arrival::Call(call) = arrive(input, &call, |_| Some(context()))
     {
         let mut checks = [Check::new(&mut record, &call)];
-        check_many(&mut checks);
+        check_many(&mut checks, 0);
         assert!(!matches!(checks[0].verdict, Verdict::Genuine(_)));
     }
 });

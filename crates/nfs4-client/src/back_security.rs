@@ -64,7 +64,8 @@ impl BackSecurity {
         let mut own = record.to_vec();
         let verdict = {
             let mut checks = [Check::new(&mut own, &call)];
-            check_many(&mut checks);
+            // It is in no table: nobody asks when it was used.
+            check_many(&mut checks, 0);
             let [check] = checks;
             check.verdict
         };

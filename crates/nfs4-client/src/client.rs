@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
-use vouch_nfs4::op::{Args, DestroyClientidArgs, DestroySessionArgs};
+use vouch_nfs4::op::Args;
 use vouch_nfs4::{ClientId, SlotId, cb};
 use vouch_oncrpc::RecordReader;
 use vouch_xdr::Writer;
@@ -20,6 +20,7 @@ use crate::handshake::bind;
 use crate::{BackChannel, CallKind, CallbackHandler, Compound, Core, Error, Identity, NoCallbacks, Protection, Renewal, Reply};
 
 mod back;
+mod ending;
 mod resend;
 mod task;
 
@@ -100,6 +101,8 @@ struct State {
     renewing: bool,
     connections: Vec<Connection>,
     next_token: u64,
+    /// The call that ends the last context, and who waits for its answer.
+    parting: Option<(u32, oneshot::Sender<()>)>,
     closed: bool,
 }
 
@@ -150,6 +153,7 @@ impl Client {
             renewing: false,
             connections: Vec::new(),
             next_token: 0,
+            parting: None,
             closed: false,
         };
         let shared = Arc::new(Shared {
@@ -214,23 +218,6 @@ impl Client {
         }
         self.start(stream);
         Ok(())
-    }
-
-    /// Ends session and client at the server, and all tasks.
-    pub async fn close(self) -> Result<(), Error> {
-        let (session, client) = {
-            let state = self.shared.state.lock();
-            (state.core.session(), state.client)
-        };
-        let mut outcome = Ok(());
-        if let Some(session) = session {
-            let reply = self.loose().op(&Args::DestroySession(DestroySessionArgs { session })).send().await;
-            outcome = reply.and_then(|reply| reply.results().next_ok().map(drop));
-            let reply = self.loose().op(&Args::DestroyClientid(DestroyClientidArgs { client })).send().await;
-            outcome = outcome.and(reply.and_then(|reply| reply.results().next_ok().map(drop)));
-        }
-        self.shared.shut();
-        outcome
     }
 
     /// Sends operations and awaits their reply.
@@ -419,8 +406,11 @@ impl Shared {
                     }
                 }
                 self.slot_free.notify_one();
+            } else {
+                state.see_parting(&record);
             }
         }
+        state.end_former(at);
         Ok(state.task())
     }
 }

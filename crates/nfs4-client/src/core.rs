@@ -12,6 +12,9 @@ use crate::slots::Slots;
 use crate::{BackSecurity, CallTag, Error, LaidOut, Protection, ReplyBody, SLOTS_MAX};
 
 mod arrived;
+mod former;
+
+use former::Former;
 
 /// Whether a call goes through a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +78,8 @@ struct Flight {
     token: u64,
     count: u32,
     kind: CallKind,
+    /// Which of the protections it is secured by.
+    life: u32,
 }
 
 /// Places of calls in transaction ids: the slots, and as many for calls without.
@@ -85,6 +90,9 @@ const PLACE_BITS: u32 = PLACES.trailing_zeros();
 pub struct Core {
     minor: u32,
     protection: Box<dyn Protection>,
+    /// How many there have been, and the one before while calls wait for answers under it.
+    life: u32,
+    former: Option<Former>,
     xid_high: u32,
     session: Option<SessionId>,
     /// Whether it is under state protection.
@@ -105,6 +113,8 @@ impl Core {
         Self {
             minor,
             protection,
+            life: 0,
+            former: None,
             xid_high: seed,
             session: None,
             protected: false,
@@ -150,9 +160,7 @@ impl Core {
     pub fn clear_session(&mut self) -> Vec<u64> {
         self.session = None;
         self.slots = Slots::new(1);
-        let lost: Vec<u64> = self.flights[..SLOTS_MAX].iter_mut().filter_map(|flight| flight.take().map(|flight| flight.token)).collect();
-        self.in_flight -= lost.len();
-        lost
+        (0..SLOTS_MAX).filter_map(|at| self.forget(at)).map(|flight| flight.token).collect()
     }
 
     /// Slots that can be taken now; with 4.0, places for calls. No more than the protection lets out at a time.
@@ -263,9 +271,10 @@ impl Core {
     }
 
     fn forget(&mut self, at: usize) -> Option<Flight> {
-        let flight = self.flights[at].take();
-        self.in_flight -= usize::from(flight.is_some());
-        flight
+        let flight = self.flights[at].take()?;
+        self.in_flight -= 1;
+        self.landed(&flight);
+        Some(flight)
     }
 
     /// Takes a reply. None if no call awaits it, as after a retry. An error is the connection's end: the bytes are no reply at all.
@@ -309,11 +318,6 @@ impl Core {
     /// What lets the server prove its callbacks by the context that calls are secured by.
     pub fn back_security(&self) -> Option<BackSecurity> {
         self.protection.back_security()
-    }
-
-    /// Secures calls by another context from now on. Replies to calls that went before can't be opened any more: hand it in when they have come, or are lost.
-    pub fn set_protection(&mut self, protection: Box<dyn Protection>) {
-        self.protection = protection;
     }
 
     /// Uses no slot above `target` (CB_RECALL_SLOT).
@@ -360,9 +364,9 @@ impl Core {
         if let Some(args) = sequence {
             call.op(w, &Args::Sequence(args));
         }
-        if self.flights[at].replace(Flight { xid, tag, token, count: 0, kind }).is_none() {
-            self.in_flight += 1;
-        }
+        self.forget(at);
+        self.flights[at] = Some(Flight { xid, tag, token, count: 0, kind, life: self.life });
+        self.in_flight += 1;
         Ok(call)
     }
 

@@ -191,6 +191,10 @@ impl Protection for GssProtection {
         self.context.window() as usize
     }
 
+    fn farewell(&mut self, xid: u32) -> Option<Vec<u8>> {
+        self.destroy(xid).ok()
+    }
+
     fn verify(&mut self, tag: CallTag, verifier: OpaqueAuth<'_>) -> Result<(), ProtectionError> {
         Ok(self.context.verify(seq(tag), verifier)?)
     }

@@ -18,6 +18,7 @@ use crate::handshake::bind;
 use crate::{BackChannel, CallKind, Core, Error, Handshake, Identity, LaidOut, NoCallbacks, OpenCall, Protection, RecordBuffer, ReplyBody};
 
 mod blocking;
+mod ending;
 
 /// One connection.
 struct Connection {

@@ -90,6 +90,11 @@ pub trait Protection: Send {
         usize::MAX
     }
 
+    /// The call that ends the context at the server, with its record's mark; nothing where there is none to end. No call goes under it from then on.
+    fn farewell(&mut self, _xid: u32) -> Option<Vec<u8>> {
+        None
+    }
+
     /// Checks the verifier of a reply that was accepted and has no results.
     fn verify(&mut self, tag: CallTag, verifier: OpaqueAuth<'_>) -> Result<(), ProtectionError>;
 

@@ -40,15 +40,15 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Checks calls, in their order, side by side. Two passes: headers, then the bodies of those whose headers held.
-pub fn check_many(checks: &mut [Check<'_>]) {
-    checks.chunks_mut(CHUNK).for_each(check_chunk);
+/// Checks calls, in their order, side by side. Two passes: headers, then the bodies of those whose headers held. Their contexts have been used at `now_ms`.
+pub fn check_many(checks: &mut [Check<'_>], now_ms: u64) {
+    checks.chunks_mut(CHUNK).for_each(|chunk| check_chunk(chunk, now_ms));
 }
 
 /// Calls that go together: as many as the widest kernels take twice.
 const CHUNK: usize = 64;
 
-fn check_chunk(checks: &mut [Check<'_>]) {
+fn check_chunk(checks: &mut [Check<'_>], now_ms: u64) {
     {
         let headers: Vec<[&[u8]; 1]> = checks.iter().map(|check| [&check.record[..check.call.header_len]]).collect();
         let mut jobs: Vec<VerifyJob<'_>> = checks
@@ -60,7 +60,7 @@ fn check_chunk(checks: &mut [Check<'_>]) {
         let results: Vec<bool> = jobs.iter().map(|job| job.result.is_ok()).collect();
         drop(jobs);
         drop(headers);
-        checks.iter_mut().zip(results).for_each(|(check, holds)| check.verdict = admit(check.call, holds));
+        checks.iter_mut().zip(results).for_each(|(check, holds)| check.verdict = admit(check.call, holds, now_ms));
     }
     let mut bodies: Vec<Body<'_>> = Vec::with_capacity(checks.len());
     let mut places = Vec::with_capacity(checks.len());
@@ -83,8 +83,8 @@ fn check_chunk(checks: &mut [Check<'_>]) {
     }
 }
 
-/// RFC 2203, section 5.3.3.3 and 5.3.3.1: a header that doesn't hold moves nothing.
-fn admit(call: &GssCall, holds: bool) -> Verdict {
+/// RFC 2203, section 5.3.3.3 and 5.3.3.1: a header that doesn't hold moves nothing; one that came before, which anybody may have read on the wire, proves no use.
+fn admit(call: &GssCall, holds: bool, now_ms: u64) -> Verdict {
     if !holds {
         return Verdict::Refused(AuthStat::RPCSEC_GSS_CRED_PROBLEM);
     }
@@ -92,7 +92,10 @@ fn admit(call: &GssCall, holds: bool) -> Verdict {
         return Verdict::Refused(AuthStat::RPCSEC_GSS_CTX_PROBLEM);
     }
     match call.context.take_seq(call.seq) {
-        true => Verdict::Genuine(0..0),
+        true => {
+            call.context.touch(now_ms);
+            Verdict::Genuine(0..0)
+        }
         false => Verdict::Dropped,
     }
 }

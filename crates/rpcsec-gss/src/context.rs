@@ -83,10 +83,9 @@ impl ServerContext {
         &self.established.keys
     }
 
-    /// Whether calls may still use it; notes that it is used.
-    pub fn touch(&self, now_ms: u64) -> bool {
-        self.used_ms.store(now_ms, Ordering::Relaxed);
-        !self.has_ended(now_ms)
+    /// Notes that its owner uses it. To be called where he has proven that, and nowhere else: names travel in clear.
+    pub fn touch(&self, now_ms: u64) {
+        self.used_ms.fetch_max(now_ms, Ordering::Relaxed);
     }
 
     /// Whether it was destroyed, set aside for others, or the ticket has ended.

@@ -1,5 +1,6 @@
-//! All contexts of a server, and those that are being made: bounded in number, least recently used first to go, gone at the ticket's end. Belongs to no connection: a client
-//! that comes back over another one goes on with what it has. Time and randomness are handed in.
+//! All contexts of a server, and those that are being made: bounded in number, gone at the ticket's end. In a full table who has more than his share makes room, else what
+//! was used longest ago; only what a call has proven is use ([`check_many`](crate::check_many)). Belongs to no connection: a client that comes back over another one goes on
+//! with what it has. Time and randomness are handed in.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::{ContextHandle, EstablishedContext, HANDLE_LEN, ServerContext};
 pub struct ContextLimits {
     /// Contexts in all: each costs eight kilobytes. A cluster of ten thousand nodes has a few on each.
     pub contexts_max: usize,
-    /// Contexts of one principal beyond which, in a full table, it makes room for its own.
+    /// Contexts of one principal beyond which, in a full table, it makes room for its own and for those of others.
     pub principal_share: usize,
     /// Contexts that are being made: each is held for nobody that has proven anything.
     pub partial_max: usize,
@@ -34,12 +35,29 @@ pub struct Contexts<P> {
     order: BTreeSet<(u64, ContextHandle)>,
     /// The same places, of each principal.
     of: HashMap<Arc<str>, BTreeSet<(u64, ContextHandle)>>,
+    /// Principals that have more than their share, by how many.
+    above: BTreeSet<(usize, Arc<str>)>,
     /// Those that left and are not dropped yet.
-    gone: Vec<Arc<ServerContext>>,
+    gone: Gone<P>,
     partial: HashMap<ContextHandle, P>,
     /// Each context in the making, oldest first; those that were completed or given up are passed over.
     partial_order: VecDeque<(ContextHandle, u64)>,
     evicted: u64,
+}
+
+/// What has left the table. Dropping it takes time: keys are wiped, and the mechanism frees what it kept.
+#[must_use = "what is dropped here is wiped here"]
+pub struct Gone<P> {
+    /// Whole contexts.
+    pub whole: Vec<Arc<ServerContext>>,
+    /// What was kept of some in the making.
+    pub partial: Vec<P>,
+}
+
+impl<P> Default for Gone<P> {
+    fn default() -> Self {
+        Self { whole: Vec::new(), partial: Vec::new() }
+    }
 }
 
 impl<P> Contexts<P> {
@@ -50,40 +68,33 @@ impl<P> Contexts<P> {
             whole: HashMap::new(),
             order: BTreeSet::new(),
             of: HashMap::new(),
-            gone: Vec::new(),
+            above: BTreeSet::new(),
+            gone: Gone::default(),
             partial: HashMap::new(),
             partial_order: VecDeque::new(),
             evicted: 0,
         }
     }
 
-    /// The context of this name, if calls may use it.
+    /// The context of this name, if calls may use it. Who asks has proven nothing: it is as old as before.
     pub fn find(&mut self, handle: &[u8], now_ms: u64) -> Option<Arc<ServerContext>> {
         let handle = ContextHandle(<[u8; HANDLE_LEN]>::try_from(handle).ok()?);
         let (context, _) = self.whole.get(&handle)?;
-        if context.touch(now_ms) {
+        if !context.has_ended(now_ms) {
             return Some(context.clone());
         }
         self.remove(handle);
         None
     }
 
-    /// Takes in a context that is complete, under a name that nobody has. In a full table what was used longest ago makes room: of the same principal if it has more than
-    /// its share, so that one who makes context after context takes away his own. O(log n), amortized over uses.
+    /// Takes in a context that is complete, under a name that nobody has. In a full table another makes room: one of the same principal if it has its share, so that one who
+    /// makes context after context takes away his own; else one of the principal that has most, if that is more than its share; else any. Of these the one that was used
+    /// longest ago, or of the first [`LOOKS_MAX`] if all of them have been used since they got their places. O(log n).
     pub fn insert(&mut self, handle: ContextHandle, established: EstablishedContext, now_ms: u64) -> Arc<ServerContext> {
-        let principal = established.principal.clone();
         while self.whole.len() >= self.limits.contexts_max.max(1)
-            && let Some((placed_ms, oldest)) = self.oldest(&principal)
+            && let Some(unused) = self.longest_unused(&established.principal, now_ms)
         {
-            let (context, _) = &self.whole[&oldest];
-            let used_ms = context.used_ms();
-            if used_ms > placed_ms && !context.has_ended(now_ms) {
-                let context = context.clone();
-                self.unplace(context.principal(), placed_ms, oldest);
-                self.place(context, used_ms);
-                continue;
-            }
-            self.remove(oldest);
+            self.remove(unused);
             self.evicted += 1;
         }
         self.remove(handle);
@@ -92,26 +103,72 @@ impl<P> Contexts<P> {
         context
     }
 
-    /// The place of the one that makes room for another of this principal.
-    fn oldest(&self, principal: &str) -> Option<(u64, ContextHandle)> {
-        let own = self.of.get(principal).filter(|own| own.len() >= self.limits.principal_share.max(1));
-        own.unwrap_or(&self.order).first().copied()
+    /// The one that makes room for another of this principal.
+    fn longest_unused(&mut self, principal: &str, now_ms: u64) -> Option<ContextHandle> {
+        let mut least: Option<(u64, ContextHandle)> = None;
+        for _ in 0..LOOKS_MAX {
+            let (placed_ms, handle) = *self.making_room(principal).first()?;
+            let (context, _) = &self.whole[&handle];
+            let used_ms = context.used_ms();
+            if used_ms <= placed_ms || context.has_ended(now_ms) {
+                return Some(handle);
+            }
+            self.replace(handle, used_ms);
+            least = least.into_iter().chain([(used_ms, handle)]).min();
+        }
+        least.map(|(_, handle)| handle)
+    }
+
+    /// The places among which room is made for another context of this principal.
+    fn making_room(&self, principal: &str) -> &BTreeSet<(u64, ContextHandle)> {
+        let own = self.of.get(principal).filter(|own| own.len() >= self.share());
+        let most = || self.above.last().map(|(_, principal)| &self.of[principal]);
+        own.or_else(most).unwrap_or(&self.order)
+    }
+
+    fn share(&self) -> usize {
+        self.limits.principal_share.max(1)
     }
 
     fn place(&mut self, context: Arc<ServerContext>, placed_ms: u64) {
-        let handle = context.handle();
+        let (handle, principal) = (context.handle(), context.principal().clone());
         self.order.insert((placed_ms, handle));
-        self.of.entry(context.principal().clone()).or_default().insert((placed_ms, handle));
+        let own = self.of.entry(principal.clone()).or_default();
+        own.insert((placed_ms, handle));
+        let count = own.len();
+        self.count(principal, count - 1, count);
         self.whole.insert(handle, (context, placed_ms));
     }
 
     fn unplace(&mut self, principal: &Arc<str>, placed_ms: u64, handle: ContextHandle) {
         self.order.remove(&(placed_ms, handle));
-        if let Some(own) = self.of.get_mut(principal) {
-            own.remove(&(placed_ms, handle));
-            if own.is_empty() {
-                self.of.remove(principal);
-            }
+        let Some(own) = self.of.get_mut(principal) else { return };
+        own.remove(&(placed_ms, handle));
+        let count = own.len();
+        if own.is_empty() {
+            self.of.remove(principal);
+        }
+        self.count(principal.clone(), count + 1, count);
+    }
+
+    /// One that stays gets a later place.
+    fn replace(&mut self, handle: ContextHandle, to_ms: u64) {
+        let Some((context, placed_ms)) = self.whole.get_mut(&handle) else { return };
+        let from_ms = std::mem::replace(placed_ms, to_ms);
+        for places in [Some(&mut self.order), self.of.get_mut(context.principal())].into_iter().flatten() {
+            places.remove(&(from_ms, handle));
+            places.insert((to_ms, handle));
+        }
+    }
+
+    /// How many a principal has is another number now.
+    fn count(&mut self, principal: Arc<str>, from: usize, to: usize) {
+        let share = self.share();
+        if from > share {
+            self.above.remove(&(from, principal.clone()));
+        }
+        if to > share {
+            self.above.insert((to, principal));
         }
     }
 
@@ -120,7 +177,7 @@ impl<P> Contexts<P> {
         if let Some((context, placed_ms)) = self.whole.remove(&handle) {
             context.end();
             self.unplace(context.principal(), placed_ms, handle);
-            self.gone.push(context);
+            self.gone.whole.push(context);
         }
     }
 
@@ -131,9 +188,8 @@ impl<P> Contexts<P> {
         self.expire_partial(now_ms);
     }
 
-    /// Contexts that have left since: to be dropped where no lock is held, since wiping their keys takes time.
-    #[must_use = "what is dropped here is wiped here"]
-    pub fn take_gone(&mut self) -> Vec<Arc<ServerContext>> {
+    /// What has left since: to be dropped where no lock is held.
+    pub fn take_gone(&mut self) -> Gone<P> {
         std::mem::take(&mut self.gone)
     }
 
@@ -142,9 +198,9 @@ impl<P> Contexts<P> {
         self.expire_partial(now_ms);
         while self.partial.len() >= self.limits.partial_max.max(1) {
             let Some((oldest, _)) = self.partial_order.pop_front() else { break };
-            self.partial.remove(&oldest);
+            self.gone.partial.extend(self.partial.remove(&oldest));
         }
-        self.partial.insert(handle, partial);
+        self.gone.partial.extend(self.partial.insert(handle, partial));
         self.partial_order.push_back((handle, now_ms));
     }
 
@@ -160,7 +216,7 @@ impl<P> Contexts<P> {
             if self.partial.contains_key(handle) && now_ms.saturating_sub(*placed_ms) < self.limits.partial_ms_max {
                 return;
             }
-            self.partial.remove(handle);
+            self.gone.partial.extend(self.partial.remove(handle));
             self.partial_order.pop_front();
         }
     }
@@ -180,3 +236,6 @@ impl<P> Contexts<P> {
         self.evicted
     }
 }
+
+/// Places that are looked at to find one that makes room: each that was used since costs a step where the table is locked.
+const LOOKS_MAX: usize = 64;

@@ -112,3 +112,47 @@ fn a_failure_that_nothing_proves_ends_no_call() {
         assert!(matches!(outcomes.next(), Some(Ok(Some(Err(Error::NotAccepted(_)))))), "{outcome:?}");
     }
 }
+
+/// Ends with this.
+struct Ending(&'static [u8]);
+
+impl Protection for Ending {
+    fn begin(&mut self, w: &mut Writer, header_start: usize) -> Result<CallTag, ProtectionError> {
+        Window.begin(w, header_start)
+    }
+
+    fn farewell(&mut self, _: u32) -> Option<Vec<u8>> {
+        Some(self.0.to_vec())
+    }
+
+    fn verify(&mut self, tag: CallTag, verifier: OpaqueAuth<'_>) -> Result<(), ProtectionError> {
+        Window.verify(tag, verifier)
+    }
+
+    fn open<'a>(&mut self, tag: CallTag, v: OpaqueAuth<'_>, body: &'a [u8], s: &'a mut Vec<u8>) -> Result<&'a [u8], ProtectionError> {
+        Window.open(tag, v, body, s)
+    }
+}
+
+#[test]
+fn a_context_is_ended_once_when_no_call_waits_under_it() {
+    let mut core = core();
+    core.set_protection(Box::new(Ending(b"first")));
+    assert_eq!(core.end_former(), None, "a window has no end");
+    let mut w = Writer::new();
+    let mut begin = |core: &mut Core, token| drop(core.begin(token, CallKind::Session { cache: false }, &mut w).unwrap().unwrap());
+    (1..=3).for_each(|token| begin(&mut core, token));
+    core.set_protection(Box::new(Ending(b"second")));
+    begin(&mut core, 4);
+    // One is answered, one goes again under the new context, one is lost.
+    let xid = core.flights.iter().flatten().find(|flight| flight.token == 1).unwrap().xid;
+    assert_eq!(core.end_former(), None);
+    assert!(core.take(Arrived::Reply { xid, results: Err(Error::Lost) }).unwrap().is_some());
+    assert_eq!(core.end_former(), None);
+    drop(core.begin_again(2, &mut Writer::new()).unwrap().unwrap());
+    assert_eq!(core.end_former(), None);
+    assert_eq!(core.clear_session().len(), 3);
+    assert_eq!(core.end_former().as_deref(), Some(&b"first"[..]));
+    assert_eq!((core.end_former(), core.in_flight), (None, 0));
+    assert_eq!(core.farewell().map(|(_, record)| record).as_deref(), Some(&b"second"[..]));
+}

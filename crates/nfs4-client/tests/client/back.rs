@@ -17,14 +17,14 @@ use crate::server::Shared;
 use crate::{identity, root, server};
 
 /// Calls prove nothing, but there is a context that callbacks can come under.
-struct Proving {
+pub(crate) struct Proving {
     calls: Plain,
     context: GssProtection,
 }
 
 impl Proving {
     /// The server's name of the context consists of this byte.
-    fn new(name: u8) -> Self {
+    pub(crate) fn new(name: u8) -> Self {
         Proving { calls: Plain::none(), context: context(name) }
     }
 }
@@ -36,6 +36,10 @@ impl Protection for Proving {
 
     fn back_security(&self) -> Option<BackSecurity> {
         Protection::back_security(&self.context)
+    }
+
+    fn farewell(&mut self, xid: u32) -> Option<Vec<u8>> {
+        self.context.farewell(xid)
     }
 
     fn verify(&mut self, tag: CallTag, verifier: OpaqueAuth<'_>) -> Result<(), ProtectionError> {
@@ -91,7 +95,7 @@ fn context(name: u8) -> GssProtection {
 }
 
 /// A client under the context 1, whose next is 2, and its server, which denies the next call and answers contexts for callbacks so.
-async fn renewing(offer_statuses: Vec<Status>) -> (Client, Shared) {
+pub(crate) async fn renewing(offer_statuses: Vec<Status>) -> (Client, Shared) {
     let (address, world) = server::start().await;
     let mut config = Config::new(address, 1, identity(), Proving::new(1));
     config.renewal = Some(Arc::new(|| Ok(Box::new(Proving::new(2)))));

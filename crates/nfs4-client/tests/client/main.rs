@@ -1,6 +1,7 @@
 //! The client against a small scripted server.
 
 mod back;
+mod ending;
 mod server;
 
 use server::Protects;

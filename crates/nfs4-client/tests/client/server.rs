@@ -10,6 +10,7 @@ use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::*;
 use vouch_nfs4::*;
 use vouch_oncrpc::{Accepted, AuthStat, Call, Denied, RecordReader, Reply, begin_record, end_record};
+use vouch_rpcsec_gss::{Credential, Procedure};
 use vouch_xdr::{Reader, Writer};
 
 /// How the server answers a wish for state protection.
@@ -47,6 +48,8 @@ pub(crate) struct World {
     /// Forgets all sessions.
     pub forgotten: bool,
     pub writes: u32,
+    /// Names of the contexts that were ended.
+    pub ended: Vec<Vec<u8>>,
     /// Slots: number and the reply's body.
     slots: Vec<(u32, Vec<u8>)>,
     session: u8,
@@ -93,6 +96,16 @@ fn answer(record: &[u8], world: &Shared, out: &mut Writer) -> bool {
         return true;
     }
     let call = Call::decode(record).unwrap();
+    // RFC 2203, section 5.4.
+    if call.procedure == 0 {
+        let credential = Credential::decode(call.cred.body).unwrap();
+        assert_eq!(credential.procedure, Procedure::Destroy);
+        world.ended.push(credential.handle.to_vec());
+        let start = begin_record(out);
+        Reply::accepted(call.xid, Accepted::Success(&[])).encode(out);
+        end_record(out.bytes_mut(), start, 0);
+        return true;
+    }
     if world.denials > 0 {
         world.denials -= 1;
         let start = begin_record(out);

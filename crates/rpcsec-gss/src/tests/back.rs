@@ -22,7 +22,7 @@ fn called(end: &Arc<ServerContext>, record: &mut [u8]) -> (GssCall, Verdict) {
     let call = Call::decode(&bytes).expect("a call");
     let Arrival::Call(call) = arrive(&bytes, &call, |handle| (handle == NAME.0).then(|| end.clone())) else { panic!("under the context") };
     let mut checks = [Check::new(record, &call)];
-    check_many(&mut checks);
+    check_many(&mut checks, 0);
     let [Check { verdict, .. }] = checks;
     (call, verdict)
 }
@@ -97,7 +97,7 @@ fn a_forged_callback_or_answer_to_one_is_refused() {
         let decoded = Call::decode(&bytes).unwrap();
         let Arrival::Call(gss) = arrive(&bytes, &decoded, |_| Some(end.clone())) else { panic!("a call") };
         let mut checks = [Check::new(&mut reflected, &gss)];
-        check_many(&mut checks);
+        check_many(&mut checks, 0);
         assert!(matches!(checks[0].verdict, Verdict::Refused(_)));
     });
 }

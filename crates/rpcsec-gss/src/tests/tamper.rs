@@ -189,7 +189,7 @@ fn a_wrap_that_fails_sends_nothing() {
     let Ok(decoded) = vouch_oncrpc::Call::decode(&record) else { panic!("a call") };
     let Arrival::Call(call) = arrive(&record, &decoded, |handle| world.contexts.find(handle, now)) else { panic!("a call") };
     let mut checks = [Check::new(&mut record, &call)];
-    check_many(&mut checks);
+    check_many(&mut checks, now);
     assert!(matches!(checks[0].verdict, Verdict::Genuine(_)));
     let mut w = vouch_xdr::Writer::new();
     let envelope = Envelope::begin(&call, vouch_oncrpc::Accepted::Success(&[]), &mut w);

@@ -136,7 +136,7 @@ impl World {
             }
         }
         let mut checks: Vec<Check<'_>> = calls.iter_mut().map(|(_, record, call)| Check::new(record, call)).collect();
-        check_many(&mut checks);
+        check_many(&mut checks, self.now_ms);
         let verdicts: Vec<Verdict> = checks.into_iter().map(|check| check.verdict).collect();
         let mut replies = Vec::new();
         for ((at, record, call), verdict) in calls.iter().zip(verdicts) {

@@ -74,11 +74,16 @@ pub(super) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastC
 /// Takes a call under RPCSEC_GSS that was looked at.
 pub(super) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<Connection>, reply: Vec<u8>) -> Incoming {
     let denied = |xid, stat, reply| Incoming::Answer(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply));
-    let (gss, verdict) = match what {
-        Protected::Call(gss, verdict) => (gss, verdict),
-        Protected::Init(init) => return Incoming::Init(init),
-        Protected::Garbage(xid) => return Incoming::Answer(encode(&Reply::accepted(xid, Accepted::GarbageArgs), reply)),
-        Protected::Refused(xid, stat) => return denied(xid, stat, reply),
+    let Ok(call) = Call::decode(record) else { return Incoming::Broken };
+    let outcome = other_than_compound(&call);
+    let accepted = |xid, outcome, reply| Incoming::Answer(encode(&Reply::accepted(xid, outcome), reply));
+    let (gss, verdict) = match (what, outcome) {
+        (Protected::Call(gss, verdict), _) => (gss, verdict),
+        // RFC 2203, section 5.2.2: what makes a context goes to the procedure that does nothing, of a program and version that is there.
+        (Protected::Init(init), Some(Accepted::Success(_)) | None) => return Incoming::Init(init),
+        (Protected::Garbage(xid), Some(Accepted::Success(_)) | None) => return accepted(xid, Accepted::GarbageArgs, reply),
+        (Protected::Init(InitCall { xid, .. }) | Protected::Garbage(xid), Some(outcome)) => return accepted(xid, outcome, reply),
+        (Protected::Refused(xid, stat), _) => return denied(xid, stat, reply),
     };
     let args = match verdict {
         Verdict::Genuine(args) => args,
@@ -89,13 +94,10 @@ pub(super) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<C
             return Incoming::Sealed(bytes, envelope);
         }
     };
-    if gss.is_destroy() {
-        let (bytes, envelope) = sealed(&gss, Accepted::Success(&[]), reply);
-        return Incoming::Destroyed(bytes, envelope, gss.context().clone());
-    }
-    let Ok(call) = Call::decode(record) else { return Incoming::Broken };
-    let outcome = other_than_compound(&call);
     let (reply, envelope) = sealed(&gss, outcome.unwrap_or(Accepted::Success(&[])), reply);
+    if gss.is_destroy() && matches!(outcome, Some(Accepted::Success(_))) {
+        return Incoming::Destroyed(reply, envelope, gss.context().clone());
+    }
     if outcome.is_some() {
         return Incoming::Sealed(reply, envelope);
     }

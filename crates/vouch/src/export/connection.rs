@@ -120,6 +120,16 @@ impl Connection {
         self.send([reply], |_| {});
     }
 
+    /// Sends a reply whose records are kept. One that must be sealed is left to the thread that reads here, which seals it with others: whoever keeps records does that for all
+    /// connections, and would seal one after the other.
+    pub(super) fn send_kept(self: &Arc<Self>, reply: Outgoing) {
+        if reply.is_ready() {
+            return self.send([reply], |_| {});
+        }
+        self.begin_waiting();
+        self.inbox.post(Message::Kept(self.clone(), reply));
+    }
+
     /// Queues records and sends what the socket takes, from whatever thread. What it does not take leaves when the worker hears of room. Buffers of what has left go to
     /// `done`. After a failure nothing is kept: the worker closes.
     pub(super) fn send(&self, records: impl IntoIterator<Item = Outgoing>, done: impl FnMut(Vec<u8>)) {

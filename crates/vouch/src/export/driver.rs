@@ -174,7 +174,7 @@ impl Driver {
             let after = outgoing.map(|outgoing| {
                 Box::new(move || {
                     if let Some(outgoing) = driver.audited(&connection, Some(outgoing)) {
-                        connection.send_reply(outgoing);
+                        connection.send_kept(outgoing);
                     }
                 }) as Box<dyn FnOnce() + Send>
             });
@@ -191,7 +191,7 @@ impl Driver {
     fn audited(&self, connection: &Arc<Connection>, outgoing: Option<Outgoing>) -> Option<Outgoing> {
         let Some(audit) = self.audit.as_ref().filter(|audit| audit.holds_replies()) else { return outgoing };
         let (connection, outgoing) = (connection.clone(), outgoing?);
-        audit.after(Box::new(move || connection.send_reply(outgoing)));
+        audit.after(Box::new(move || connection.send_kept(outgoing)));
         None
     }
 

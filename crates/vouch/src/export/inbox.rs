@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 
 use mio::{Registry, Token, Waker};
 use parking_lot::Mutex;
 use vouch_nfs4_server::{CallbackId, ConnectionId};
 
+use super::connection::Connection;
 use super::output::Outgoing;
 
 /// A worker's inbox.
@@ -23,6 +25,8 @@ pub(super) enum Message {
     Connected(TcpStream, SocketAddr, Vec<QueuedCallback>),
     /// What waited for the pool may be taken up.
     LookBehind,
+    /// A reply that has waited for records and may leave, once it is sealed.
+    Kept(Arc<Connection>, Outgoing),
     /// The connection in this slot, if it is still this one, may have something to do.
     Look {
         /// Its place in the worker.

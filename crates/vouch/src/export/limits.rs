@@ -39,8 +39,11 @@ impl Default for Limits {
 /// Bytes taken from a socket by one read where no long record is under way: some hundred small calls, or the head of a long one.
 pub(super) const READ_LEN: usize = 64 * 1024;
 
-/// A call of this length is worth having others checked beside it: copying it from the socket is a tenth of what checking it costs.
-pub(super) const LABORIOUS_LEN: usize = 64 * 1024;
+/// A call of this length is worth having others checked beside it: copying it from the socket is a tenth of what checking it costs. Where the CPU takes sixteen long messages side
+/// by side ([`long_wraps`](vouch_rpcsec_gss::long_wraps)), a lone one leaves so much of it idle that a page is worth it.
+pub(super) const fn laborious_len(lanes: usize) -> usize {
+    if lanes >= 16 { 4 * 1024 } else { 64 * 1024 }
+}
 
 /// What a connection keeps of an incomplete record is copied out of the thread's receive buffer up to this length; a longer piece keeps the buffer itself.
 /// Less than one read, so that a long WRITE whose head was read with one stays where it is.

@@ -36,11 +36,12 @@ impl Peer {
     /// Looks at what was read. What comes behind a call that was gathered is taken up behind it.
     pub(super) fn look(&mut self, mut fresh: Fresh, tools: &mut Tools, driver: &Arc<Driver>) -> Looked {
         let gss = driver.gss.as_ref();
-        let mut found = gss::find(fresh.bytes(), fresh.records, gss, &mut self.recent, clock::boot_ms_nearly());
-        let goes_on = fresh.is_one_record() && gss::is_laborious(&found);
+        let now_ms = clock::boot_ms_nearly();
+        let mut found = gss::find(fresh.bytes(), fresh.records, gss, &mut self.recent, now_ms);
+        let goes_on = fresh.is_one_record() && gss::is_laborious(&found, tools.laborious_len);
         if !goes_on && (!self.gathered || fresh.is_incomplete()) {
             if !found.is_empty() {
-                gss::check([(fresh.bytes_mut(), &mut found)], gss);
+                gss::check([(fresh.bytes_mut(), &mut found)], gss, now_ms);
             }
             return Looked::Now(fresh.into_batch(found));
         }
@@ -60,7 +61,8 @@ impl Worker {
             return;
         }
         let mut gathered = std::mem::take(&mut self.tools.gathered);
-        gss::check(gathered.iter_mut().map(|one| (one.fresh.bytes_mut(), &mut one.found)), self.driver.gss.as_ref());
+        let found = gathered.iter_mut().map(|one| (one.fresh.bytes_mut(), &mut one.found));
+        gss::check(found, self.driver.gss.as_ref(), clock::boot_ms());
         for Gathered { slot, id, fresh, found } in gathered.drain(..) {
             // It may have been closed for what came before.
             let Some(Some(peer)) = self.peers.get_mut(slot) else { continue };

@@ -6,7 +6,7 @@ use super::connection::Connection;
 use super::gss;
 use super::limits::{
     REPLY_LEN_START, SEAL_COUNT_MAX, SEAL_LEN_EACH_MAX, SPARE_LONG_REPLIES_MAX, SPARE_LONG_REPLY_LEN_MAX, SPARE_REPLIES_MAX,
-    SPARE_REPLY_LEN_MAX,
+    SPARE_REPLY_LEN_MAX, laborious_len,
 };
 use super::output::Outgoing;
 use super::receive::Buffers;
@@ -29,6 +29,8 @@ pub(super) struct Tools {
     pub(super) gathered: Vec<Gathered>,
     /// So many of them are checked without looking for more.
     pub(super) gathered_max: usize,
+    /// Calls of this length are.
+    pub(super) laborious_len: usize,
 }
 
 /// Buffers of replies that have left.
@@ -63,6 +65,7 @@ impl SpareReplies {
 impl Tools {
     /// Nothing at hand yet.
     pub(super) fn new(record_len_max: usize) -> Self {
+        let lanes = vouch_rpcsec_gss::long_wraps();
         Tools {
             buffers: Buffers::new(record_len_max),
             record_len_max,
@@ -71,9 +74,10 @@ impl Tools {
             ready_len: 0,
             unsealed: Vec::new(),
             unsealed_len: 0,
-            seal_len_max: vouch_rpcsec_gss::long_wraps() * SEAL_LEN_EACH_MAX,
+            seal_len_max: lanes * SEAL_LEN_EACH_MAX,
             gathered: Vec::new(),
-            gathered_max: vouch_rpcsec_gss::long_wraps(),
+            gathered_max: lanes,
+            laborious_len: laborious_len(lanes),
         }
     }
 
@@ -99,6 +103,12 @@ impl Tools {
         if self.unsealed.len() >= SEAL_COUNT_MAX || self.unsealed_len >= self.seal_len_max {
             self.seal();
         }
+    }
+
+    /// A reply that another thread has left to this one.
+    pub(super) fn take_kept(&mut self, connection: &Arc<Connection>, outgoing: Outgoing) {
+        self.push_for(connection, outgoing);
+        connection.end_waiting();
     }
 
     /// Seals what waits for it, and sends it: what came on one connection by one system call.

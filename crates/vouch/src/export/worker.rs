@@ -182,6 +182,7 @@ impl Worker {
                     }
                 }
             }
+            Message::Kept(connection, outgoing) => self.tools.take_kept(&connection, outgoing),
             Message::LookBehind => {
                 for slot in 0..self.peers.len() {
                     if self.peers[slot].as_ref().is_some_and(|peer| peer.behind) {

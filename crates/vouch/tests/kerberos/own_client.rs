@@ -65,6 +65,7 @@ fn every_flavour_minor_version_and_encryption_type_reads_and_writes() {
             assert!(std::fs::read(export.data(&name)).expect("the file") == content(&name), "{enctype}: {name}");
             std::fs::remove_file(export.data(&name)).expect("the file");
         }
+        assert_eq!(export.metric("vouch_export_gss_contexts"), 0.0, "who ends ends its context");
     }
 }
 

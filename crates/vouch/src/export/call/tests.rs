@@ -86,6 +86,41 @@ fn credential_that_changes_on_a_connection_is_read_anew() {
 }
 
 #[test]
+fn a_context_is_neither_made_nor_ended_by_a_call_to_another_program_or_version() {
+    // RFC 2203, sections 5.2.2 and 5.4; RFC 5531, section 9.
+    use crate::export::clock;
+    use crate::export::gss::tests::{Claimer, context};
+    use crate::export::gss::{Recent, look_alone};
+    use vouch_rpcsec_gss::Initiation;
+    let (gss, mut client) = context(Service::Integrity);
+    let taken = |mut record: Vec<u8>| {
+        let what = look_alone(&mut record, Some(&gss), &mut Recent::default(), clock::boot_ms()).expect("a call under RPCSEC_GSS");
+        read_protected(&record.into(), what, &engine(), Vec::new())
+    };
+    for (program, version, refusal) in [(100_005, 4, Some(&[0, 0, 0, 1][..])), (100_003, 3, Some(&[0, 0, 0, 2, 4, 4])), (100_003, 4, None)]
+    {
+        let mut w = Writer::new();
+        Initiation::begin(Claimer, Service::None).unwrap().call(7, program, version, &mut w);
+        let mut unreadable = w.as_bytes().to_vec();
+        unreadable.truncate(unreadable.len() - 4);
+        let mut ending = Writer::new();
+        [7, 0, 2, program, version, 0].into_iter().for_each(|word| ending.u32(word));
+        client.destroy(&mut ending, 0).unwrap();
+        let [made, unreadable, ended] = [w.into_bytes(), unreadable, ending.into_bytes()].map(taken);
+        match refusal {
+            Some(words) => {
+                assert_eq!([answer(made), answer(unreadable)], [words, words]);
+                assert!(matches!(ended, Incoming::Sealed(..)));
+            }
+            None => {
+                assert!(matches!(made, Incoming::Init(_)) && matches!(ended, Incoming::Destroyed(..)));
+                assert_eq!(answer(unreadable), [0, 0, 0, 4]);
+            }
+        }
+    }
+}
+
+#[test]
 fn replies_are_told_from_calls() {
     let mut w = Writer::new();
     Reply::accepted(9, Accepted::Success(&[])).encode(&mut w);

@@ -15,7 +15,14 @@ use crate::export::clock;
 
 /// Callbacks that await their answers: bounded by what is outstanding on connections.
 #[derive(Default)]
-pub(super) struct Awaited(Mutex<HashMap<CallbackId, Arc<(ClientContext, GssSeq)>>>);
+pub(super) struct Awaited(Mutex<HashMap<CallbackId, Arc<Calling>>>);
+
+/// A callback under way.
+struct Calling {
+    by: ClientContext,
+    seq: GssSeq,
+    context: Weak<ServerContext>,
+}
 
 /// What an answer to a callback is worth.
 pub(in crate::export) enum Answered {
@@ -51,25 +58,27 @@ impl Gss {
         }
         context.end(seq, &mut w, header_start, body_start, confounder).ok()?;
         end_record(w.bytes_mut(), start, 0);
-        self.awaited.0.lock().insert(id, Arc::new((context, seq)));
+        self.awaited.0.lock().insert(id, Arc::new(Calling { by: context, seq, context: Arc::downgrade(&found) }));
         Some(w.into_bytes())
     }
 
     /// Looks at an answer; one that holds is not waited for any more.
     pub(in crate::export) fn open_callback_answer(&self, id: CallbackId, record: &[u8]) -> Answered {
         let Some(awaited) = self.awaited.0.lock().get(&id).cloned() else { return Answered::Plain };
-        let (context, seq) = &*awaited;
+        let Calling { by, seq, context } = &*awaited;
         let Ok(reply) = Reply::decode(record) else { return Answered::Forged };
         let mut scratch = Vec::new();
         let plain = match reply.body {
             // RFC 5531, section 9: what is denied has no verifier. It says that the client did not do it, as silence does.
             ReplyBody::Denied(_) => Some(record.to_vec()),
-            ReplyBody::Accepted { verf, .. } if context.verify(*seq, verf).is_err() => None,
+            ReplyBody::Accepted { verf, .. } if by.verify(*seq, verf).is_err() => None,
             ReplyBody::Accepted { outcome: Accepted::Success(body), .. } => {
-                context.open(*seq, body, &mut scratch).ok().map(|results| encode(&Reply::accepted(reply.xid, Accepted::Success(results))))
+                by.open(*seq, body, &mut scratch).ok().map(|results| encode(&Reply::accepted(reply.xid, Accepted::Success(results))))
             }
             ReplyBody::Accepted { outcome, .. } => Some(encode(&Reply::accepted(reply.xid, outcome))),
         };
+        let proven = plain.is_some() && !matches!(reply.body, ReplyBody::Denied(_));
+        context.upgrade().filter(|_| proven).iter().for_each(|context| context.touch(clock::boot_ms()));
         match plain {
             Some(plain) => {
                 self.forget_callback(id);
@@ -88,7 +97,9 @@ impl Gss {
 
     /// Nobody will answer it.
     pub(in crate::export) fn forget_callback(&self, id: CallbackId) {
-        self.awaited.0.lock().remove(&id);
+        // Its keys may be wiped with it.
+        let gone = self.awaited.0.lock().remove(&id);
+        drop(gone);
     }
 }
 

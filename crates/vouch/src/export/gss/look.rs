@@ -11,7 +11,6 @@ use vouch_rpcsec_gss::{Arrival, Check, GssCall, InitCall, Service, Verdict, arri
 
 use super::{Gss, Recent};
 use crate::export::audit::{Audit, Refused};
-use crate::export::limits::LABORIOUS_LEN;
 use crate::export::receive::Records;
 
 /// A call under RPCSEC_GSS, and what is known of it now.
@@ -95,7 +94,11 @@ pub(in crate::export) fn find(
 }
 
 /// Checks what was found in each of these, side by side; sealed arguments are opened where they lie.
-pub(in crate::export) fn check<'a>(found: impl IntoIterator<Item = (&'a mut [u8], &'a mut VecDeque<Looked>)>, gss: Option<&Arc<Gss>>) {
+pub(in crate::export) fn check<'a>(
+    found: impl IntoIterator<Item = (&'a mut [u8], &'a mut VecDeque<Looked>)>,
+    gss: Option<&Arc<Gss>>,
+    now_ms: u64,
+) {
     let mut checks = Vec::new();
     let mut places = Vec::new();
     for (bytes, looked) in found {
@@ -108,7 +111,7 @@ pub(in crate::export) fn check<'a>(found: impl IntoIterator<Item = (&'a mut [u8]
             places.push(verdict);
         }
     }
-    check_many(&mut checks);
+    check_many(&mut checks, now_ms);
     for (place, check) in places.into_iter().zip(checks) {
         *place = check.verdict;
         gss.iter().for_each(|gss| gss.count(place));
@@ -125,15 +128,15 @@ pub(in crate::export) fn look(
 ) -> VecDeque<Looked> {
     let mut found = find(bytes, records, gss, recent, now_ms);
     if !found.is_empty() {
-        check([(bytes, &mut found)], gss);
+        check([(bytes, &mut found)], gss, now_ms);
     }
     found
 }
 
-/// Whether a call takes so long to check that it is worth having others checked beside it.
-pub(in crate::export) fn is_laborious(found: &VecDeque<Looked>) -> bool {
+/// Whether a call takes so long to check that it is worth having others checked beside it: those of `len_min` bytes do.
+pub(in crate::export) fn is_laborious(found: &VecDeque<Looked>, len_min: usize) -> bool {
     found.iter().any(|looked| match &looked.what {
-        Protected::Call(call, _) => call.service() != Service::None && looked.len >= LABORIOUS_LEN,
+        Protected::Call(call, _) => call.service() != Service::None && looked.len >= len_min,
         _ => false,
     })
 }

@@ -85,10 +85,10 @@ impl Gss {
         Ok(Self::new(MitAcceptor::new(keytab, SERVICE)?, relief))
     }
 
-    /// The context of this name.
+    /// The context of this name. Who asks has proven nothing yet, and makes it no younger.
     fn find(&self, recent: &mut Recent, handle: &[u8], now_ms: u64) -> Option<Arc<ServerContext>> {
         if let Some(at) = recent.0.iter().position(|(name, _)| name.0 == *handle) {
-            if let Some(context) = recent.0[at].1.upgrade().filter(|context| context.touch(now_ms)) {
+            if let Some(context) = recent.0[at].1.upgrade().filter(|context| !context.has_ended(now_ms)) {
                 recent.0[..=at].rotate_right(1);
                 return Some(context);
             }
@@ -128,7 +128,12 @@ impl Gss {
     fn answer(&self, call: &InitCall, connection: &Connection, audit: Option<&Audit>) -> Vec<u8> {
         let mut w = Writer::new();
         vouch_oncrpc::begin_record(&mut w);
-        let partial = match call.partial(&mut self.contexts.lock(), clock::boot_ms()) {
+        let (partial, gone) = {
+            let mut contexts = self.contexts.lock();
+            (call.partial(&mut contexts, clock::boot_ms()), contexts.take_gone())
+        };
+        drop(gone);
+        let partial = match partial {
             Ok(partial) => partial,
             Err(stat) => {
                 let refused = Refused {

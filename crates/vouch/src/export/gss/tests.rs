@@ -12,8 +12,12 @@ use vouch_rpcsec_gss::*;
 use vouch_xdr::Writer;
 
 use super::*;
-use crate::export::receive::{Buffers, Input, Look, Read, Record};
+use crate::export::connection::Side;
+use crate::export::inbox::{Inbox, Message};
+use crate::export::receive::{Buffers, Input, Look, Read, Record, Records};
 use crate::export::shares::{Charge, Commons};
+use crate::export::tools::Tools;
+use crate::export::worker::WAKE;
 
 const KEY: [u8; 32] = [5; 32];
 
@@ -50,7 +54,7 @@ impl Initiator for Claimer {
 }
 
 /// A server's contexts with one in them, and the client's side of it.
-fn context(service: Service) -> (Arc<Gss>, ClientContext) {
+pub(in crate::export) fn context(service: Service) -> (Arc<Gss>, ClientContext) {
     let gss = Arc::new(Gss::new(Believer, || ()));
     let initiation = Initiation::begin(Claimer, service).unwrap();
     let mut w = Writer::new();
@@ -171,6 +175,20 @@ proptest::proptest! {
     }
 }
 
+#[test]
+fn calls_of_a_page_are_checked_together_where_the_cpu_takes_sixteen_side_by_side() {
+    use crate::export::limits::laborious_len;
+    for service in [Service::None, Service::Integrity, Service::Privacy] {
+        let (gss, mut client) = context(service);
+        for (args_len, wide, narrow) in [(2000, false, false), (4096, true, false), (65_536, true, true)] {
+            let stream = call(&mut client, 1, &vec![1; args_len], usize::MAX);
+            let found = find(&stream, Records::Marked { inside: false }, Some(&gss), &mut Recent::default(), clock::boot_ms());
+            let laborious = [16, 4].map(|lanes| is_laborious(&found, laborious_len(lanes)));
+            assert_eq!(laborious, [wide, narrow].map(|long| long && service != Service::None), "{service:?} {args_len}");
+        }
+    }
+}
+
 /// A reply to a call of this service, with its results, and the number to open it by.
 fn reply(gss: &Arc<Gss>, client: &mut ClientContext, results: &[u8]) -> (Outgoing, GssSeq) {
     let mut w = Writer::new();
@@ -203,6 +221,56 @@ fn replies_of_many_contexts_are_sealed_together() {
         };
         client.verify(*seq, verf).unwrap();
         assert_eq!(client.open(*seq, body, &mut Vec::new()).unwrap(), results);
+    }
+}
+
+/// What was left to a worker.
+fn kept(message: Message) -> (Arc<Connection>, Outgoing) {
+    match message {
+        Message::Kept(connection, outgoing) => (connection, outgoing),
+        _ => panic!("a reply"),
+    }
+}
+
+#[test]
+fn replies_that_waited_for_records_are_sealed_together_by_the_thread_that_serves() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut there = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (here, peer) = listener.accept().unwrap();
+    let poll = mio::Poll::new().unwrap();
+    let inbox = Arc::new(Inbox::new(poll.registry(), WAKE).unwrap());
+    let shares = Commons::new(1, || ()).of(peer.ip());
+    let engine = crate::export::tests::engine().connection_opened(peer);
+    let connection = Arc::new(Connection::new(here, Side::Client, engine, inbox.clone(), 0, shares));
+    let (gss, mut client) = context(Service::Privacy);
+    let replies: Vec<_> = (0..5).map(|at| reply(&gss, &mut client, &[at; 64])).collect();
+    let numbers: Vec<GssSeq> = replies.iter().map(|(_, seq)| *seq).collect();
+    let keeping = connection.clone();
+    std::thread::spawn(move || replies.into_iter().for_each(|(outgoing, _)| keeping.send_kept(outgoing))).join().unwrap();
+    // Whoever keeps records has sealed none of them, and the connection is not taken for one that has nothing under way.
+    assert!(connection.sent_len() == 0 && !connection.is_quiet());
+    let left: Vec<_> = inbox.take().into_iter().map(kept).collect();
+    assert!(left.len() == 5 && left.iter().all(|(_, outgoing)| !outgoing.is_ready()));
+    // What needs no sealing leaves at once.
+    connection.send_kept(Outgoing::bytes(b"plain...".to_vec()));
+    assert!(connection.sent_len() == 8 && inbox.take().is_empty());
+    std::io::Read::read_exact(&mut there, &mut [0; 8]).unwrap();
+    let mut tools = Tools::new(1 << 20);
+    left.into_iter().for_each(|(connection, outgoing)| tools.take_kept(&connection, outgoing));
+    assert_eq!(connection.sent_len(), 8);
+    tools.seal();
+    assert!(connection.is_quiet());
+    let mut reader = vouch_oncrpc::RecordReader::new(1 << 20);
+    let mut bytes = vec![0; (connection.sent_len() - 8) as usize];
+    std::io::Read::read_exact(&mut there, &mut bytes).unwrap();
+    let mut input = &bytes[..];
+    for (at, seq) in numbers.into_iter().enumerate() {
+        let record = reader.next(&mut input).unwrap().unwrap().into_owned();
+        let ReplyBody::Accepted { verf, outcome: Accepted::Success(body) } = RpcReply::decode(&record).unwrap().body else {
+            panic!("a success")
+        };
+        client.verify(seq, verf).unwrap();
+        assert_eq!(client.open(seq, body, &mut Vec::new()).unwrap(), [at as u8; 64]);
     }
 }
 
