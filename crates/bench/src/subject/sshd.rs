@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
 
 use super::Helper;
 use super::helper::Undo;
@@ -20,43 +23,66 @@ pub struct Sshd {
     _empty: Option<Empty>,
 }
 
-/// The empty directory that sshd of the superuser wants, which a service makes elsewhere: made if there is none, and removed with the last sshd that needs it.
+/// The empty directory that sshd of the superuser wants, which a service makes elsewhere: made if there is none, and removed again when no sshd of this or
+/// another run needs it. Runs have a lock on it meanwhile.
 struct Empty {
     _undo: Undo,
 }
 
+struct Used {
+    /// By so many of this run.
+    count: usize,
+    held: Option<fs::File>,
+    made: bool,
+}
+
 impl Empty {
-    fn make() -> Option<Self> {
-        let mut users = users();
-        if *users == 0 {
-            fs::create_dir(EMPTY).ok()?;
+    fn begin() -> Self {
+        let mut used = used();
+        // Another run may be removing it: then it is made again.
+        for _ in 0..TURNS {
+            if used.count > 0 || used.held.is_some() {
+                break;
+            }
+            let made = fs::create_dir(EMPTY).is_ok();
+            // Without it sshd says what it lacks.
+            let Ok(held) = fs::File::open(EMPTY) else { break };
+            let is_there = flock(&held, FlockOperation::LockShared).is_ok()
+                && held.metadata().and_then(|held| Ok(held.ino() == fs::metadata(EMPTY)?.ino())).unwrap_or(false);
+            (used.made, used.held) = (made, is_there.then_some(held));
         }
-        *users += 1;
-        Some(Self { _undo: Undo::at_the_end(remove_empty) })
+        used.count += 1;
+        drop(used);
+        Self { _undo: Undo::at_the_end(|| give_back(&mut self::used())) }
     }
 }
 
 impl Drop for Empty {
     fn drop(&mut self) {
-        let mut users = users();
-        *users -= 1;
-        if *users == 0 {
-            remove_empty();
+        let mut used = used();
+        used.count -= 1;
+        if used.count == 0 {
+            give_back(&mut used);
         }
     }
 }
 
-fn remove_empty() {
-    // What somebody put there meanwhile is his.
-    let _ = fs::remove_dir(EMPTY);
+fn give_back(used: &mut Used) {
+    used.held = None;
+    if std::mem::take(&mut used.made)
+        && let Ok(there) = fs::File::open(EMPTY)
+        && flock(&there, FlockOperation::NonBlockingLockExclusive).is_ok()
+    {
+        // What somebody put there meanwhile is his.
+        let _ = fs::remove_dir(EMPTY);
+    }
 }
 
-fn users() -> MutexGuard<'static, usize> {
-    USERS.lock().unwrap_or_else(PoisonError::into_inner)
+fn used() -> MutexGuard<'static, Used> {
+    USED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many use the directory that was made; none where it was there.
-static USERS: Mutex<usize> = Mutex::new(0);
+static USED: Mutex<Used> = Mutex::new(Used { count: 0, held: None, made: false });
 
 impl Drop for Sshd {
     fn drop(&mut self) {
@@ -81,7 +107,7 @@ impl Sshd {
                 return Err(Error::Program("ssh-keygen makes no key".into()));
             }
         }
-        let mut empty = rustix::process::geteuid().is_root().then(Empty::make).flatten();
+        let mut empty = rustix::process::geteuid().is_root().then(Empty::begin);
         let path = |name: &str| directory.join(name).display().to_string();
         fs::copy(path("key.pub"), path("authorized")).map_err(Error::file(directory))?;
         let host_key = fs::read_to_string(path("host.pub")).map_err(Error::file(directory))?;
@@ -133,5 +159,29 @@ impl Sshd {
     }
 }
 
+/// How often it is made again.
+const TURNS: usize = 8;
 const EMPTY: &str = "/run/sshd";
 const PATIENCE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_directory_that_sshd_wants_is_gone_after_the_last_that_needs_it_unless_it_was_there() {
+        if !rustix::process::geteuid().is_root() {
+            return println!("skipped: only the superuser makes it");
+        }
+        let was_there = Path::new(EMPTY).exists();
+        let (one, two) = (Empty::begin(), Empty::begin());
+        assert!(Path::new(EMPTY).is_dir());
+        drop(one);
+        assert!(Path::new(EMPTY).is_dir(), "another needs it");
+        drop(two);
+        // Other runs may need it at this moment.
+        assert!(Path::new(EMPTY).exists() || !was_there, "it was there before");
+        let used = used();
+        assert_eq!((used.count, used.held.is_none(), used.made), (0, true, false));
+    }
+}

@@ -62,8 +62,9 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
         Err(_) => std::fs::read_link(file).map_or_else(|_| file.to_owned(), |to| file.parent().unwrap_or(Path::new("")).join(to)),
     };
     let before = place.metadata();
-    if before.as_ref().is_ok_and(|there| !there.is_file()) {
-        return std::fs::write(&place, text);
+    // What the table was printed to may be there by this name, too.
+    if before.as_ref().is_ok_and(|there| !there.is_file()) || file.starts_with("/dev") {
+        return File::options().append(true).open(&place)?.write_all(text.as_bytes());
     }
     let mut name = OsString::from(".");
     name.push(place.file_name().unwrap_or_default());
