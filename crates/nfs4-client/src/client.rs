@@ -10,17 +10,17 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
+use vouch_nfs4::ClientId;
 use vouch_nfs4::op::Args;
-use vouch_nfs4::{ClientId, SlotId, cb};
 use vouch_oncrpc::RecordReader;
 use vouch_xdr::Writer;
 
-use crate::gss::wants_renewal;
 use crate::handshake::bind;
 use crate::{BackChannel, CallKind, CallbackHandler, Compound, Core, Error, Identity, NoCallbacks, Protection, Renewal, Reply};
 
 mod back;
 mod ending;
+mod receive;
 mod resend;
 mod task;
 
@@ -370,53 +370,7 @@ impl Shared {
         }
         Ok(stream)
     }
-
-    /// Takes what came on a connection: replies and callbacks.
-    fn take(&self, at: usize, reader: &mut RecordReader, mut input: &[u8], scratch: &mut Vec<u8>) -> Result<Task, Error> {
-        let mut guard = self.state.lock();
-        let state = &mut *guard;
-        while let Some(record) = reader.next(&mut input)? {
-            if record.get(4..8) == Some(&[0; 4]) {
-                let core = &mut state.core;
-                let callbacks = &mut state.callbacks;
-                let mut handler = |args: &cb::Args<'_>| {
-                    if let cb::Args::RecallSlot(args) = args {
-                        core.set_target_slot(SlotId(args.target_highest_slot.0));
-                        return cb::Results::RecallSlot(Ok(()));
-                    }
-                    callbacks.callback(args)
-                };
-                state.back.answer(&record, &mut handler, &mut state.connections[at].out);
-                state.connections[at].wake.notify_one();
-                continue;
-            }
-            if let Some(completion) = state.core.reply(&record, scratch)? {
-                let token = completion.token;
-                match (&completion.outcome, state.pending.get_mut(&token)) {
-                    (Err(Error::Denied(stat)), Some(pending))
-                        if wants_renewal(*stat) && self.renewal.is_some() && pending.denials < DENIALS_MAX =>
-                    {
-                        pending.denials += 1;
-                        state.denied.push(token);
-                    }
-                    _ => {
-                        if let Some(pending) = state.pending.remove(&token) {
-                            let _ = pending.reply.send(completion.outcome.map(|body| Reply::of(&body)));
-                        }
-                    }
-                }
-                self.slot_free.notify_one();
-            } else {
-                state.see_parting(&record);
-            }
-        }
-        state.end_former(at);
-        Ok(state.task())
-    }
 }
-
-/// How often a call may be denied for want of a context.
-const DENIALS_MAX: u8 = 3;
 
 /// A connection's life: send, receive, connect again.
 async fn run(shared: std::sync::Weak<Shared>, at: usize, mut stream: TcpStream, wake: Arc<Notify>) {

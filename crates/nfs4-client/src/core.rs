@@ -2,6 +2,7 @@
 //! In the steady state nothing is allocated.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use vouch_nfs4::op::{Args, CreateSessionOk, Op, Results, SequenceArgs, SequenceOk};
 use vouch_nfs4::{CompoundHead, PROC_COMPOUND, PROGRAM, ReplyHead, SessionId, SlotId, SlotSeq, VERSION};
@@ -9,7 +10,7 @@ use vouch_oncrpc::{Accepted, Denied, RECORD_MARK_LEN, RPC_VERSION, Reply as RpcR
 use vouch_xdr::{Reader, Writer};
 
 use crate::slots::Slots;
-use crate::{BackSecurity, CallTag, Error, LaidOut, Protection, ReplyBody, SLOTS_MAX};
+use crate::{BackSecurity, CallTag, Error, LaidOut, Opener, Protection, ReplyBody, SLOTS_MAX};
 
 mod arrived;
 mod former;
@@ -261,6 +262,11 @@ impl Core {
     /// Bytes of calls or replies that are worth having in work together.
     pub(crate) fn together_len(&self) -> usize {
         self.protection.together_len()
+    }
+
+    /// What opens replies while others have this.
+    pub(crate) fn opener(&self) -> Option<Arc<dyn Opener>> {
+        self.protection.opener()
     }
 
     fn take_back(&mut self, call: &OpenCall, w: &mut Writer) {

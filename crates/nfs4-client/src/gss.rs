@@ -9,12 +9,12 @@ use std::time::Duration;
 use vouch_nfs4::{PROGRAM, VERSION};
 use vouch_oncrpc::{AuthStat, Flavor, OpaqueAuth, RecordReader, begin_record, end_record};
 use vouch_rpcsec_gss::{
-    CallWrap, ClientContext, ContextHandle, GssSeq, HANDLE_LEN, InitError, Initiated, Initiation, Initiator, OpenError, ReplyOpen, Service,
-    long_wraps,
+    CallWrap, ClientContext, ContextHandle, GssSeq, HANDLE_LEN, InitError, Initiated, Initiation, Initiator, OpenError, ReplyOpen,
+    ReplyOpener, Service, long_wraps,
 };
 use vouch_xdr::Writer;
 
-use crate::{BackSecurity, CallTag, LaidOut, Protection, ProtectionError, Received};
+use crate::{BackSecurity, CallTag, LaidOut, Opener, Protection, ProtectionError, Received};
 
 /// Makes a protection anew when the server has forgotten its context. May sleep.
 pub type Renewal = Arc<dyn Fn() -> Result<Box<dyn Protection>, Box<dyn std::error::Error + Send + Sync>> + Send + Sync>;
@@ -199,19 +199,12 @@ impl Protection for GssProtection {
         Ok(self.context.verify(seq(tag), verifier)?)
     }
 
+    fn opener(&self) -> Option<Arc<dyn Opener>> {
+        Some(Arc::new(self.context.reply_opener()))
+    }
+
     fn open_many(&mut self, replies: &mut [Received<'_>]) {
-        let mut opens: Vec<ReplyOpen<'_>> = Vec::with_capacity(replies.len());
-        let mut results = Vec::with_capacity(replies.len());
-        for Received { tag, record, verifier: (flavor, verifier), results: place } in replies {
-            let Ok(Range { start, .. }) = *place else { continue };
-            let verifier = (*flavor == Flavor::RPCSEC_GSS).then(|| verifier.clone());
-            opens.push(ReplyOpen::new(record, seq(*tag), verifier, start));
-            results.push(place);
-        }
-        self.context.open_many(&mut opens);
-        for (place, open) in results.into_iter().zip(opens) {
-            *place = open.results.map_err(ProtectionError::from);
-        }
+        Opener::open_many(&self.context.reply_opener(), replies);
     }
 
     fn open<'a>(
@@ -223,6 +216,23 @@ impl Protection for GssProtection {
     ) -> Result<&'a [u8], ProtectionError> {
         self.context.verify(seq(tag), verifier)?;
         Ok(self.context.open(seq(tag), body, scratch)?)
+    }
+}
+
+impl Opener for ReplyOpener {
+    fn open_many(&self, replies: &mut [Received<'_>]) {
+        let mut opens: Vec<ReplyOpen<'_>> = Vec::with_capacity(replies.len());
+        let mut results = Vec::with_capacity(replies.len());
+        for Received { tag, record, verifier: (flavor, verifier), results: place } in replies {
+            let Ok(Range { start, .. }) = *place else { continue };
+            let verifier = (*flavor == Flavor::RPCSEC_GSS).then(|| verifier.clone());
+            opens.push(ReplyOpen::new(record, seq(*tag), verifier, start));
+            results.push(place);
+        }
+        ReplyOpener::open_many(self, &mut opens);
+        for (place, open) in results.into_iter().zip(opens) {
+            *place = open.results.map_err(ProtectionError::from);
+        }
     }
 }
 

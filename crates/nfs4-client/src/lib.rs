@@ -38,7 +38,7 @@ pub use gss::{GssError, GssProtection, Renewal, establish};
 pub use handshake::{Handshake, Identity};
 pub use locks::{Lock, LockConflict};
 pub use pipeline::{Pipeline, Submitter};
-pub use protection::{CallTag, LaidOut, Plain, Protection, ProtectionError, Received};
+pub use protection::{CallTag, LaidOut, Opener, Plain, Protection, ProtectionError, Received};
 pub use record_buffer::RecordBuffer;
 pub use reply::{Reply, ReplyBody};
 pub use slots::SLOTS_MAX;

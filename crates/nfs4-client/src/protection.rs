@@ -1,6 +1,7 @@
 //! The seam between calls and what secures them. AUTH_NONE and AUTH_SYS here, which secure nothing.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use vouch_oncrpc::{AuthSys, Flavor, OpaqueAuth};
 use vouch_xdr::{Writer, Xdr};
@@ -45,6 +46,12 @@ pub struct Received<'a> {
     pub verifier: (Flavor, Range<usize>),
     /// Where the results are; afterwards in clear, unless the reply is not believed.
     pub results: Result<Range<usize>, ProtectionError>,
+}
+
+/// Opens replies where the protection is not at hand: others secure calls by it meanwhile.
+pub trait Opener: Send + Sync {
+    /// As [`Protection::open_many`].
+    fn open_many(&self, replies: &mut [Received<'_>]);
 }
 
 /// Secures calls and opens replies: one flavour for one user.
@@ -97,6 +104,11 @@ pub trait Protection: Send {
 
     /// Checks the verifier of a reply that was accepted and has no results.
     fn verify(&mut self, tag: CallTag, verifier: OpaqueAuth<'_>) -> Result<(), ProtectionError>;
+
+    /// What opens its replies elsewhere; nothing, where that takes no time worth it.
+    fn opener(&self) -> Option<Arc<dyn Opener>> {
+        None
+    }
 
     /// Checks the verifiers of replies that came together, and opens their results. One that does not hold says so and changes nothing for the others.
     fn open_many(&mut self, _replies: &mut [Received<'_>]) {}

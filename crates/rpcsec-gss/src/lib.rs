@@ -23,7 +23,9 @@ mod tests;
 
 pub use arrival::{Arrival, GssCall, arrive};
 pub use check::{Check, Verdict, check_many};
-pub use client::{CallWrap, ClientContext, EstablishedClient, InitError, InitStep, Initiated, Initiation, Initiator, OpenError, ReplyOpen};
+pub use client::{
+    CallWrap, ClientContext, EstablishedClient, InitError, InitStep, Initiated, Initiation, Initiator, OpenError, ReplyOpen, ReplyOpener,
+};
 pub use context::{ContextHandle, EstablishedContext, HANDLE_LEN, ServerContext};
 pub use contexts::{ContextLimits, Contexts, Gone};
 pub use envelope::{Envelope, Wrap, long_wraps, wrap_many};

@@ -19,9 +19,36 @@ pub(crate) enum Arrived<'a> {
     },
 }
 
+/// Replies whose calls are known.
+pub(crate) struct Sorted<'a> {
+    arrived: Vec<Arrived<'a>>,
+    /// Those that wait to be opened, and of each its place above and its transaction.
+    pub(crate) received: Vec<Received<'a>>,
+    places: Vec<(usize, u32)>,
+}
+
+impl<'a> Sorted<'a> {
+    /// Those that were opened among the others, in their order.
+    pub(crate) fn opened(self) -> Vec<Arrived<'a>> {
+        let Sorted { mut arrived, received, places } = self;
+        for (Received { record, results, .. }, (at, xid)) in received.into_iter().zip(places) {
+            let record: &'a [u8] = record;
+            arrived[at] = Arrived::Reply { xid, results: results.map(|range| &record[range]).map_err(Error::from) };
+        }
+        arrived
+    }
+}
+
 impl Core {
     /// Looks at replies, which are opened where they lie. Says of each what it is, in their order; nothing is completed by that.
     pub(crate) fn look<'a>(&mut self, records: Vec<&'a mut [u8]>) -> Vec<Arrived<'a>> {
+        let mut sorted = self.sort(records);
+        self.protection.open_many(&mut sorted.received);
+        sorted.opened()
+    }
+
+    /// Finds the calls that replies are to; those that have results wait to be opened.
+    pub(crate) fn sort<'a>(&mut self, records: Vec<&'a mut [u8]>) -> Sorted<'a> {
         let mut arrived: Vec<Arrived<'a>> = Vec::with_capacity(records.len());
         let mut received: Vec<Received<'a>> = Vec::with_capacity(records.len());
         let mut places = Vec::with_capacity(records.len());
@@ -57,12 +84,7 @@ impl Core {
             places.push((arrived.len(), xid));
             arrived.push(Arrived::Unawaited);
         }
-        self.protection.open_many(&mut received);
-        for (Received { record, results, .. }, (at, xid)) in received.into_iter().zip(places) {
-            let record: &'a [u8] = record;
-            arrived[at] = Arrived::Reply { xid, results: results.map(|range| &record[range]).map_err(Error::from) };
-        }
-        arrived
+        Sorted { arrived, received, places }
     }
 
     /// Takes a reply that was looked at. None if no call awaits it any more. An error if it is none, or not believed: then the call goes on waiting.

@@ -2,6 +2,7 @@
 
 mod back;
 mod ending;
+mod opening;
 mod server;
 
 use server::Protects;

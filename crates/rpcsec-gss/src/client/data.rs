@@ -247,6 +247,10 @@ impl ClientContext {
         }
     }
 
+    pub(super) fn shared_keys(&self) -> Arc<ContextKeys> {
+        self.keys.clone()
+    }
+
     pub(super) fn keys(&self) -> &ContextKeys {
         &self.keys
     }

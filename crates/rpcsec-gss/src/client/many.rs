@@ -1,8 +1,9 @@
 //! Calls that leave together are protected side by side, and replies that came together are opened side by side, where they lie.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use vouch_krb5_seal::{MicJob, SealJob, VerifyJob, mic_many, seal_many, verify_many};
+use vouch_krb5_seal::{ContextKeys, MicJob, SealJob, VerifyJob, mic_many, seal_many, verify_many};
 
 use super::data::{ClientContext, OpenError, VERIFIER_HEAD_LEN};
 use crate::bodies::{Body, look_into};
@@ -95,6 +96,25 @@ impl ClientContext {
         jobs.iter().all(|job| job.result.is_ok())
     }
 
+    /// Opens replies where this context is not at hand.
+    pub fn reply_opener(&self) -> ReplyOpener {
+        ReplyOpener { keys: self.shared_keys(), service: self.service() }
+    }
+
+    /// Verifies replies and opens their results: [`ReplyOpener::open_many`].
+    pub fn open_many(&self, replies: &mut [ReplyOpen<'_>]) {
+        self.reply_opener().open_many(replies);
+    }
+}
+
+/// Opens replies to calls of a context, which may begin others meanwhile. Keeps its keys.
+#[derive(Clone)]
+pub struct ReplyOpener {
+    keys: Arc<ContextKeys>,
+    service: Service,
+}
+
+impl ReplyOpener {
     /// Verifies replies and opens their results, side by side. One that does not hold says so and changes nothing for the others.
     pub fn open_many(&self, replies: &mut [ReplyOpen<'_>]) {
         replies.chunks_mut(CHUNK).for_each(|replies| self.open_chunk(replies));
@@ -106,7 +126,7 @@ impl ClientContext {
         let mut jobs: Vec<VerifyJob<'_>> = Vec::with_capacity(replies.len());
         for (reply, parts) in replies.iter().zip(&parts) {
             let verifier = reply.verifier.clone().and_then(|range| reply.record.get(range));
-            jobs.push(VerifyJob::new(self.keys(), parts, verifier.unwrap_or_default()));
+            jobs.push(VerifyJob::new(&self.keys, parts, verifier.unwrap_or_default()));
         }
         verify_many(&mut jobs);
         let genuine: Vec<bool> = jobs.iter().map(|job| job.result.is_ok()).collect();
@@ -115,7 +135,7 @@ impl ClientContext {
         let mut places = Vec::with_capacity(replies.len());
         for (reply, _) in replies.iter_mut().zip(genuine).filter(|(_, genuine)| *genuine) {
             let Some(body) = reply.record.get_mut(reply.body_at..) else { continue };
-            bodies.push(Body::new(self.keys(), self.service(), reply.seq, body));
+            bodies.push(Body::new(&self.keys, self.service, reply.seq, body));
             places.push((&mut reply.results, reply.body_at));
         }
         look_into(&mut bodies);

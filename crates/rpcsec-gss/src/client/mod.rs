@@ -6,4 +6,4 @@ mod many;
 
 pub use data::{ClientContext, EstablishedClient, OpenError};
 pub use init::{InitError, InitStep, Initiated, Initiation, Initiator};
-pub use many::{CallWrap, ReplyOpen};
+pub use many::{CallWrap, ReplyOpen, ReplyOpener};

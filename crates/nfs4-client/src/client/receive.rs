@@ -1,0 +1,114 @@
+//! What comes on a connection. Replies that are sealed are opened while other tasks and connections go on, those that came together side by side.
+
+use vouch_nfs4::{SlotId, cb};
+use vouch_oncrpc::RecordReader;
+
+use super::task::Task;
+use super::{Shared, State};
+use crate::gss::wants_renewal;
+use crate::{Completion, Error, Reply};
+
+/// How often a call may be denied for want of a context.
+const DENIALS_MAX: u8 = 3;
+
+impl Shared {
+    /// Takes what came on a connection: replies and callbacks.
+    pub(super) fn take(&self, at: usize, reader: &mut RecordReader, mut input: &[u8], scratch: &mut Vec<u8>) -> Result<Task, Error> {
+        let mut state = self.state.lock();
+        let Some(opener) = state.core.opener() else {
+            while let Some(record) = reader.next(&mut input)? {
+                if is_call(&record) {
+                    state.answer(at, &record);
+                } else if let Some(completion) = state.core.reply(&record, scratch)? {
+                    let (token, outcome) = owned(completion);
+                    self.complete(&mut state, token, outcome);
+                } else {
+                    state.see_parting(&record);
+                }
+            }
+            return Ok(state.after_replies(at));
+        };
+        drop(state);
+        let mut records = Vec::new();
+        while let Some(record) = reader.next(&mut input)? {
+            records.push(record.into_owned());
+        }
+        let mut replies = Vec::with_capacity(records.len());
+        let mut state = self.state.lock();
+        for record in &mut records {
+            match is_call(record) {
+                true => state.answer(at, record),
+                false => {
+                    state.see_parting(record);
+                    replies.push(record.as_mut_slice());
+                }
+            }
+        }
+        let mut sorted = state.core.sort(replies);
+        drop(state);
+        if !sorted.received.is_empty() {
+            opener.open_many(&mut sorted.received);
+        }
+        let arrived = sorted.opened();
+        let mut state = self.state.lock();
+        let mut refused = None;
+        for arrived in arrived {
+            match state.core.take(arrived).map(|completion| completion.map(owned)) {
+                Ok(Some((token, outcome))) => self.complete(&mut state, token, outcome),
+                Ok(None) => {}
+                // The others are genuine all the same.
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        refused.map_or_else(|| Ok(state.after_replies(at)), Err)
+    }
+
+    /// Hands a reply to who waits for it; a call that was denied for want of a context waits for another.
+    fn complete(&self, state: &mut State, token: u64, outcome: Result<Reply, Error>) {
+        match (&outcome, state.pending.get_mut(&token)) {
+            (Err(Error::Denied(stat)), Some(pending))
+                if wants_renewal(*stat) && self.renewal.is_some() && pending.denials < DENIALS_MAX =>
+            {
+                pending.denials += 1;
+                state.denied.push(token);
+            }
+            _ => {
+                if let Some(pending) = state.pending.remove(&token) {
+                    let _ = pending.reply.send(outcome);
+                }
+            }
+        }
+        self.slot_free.notify_one();
+    }
+}
+
+impl State {
+    /// Answers a callback.
+    fn answer(&mut self, at: usize, record: &[u8]) {
+        let State { core, callbacks, back, connections, .. } = self;
+        let mut handler = |args: &cb::Args<'_>| {
+            if let cb::Args::RecallSlot(args) = args {
+                core.set_target_slot(SlotId(args.target_highest_slot.0));
+                return cb::Results::RecallSlot(Ok(()));
+            }
+            callbacks.callback(args)
+        };
+        let Some(connection) = connections.get_mut(at) else { return };
+        back.answer(record, &mut handler, &mut connection.out);
+        connection.wake.notify_one();
+    }
+
+    fn after_replies(&mut self, at: usize) -> Task {
+        self.end_former(at);
+        self.task()
+    }
+}
+
+fn is_call(record: &[u8]) -> bool {
+    record.get(4..8) == Some(&[0; 4])
+}
+
+/// What a caller gets, apart from the record that it came in.
+fn owned(completion: Completion<'_>) -> (u64, Result<Reply, Error>) {
+    (completion.token, completion.outcome.map(|body| Reply::of(&body)))
+}
