@@ -23,7 +23,7 @@ use super::ExportError;
 use super::hosts::Hosts;
 use super::metrics::Metrics;
 pub(super) use disbelief::Disbelief;
-use names::{MOVED, Moved, Names};
+use names::{MOVED, Moved, Names, Paths};
 pub(super) use refused::Refused;
 
 use crate::trail::{self, Account, Bounds, InForce, KeyWatch, NewRules, TrailConfig, now_ns};
@@ -160,6 +160,12 @@ pub(super) fn set_must_be_kept(must: bool) {
     MUST_BE_KEPT.set(must);
 }
 
+/// What is known of an operation when it is done, where it is told later: others may have moved its files by then.
+struct Noted {
+    time_ns: u64,
+    paths: Paths,
+}
+
 /// What the engine tells is counted, and recorded.
 pub(super) struct Audited {
     pub(super) metrics: Arc<Metrics>,
@@ -196,7 +202,19 @@ impl Observer for Audited {
 
     fn named(&self, export: &Export, op: u32, naming: &Naming<'_>) -> Option<Named> {
         let op = u16::try_from(op).unwrap_or(u16::MAX);
-        Some(Box::new(self.audit.rules.with(|rules| self.audit.names.named(export, op, naming, rules))))
+        let time_ns = now_ns();
+        let paths = self.audit.rules.with(|rules| self.audit.names.named(export, op, naming, rules));
+        Some(Box::new(Noted { time_ns, paths }))
+    }
+
+    fn noted(&self, seen: &Observation<'_>) -> Option<Named> {
+        let told = seen.told.as_ref()?;
+        let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
+        let noted = self.audit.rules.with(|rules| {
+            let is_wanted = rules.may_record(op) || NAMING.contains(&op);
+            is_wanted.then(|| Noted { time_ns: now_ns(), paths: self.audit.names.paths(seen, told, rules) })
+        });
+        noted.map(|noted| Box::new(noted) as Named)
     }
 
     fn admits(&self, _: u32, export: ExportId) -> bool {

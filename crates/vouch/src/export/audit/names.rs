@@ -110,12 +110,9 @@ impl Names {
         }
     }
 
-    /// The paths that an operation was about; learns where its name leads to. What has become of names was told before.
+    /// The paths that an operation was about, at this moment; learns where its name leads to. What becomes of names is told otherwise.
     pub(super) fn paths(&self, seen: &Observation<'_>, told: &Told<'_>, rules: &Rules) -> Paths {
         let Some(export) = told.export else { return Paths::default() };
-        if let Some(paths) = told.named.and_then(|named| named.downcast_ref::<Paths>()) {
-            return paths.clone();
-        }
         let (asked, current, after) = (&told.asked, seen.file, told.after);
         let done = seen.status == 0;
         let op = u16::try_from(seen.op).unwrap_or(u16::MAX);

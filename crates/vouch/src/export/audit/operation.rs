@@ -7,7 +7,7 @@ use vouch_audit::{Record, operations};
 use vouch_nfs4_server::{Denial, Denied, Observation, Principal, Stage, Told};
 
 use super::names::Others;
-use super::{Audit, BADHANDLE, NAMING, PUTFH, Refused, SERVERFAULT, WRONGSEC, flavour, now_ns, principal, set_must_be_kept};
+use super::{Audit, BADHANDLE, NAMING, Noted, PUTFH, Refused, SERVERFAULT, WRONGSEC, flavour, now_ns, principal, set_must_be_kept};
 
 impl Audit {
     /// What the engine tells.
@@ -57,10 +57,9 @@ impl Audit {
         if !is_recorded && !NAMING.contains(&operation) {
             return;
         }
-        let paths = self.names.paths(seen, told, rules);
-        if !is_recorded {
-            return;
-        }
+        let noted = told.named.and_then(|noted| noted.downcast_ref::<Noted>());
+        let found = noted.is_none().then(|| self.names.paths(seen, told, rules));
+        let Some(paths) = noted.map(|noted| &noted.paths).or(found.as_ref()).filter(|_| is_recorded) else { return };
         let (uid, gid) = match (told.caller, seen.principal) {
             (Some(caller), _) => (Some(caller.uid), Some(caller.gid)),
             (None, Principal::Sys { uid, gid, .. }) => (Some(*uid), Some(*gid)),
@@ -70,7 +69,7 @@ impl Audit {
         let done = |bytes: u64| (bytes > 0 || is_data).then_some(bytes);
         let name = self.hosts.name(peer.ip().to_canonical());
         let mut record = Record {
-            time_ns: now_ns(),
+            time_ns: noted.map_or_else(now_ns, |noted| noted.time_ns),
             class: Class::Operation,
             operation,
             flavour: flavour(seen.flavour),
