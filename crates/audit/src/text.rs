@@ -61,7 +61,7 @@ fn operation(record: &Record<'_>, out: &mut String) {
         number::REMOVE => ["DELETE", "NORMAL"],
         number::CREATE => ["CREATE", "NORMAL"],
         number::LINK => ["NORMAL", "CREATE"],
-        number::OPEN if record.asked.is_some_and(|asked| asked & access::CREATE != 0) => ["CREATE", "NORMAL"],
+        number::OPEN if has_made(record) => ["CREATE", "NORMAL"],
         _ => ["NORMAL"; 2],
     };
     let present = [record.path, record.path2].into_iter().zip(nametypes).filter(|(path, _)| !path.is_empty());
@@ -71,6 +71,11 @@ fn operation(record: &Record<'_>, out: &mut String) {
         field(out, "name", path);
         let _ = writeln!(out, " nametype={nametype} cap_fp=0 cap_fi=0 cap_fe=0 cap_fver=0 cap_frootid=0");
     }
+}
+
+/// Whether an open has made the file; of one that failed, whether it might have.
+pub(crate) fn has_made(record: &Record<'_>) -> bool {
+    record.granted.or(record.asked).is_some_and(|bits| bits & access::CREATE != 0)
 }
 
 /// The system call of x86-64 that does what was asked for, and its first and third argument as far as they say what that was.

@@ -54,7 +54,8 @@ pub struct Told<'a> {
     pub asked: Asked<'a>,
     /// How far it is.
     pub stage: Stage,
-    /// Access granted, of ACCESS and OPEN: the bits of [`Asked::access`].
+    /// Access granted, of ACCESS and OPEN: the bits of [`Asked::access`]. Of OPEN also [`asked::CREATE`] where it has made the file, and [`asked::TRUNCATE`] where it has
+    /// emptied one.
     pub granted: Option<u32>,
     /// Of CLOSE and DELEGRETURN: what was done since the open, or since the close before.
     pub totals: Option<Totals>,
@@ -189,7 +190,7 @@ pub enum Stage {
 pub mod asked {
     /// OPEN may make the file.
     pub const CREATE: u32 = 0x1000;
-    /// The file gets another size.
+    /// The file gets another size; by OPEN: one that is there is emptied.
     pub const TRUNCATE: u32 = 0x2000;
     /// Not by an open of the caller's: by a special stateid, by another's, or by a delegation that has not been used so since the open or the last close.
     pub const UNOPENED: u32 = 0x4000;

@@ -161,7 +161,11 @@ fn by_any<'p, T>(others: &'p Others, mut is_by: impl FnMut(By<'p>, &'p [u8]) -> 
 
 fn detail(record: &Record<'_>, about: &Told<'_>, by: By<'_>, is_named: bool) -> String {
     // Of most operations there is nothing to say, and nothing is allocated.
-    let mut told = access::sets(record.asked.unwrap_or(0), record.mode, about.new_owner);
+    let mut told = match record.operation {
+        number::OPEN if record.granted.is_some_and(|granted| granted & access::TRUNCATE != 0) => "empties the file".to_owned(),
+        number::OPEN => String::new(),
+        _ => access::sets(record.asked.unwrap_or(0), record.mode, about.new_owner),
+    };
     let mut say = |part: &str| {
         if !told.is_empty() && !part.is_empty() {
             told.push_str("; ");

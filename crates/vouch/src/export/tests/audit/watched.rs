@@ -266,6 +266,39 @@ fn a_watched_directory_is_watched_where_it_is_before_the_disk_has_that_and_where
 }
 
 #[test]
+fn an_open_is_about_the_file_whatever_its_claim() {
+    use vouch_nfs4::op::{Args, DelegateCur, DelegationType, OpenArgs, OpenClaim, OpenHow, ShareDeny};
+    use vouch_nfs4::{Bytes, ClientId, OwnerSeq, StateOwner, Stateid};
+    let directory = tempfile::tempdir().unwrap();
+    let config = config(directory.path(), Some("-w /data/secret -p r -k s\n"), Keeping::default());
+    let server = Running::start(|all| all.audit = Some(config));
+    block_on(async {
+        let client = client_of(&server, "one", 1, 2).await;
+        let data = client.walk(b"/data").await.unwrap();
+        make(&client, &data.handle, b"secret").await;
+        let secret = client.walk(b"/data/secret").await.unwrap();
+        let (name, stateid) = (vouch_nfs4::Name(b"secret"), Stateid::ANONYMOUS);
+        for (of, claim) in [
+            (&data, OpenClaim::Null(name)),
+            (&data, OpenClaim::DelegateCur(DelegateCur { stateid, name })),
+            (&data, OpenClaim::DelegatePrev(name)),
+            (&secret, OpenClaim::Previous(DelegationType::None)),
+            (&secret, OpenClaim::Fh),
+            (&secret, OpenClaim::DelegCurFh(stateid)),
+            (&secret, OpenClaim::DelegPrevFh),
+        ] {
+            let owner = StateOwner { client: ClientId(0), owner: Bytes(b"owner") };
+            let how = OpenHow::NoCreate;
+            let open = OpenArgs { seq: OwnerSeq(0), access: ShareAccess::READ, deny: ShareDeny(0), owner, how, claim };
+            // What is refused is recorded as well.
+            drop(client.compound().putfh(&of.handle).op(&Args::Open(open)).send().await);
+        }
+    });
+    drop(server);
+    assert_eq!(told(directory.path(), 0), pairs(&[("OPEN /data/secret", ""); 8]));
+}
+
+#[test]
 fn what_was_read_after_a_change_is_recorded_where_it_was_then_though_it_is_moved_before_the_disk_has_the_change() {
     let directory = tempfile::tempdir().unwrap();
     let config = config(directory.path(), Some("-w /data/secret -p rwa -k s\n"), Keeping::default());
