@@ -16,7 +16,7 @@ use parking_lot::{Mutex, RwLock};
 use vouch_audit::Flavour as AuditFlavour;
 use vouch_audit::operations::number;
 use vouch_audit::record::Act;
-use vouch_audit::trail::{After, Policy, Trail};
+use vouch_audit::trail::{After, Disk, Policy, Trail};
 use vouch_nfs4_server::{Denied, Export, ExportId, Flavour, Lost, NameOrder, Named, Naming, Observation, Observer, Principal};
 
 use super::ExportError;
@@ -55,11 +55,11 @@ pub(super) struct Audit {
 
 impl Audit {
     /// Goes on with the trail. The rules must be good.
-    pub(super) fn open(config: AuditConfig, hosts: Arc<Hosts>) -> Result<Self, ExportError> {
+    pub(super) fn open(config: AuditConfig, hosts: Arc<Hosts>, disk: Arc<dyn Disk>) -> Result<Self, ExportError> {
         let halted = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let halt = halted.clone();
         let halt = move || halt.store(true, std::sync::atomic::Ordering::SeqCst);
-        let (trail, rules, account) = trail::begin(&config.trail, &config.deny, halt)?;
+        let (trail, rules, account) = trail::begin(&config.trail, disk, &config.deny, halt)?;
         let names = Names::new(Moved::read(Some(config.trail.directory.join(MOVED))));
         let (denied, bounds) = (RwLock::default(), Bounds::default());
         let denies = !config.deny.is_empty();
@@ -98,9 +98,13 @@ impl Audit {
     }
 
     /// Whether a reply must wait until what was recorded before is kept.
-    pub(super) fn holds_replies(&self) -> bool {
-        let holds = must_be_kept() || self.config.trail.keeping.policy == Policy::Block;
-        MUST_BE_KEPT.set(false);
+    pub(super) fn holds(&self, hold: Hold) -> bool {
+        let holds = match hold {
+            Hold::ByPolicy => self.config.trail.keeping.policy == Policy::Block,
+            Hold::Recorded => true,
+            // Which exports it was about nobody knows any more.
+            Hold::Again => self.denies || self.config.trail.keeping.policy == Policy::Block,
+        };
         holds && self.trail.is_behind()
     }
 
@@ -158,6 +162,26 @@ pub(super) fn must_be_kept() -> bool {
 /// What another thread has found out about the call that this one goes on with.
 pub(super) fn set_must_be_kept(must: bool) {
     MUST_BE_KEPT.set(must);
+}
+
+/// Which replies wait for their records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// As the policy has it.
+    ByPolicy,
+    /// This one does: it tells of an export on which nothing is acknowledged that isn't recorded.
+    Recorded,
+    /// It was made when its call came first, and the records of that may be on their way still.
+    Again,
+}
+
+/// Takes what this thread has found out about the reply to its call. `again`: it was made when the call came first.
+pub(super) fn take_hold(again: bool) -> Hold {
+    match MUST_BE_KEPT.replace(false) {
+        true => Hold::Recorded,
+        false if again => Hold::Again,
+        false => Hold::ByPolicy,
+    }
 }
 
 /// What is known of an operation when it is done, where it is told later: others may have moved its files by then.
