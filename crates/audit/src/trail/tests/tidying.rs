@@ -1,4 +1,4 @@
-//! What is done with closed segments: that it ends with the trail, that nothing goes without its record.
+//! What is done with closed segments: that it ends with the trail, that nothing goes without its record, and that who verifies meanwhile is told of no fault.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -72,4 +72,79 @@ fn what_is_done_with_a_segment_ends_when_the_trail_does_and_leaves_it_as_it_was(
     build_index_while(&file, &|| true).unwrap();
     compress_while(&SystemDisk, &file, &|| true).unwrap();
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
+}
+
+/// Appends the record of a removal, as the writer does, and removes.
+fn remove(directory: &Path, retention: &Retention, now_ns: u64) -> u64 {
+    let tell = |last: u64| {
+        let mut log = open(directory, now_ns);
+        let detail = format!("{PRUNED}{last}; their seals are kept");
+        let (class, operation) = (Class::Administrative, Act::Pruned as u16);
+        log.append_record(&Record { time_ns: now_ns, class, operation, detail: detail.as_bytes(), ..Record::default() });
+        log.close(now_ns).is_ok()
+    };
+    prune(&SystemDisk, directory, retention, now_ns, |_| true, tell).unwrap()
+}
+
+#[test]
+fn who_verifies_while_segments_are_removed_is_told_of_no_fault() {
+    for at in 0..4 {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), 100);
+        let all = Retention { len_max: Some(1), ..Retention::default() };
+        let mut removed = 0;
+        let report = verify(directory.path(), &trust(), |index, _| {
+            if index == at {
+                removed = remove(directory.path(), &all, 200 * SECOND);
+            }
+        })
+        .unwrap();
+        assert!(removed > at, "{removed}");
+        assert_eq!(report.faults, [], "removed before segment {at} was read");
+        assert!(report.notes.iter().any(|note| note.contains("removed by retention")), "{:?}", report.notes);
+        // One that somebody takes away without a record is missed.
+        let last = segments(directory.path()).unwrap().pop().unwrap();
+        let report = verify(directory.path(), &trust(), |_, _| _ = std::fs::remove_file(&last.path)).unwrap();
+        assert!(!report.faults.is_empty());
+    }
+}
+
+#[test]
+fn seals_of_what_is_removed_are_appended_once_whenever_the_program_died() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 100);
+    let files = segments(directory.path()).unwrap();
+    let kept = directory.path().join(REMOVED);
+    let age = |seconds: u64| Retention { age_ns_max: Some(seconds * SECOND), ..Retention::default() };
+    let first = remove(directory.path(), &age(180), 200 * SECOND);
+    let before = std::fs::read(&kept).unwrap();
+    assert!(first > 0 && !before.is_empty());
+    let left: Vec<_> = files[first as usize..].iter().map(|file| (file, std::fs::read(&file.path).unwrap())).collect();
+    let more = remove(directory.path(), &age(120), 200 * SECOND);
+    assert!(more > 1);
+    let whole = std::fs::read(&kept).unwrap();
+    assert!(whole.starts_with(&before), "they are appended");
+    // As if it had died with some of that written, in the middle of a frame or at its end, and none or one removed.
+    let frame = crate::frame::OVERHEAD + crate::seal::SEAL_LEN;
+    for written in [0, 1, frame, frame + 1, whole.len() - before.len()] {
+        for removed in 0..2 {
+            left[removed..more as usize].iter().for_each(|(file, bytes)| std::fs::write(&file.path, bytes).unwrap());
+            let is_whole = removed > 0 || before.len() + written == whole.len();
+            std::fs::write(&kept, if is_whole { &whole } else { &whole[..before.len() + written] }).unwrap();
+            assert_eq!(remove(directory.path(), &age(120), 200 * SECOND), more - removed as u64);
+            assert_eq!(std::fs::read(&kept).unwrap(), whole, "{written} bytes were written, {removed} removed");
+        }
+    }
+    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, []);
+}
+
+#[test]
+fn who_may_read_segments_may_read_the_checkpoint_and_nobody_else_does() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 10);
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let segment = segments(directory.path()).unwrap().remove(0);
+    assert_eq!(mode(&directory.path().join(CHECKPOINT)), mode(&segment.path));
+    assert_eq!(mode(&directory.path().join(KEY)), 0o600);
 }
