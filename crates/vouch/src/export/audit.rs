@@ -10,7 +10,8 @@ mod refused;
 
 use std::cell::Cell;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use parking_lot::{Mutex, RwLock};
 use vouch_audit::Flavour as AuditFlavour;
@@ -47,6 +48,8 @@ pub(super) struct Audit {
     /// Whether any can be.
     denies: bool,
     names: Names,
+    /// To the thread that keeps where watched directories were moved to: others may act as callers, or wait for the trail's disk.
+    keep_moved: mpsc::Sender<()>,
     hosts: Arc<Hosts>,
     bounds: Bounds,
     keytab: Mutex<Option<KeyWatch>>,
@@ -61,9 +64,13 @@ impl Audit {
         let halt = move || halt.store(true, std::sync::atomic::Ordering::SeqCst);
         let (trail, rules, account) = trail::begin(&config.trail, disk, &config.deny, halt)?;
         let names = Names::new(Moved::read(Some(config.trail.directory.join(MOVED))));
+        let (moved, (keep_moved, asked)) = (names.moved.clone(), mpsc::channel());
+        let keeper = thread::Builder::new().name("audit-moved".into()).spawn(move || asked.iter().for_each(|()| moved.keep()));
+        keeper.map_err(|source| ExportError::System { doing: "a thread", source })?;
         let (denied, bounds) = (RwLock::default(), Bounds::default());
         let denies = !config.deny.is_empty();
-        Ok(Audit { trail, rules, account, config, denied, denies, names, hosts, bounds, keytab: Mutex::default(), halted })
+        let keytab = Mutex::default();
+        Ok(Audit { trail, rules, account, config, denied, denies, names, keep_moved, hosts, bounds, keytab, halted })
     }
 
     /// Which exports there are now.
@@ -141,6 +148,13 @@ impl Audit {
         self.act(Act::Stop, concat!("vouch export ", env!("CARGO_PKG_VERSION")));
         self.trail.stop();
         self.names.moved.keep();
+    }
+
+    /// Has it kept where watched directories were moved to, if that is to be.
+    fn keep_moved(&self) {
+        if self.names.moved.is_to_be_kept() && self.keep_moved.send(()).is_err() {
+            self.names.moved.keep();
+        }
     }
 
     /// In Prometheus' text format.
@@ -228,6 +242,7 @@ impl Observer for Audited {
         let op = u16::try_from(op).unwrap_or(u16::MAX);
         let time_ns = now_ns();
         let paths = self.audit.rules.with(|rules| self.audit.names.named(export, op, naming, rules));
+        self.audit.keep_moved();
         Some(Box::new(Noted { time_ns, paths }))
     }
 
@@ -268,6 +283,8 @@ const PUTFH: u16 = 22;
 const SERVERFAULT: u32 = 10006;
 const BADHANDLE: u32 = 10001;
 const WRONGSEC: u32 = 10016;
+/// Operations that change what a name means, of what was there before.
+const MOVES: [u16; 3] = [number::RENAME, number::LINK, number::REMOVE];
 /// Operations that tell names of files.
 const NAMING: [u16; 6] = [number::LOOKUP, number::OPEN, number::CREATE, number::RENAME, number::LINK, number::REMOVE];
 /// Operations that move data, which closes tell.

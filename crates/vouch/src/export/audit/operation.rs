@@ -7,7 +7,7 @@ use vouch_audit::{Record, operations};
 use vouch_nfs4_server::{Denial, Denied, Observation, Principal, Stage, Told};
 
 use super::names::Others;
-use super::{Audit, BADHANDLE, NAMING, Noted, PUTFH, Refused, SERVERFAULT, WRONGSEC, flavour, now_ns, principal, set_must_be_kept};
+use super::{Audit, BADHANDLE, MOVES, NAMING, Noted, PUTFH, Refused, SERVERFAULT, WRONGSEC, flavour, now_ns, principal, set_must_be_kept};
 
 impl Audit {
     /// What the engine tells.
@@ -25,10 +25,10 @@ impl Audit {
         }
         let Some(told) = &seen.told else { return };
         self.rules.with(|rules| self.record(operation, seen, told, rules));
-        if self.names.moved.is_to_be_kept() {
-            // By the trail's thread: this one may act as a caller.
-            let moved = self.names.moved.clone();
-            self.trail.after(Box::new(move || moved.keep()));
+        self.keep_moved();
+        if MOVES.contains(&operation) {
+            // Before it is answered.
+            self.names.moved.wait();
         }
     }
 

@@ -143,3 +143,24 @@ fn a_reply_that_waits_for_a_recovery_record_waits_for_its_audit_record_too() {
     gate.set_closed(false);
     assert_eq!(answered(&mut denied), Some(3));
 }
+
+#[test]
+fn where_a_watched_directory_was_moved_to_is_kept_before_that_is_answered_whatever_the_trail_waits_for() {
+    let (directory, files, gate) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default());
+    let config = config(directory.path(), Some("-w /data/a/secret -p rwa\n"), Keeping::default());
+    let opened = files.clone();
+    let system = Seams::system(Box::new(move |_, _| Ok(Arc::new(opened.clone()))));
+    let server = Running::start_in(|all| all.audit = Some(config), Seams { disk: Arc::new(Gated(gate.clone())), ..system });
+    let _opened = Opened(gate.clone());
+    block_on(async {
+        let client = client_of(&server, "one", 1, 2).await;
+        let data = client.walk(b"/data").await.unwrap();
+        let a = client.mkdir(&data.handle, b"a", 0o755).await.unwrap();
+        client.mkdir(&a, b"secret", 0o755).await.unwrap();
+        gate.set_closed(true);
+        client.rename(&data.handle, b"a", &data.handle, b"b").await.unwrap();
+        assert!(std::fs::read_to_string(directory.path().join("moved")).unwrap().ends_with("\nend 1\n"));
+        gate.set_closed(false);
+        client.close().await.unwrap();
+    });
+}
