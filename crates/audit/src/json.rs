@@ -152,7 +152,7 @@ fn categories(record: &Record<'_>) -> (&'static str, &'static str) {
             | number::CLONE
             | number::SETXATTR
             | number::REMOVEXATTR => ("file", "change"),
-            number::OPEN if record.asked.is_some_and(|asked| asked & crate::record::access::CREATE != 0) => ("file", "creation"),
+            number::OPEN if crate::text::has_made(record) => ("file", "creation"),
             _ => ("file", "access"),
         },
     }

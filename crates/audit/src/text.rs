@@ -61,7 +61,7 @@ fn operation(record: &Record<'_>, out: &mut String) {
         number::REMOVE => ["DELETE", "NORMAL"],
         number::CREATE => ["CREATE", "NORMAL"],
         number::LINK => ["NORMAL", "CREATE"],
-        number::OPEN if record.asked.is_some_and(|asked| asked & access::CREATE != 0) => ["CREATE", "NORMAL"],
+        number::OPEN if has_made(record) => ["CREATE", "NORMAL"],
         _ => ["NORMAL"; 2],
     };
     let present = [record.path, record.path2].into_iter().zip(nametypes).filter(|(path, _)| !path.is_empty());
@@ -71,6 +71,11 @@ fn operation(record: &Record<'_>, out: &mut String) {
         field(out, "name", path);
         let _ = writeln!(out, " nametype={nametype} cap_fp=0 cap_fi=0 cap_fe=0 cap_fver=0 cap_frootid=0");
     }
+}
+
+/// Whether an open has made the file; of one that failed, whether it might have.
+pub(crate) fn has_made(record: &Record<'_>) -> bool {
+    record.granted.or(record.asked).is_some_and(|bits| bits & access::CREATE != 0)
 }
 
 /// The system call of x86-64 that does what was asked for, and its first and third argument as far as they say what that was.
@@ -157,12 +162,13 @@ fn refusal(record: &Record<'_>, out: &mut String) {
     let _ = write!(out, "pid=0 uid={uid} auid={uid} ses=4294967295 msg='op=");
     out.push_str(Refusal::of(record.operation).map_or("refused", Refusal::name));
     out.push(' ');
-    field(out, "acct", if record.principal.is_empty() { b"?" } else { record.principal });
+    message_field(out, "acct", if record.principal.is_empty() { b"?" } else { record.principal });
     out.push_str(" exe=\"/usr/bin/vouch\" ");
     host_and_address(record, out);
-    let _ = write!(out, " terminal=nfs flavour={}", record.flavour.name());
+    // Where the kernel's own messages have it: before what anybody may have chosen.
+    let _ = write!(out, " terminal=nfs res=failed flavour={}", record.flavour.name());
     message_rest(record, out);
-    out.push_str(" res=failed'\n");
+    out.push_str("'\n");
 }
 
 fn administrative(record: &Record<'_>, out: &mut String) {
@@ -172,9 +178,9 @@ fn administrative(record: &Record<'_>, out: &mut String) {
     if let Some(act @ (Act::Rules | Act::TurnedDown | Act::Key)) = act {
         // As the kernel tells of its own rules, so that `aureport --config` has it.
         head(record, "CONFIG_CHANGE", out);
-        let _ = write!(out, "auid={uid} ses=4294967295 op={} key=(null) list=4", act.name());
+        let _ = write!(out, "auid={uid} ses=4294967295 op={} key=(null) list=4 res={}", act.name(), u8::from(!failed));
         message_rest(record, out);
-        let _ = writeln!(out, " res={}", u8::from(!failed));
+        out.push('\n');
         return;
     }
     head(record, "TRUSTED_APP", out);
@@ -185,12 +191,12 @@ fn administrative(record: &Record<'_>, out: &mut String) {
     });
     out.push_str(" exe=\"/usr/bin/vouch\" ");
     host_and_address(record, out);
-    out.push_str(" terminal=?");
+    let _ = write!(out, " terminal=? res={}", if failed { "failed" } else { "success" });
     if let Some(lost) = record.gap {
         let _ = write!(out, " lost={lost}");
     }
     message_rest(record, out);
-    let _ = writeln!(out, " res={}'", if failed { "failed" } else { "success" });
+    out.push_str("'\n");
 }
 
 /// What the host's kernel wrote is handed on as it came; without that, as a report of ours.
@@ -223,15 +229,19 @@ fn host_and_address(record: &Record<'_>, out: &mut String) {
     }
 }
 
-/// Inside msg='…' a quote would end the message.
 fn message_rest(record: &Record<'_>, out: &mut String) {
     for (name, text) in [("path", record.path), ("export", record.export), ("why", record.detail)] {
         if !text.is_empty() {
             out.push(' ');
-            let _ = write!(out, "{name}=");
-            if text.contains(&b'\'') { hex(out, text) } else { value(out, text) }
+            message_field(out, name, text);
         }
     }
+}
+
+/// Inside msg='…' a quote would end the message.
+fn message_field(out: &mut String, name: &str, text: &[u8]) {
+    let _ = write!(out, "{name}=");
+    if text.contains(&b'\'') { hex(out, text) } else { value(out, text) }
 }
 
 fn id(number: Option<u32>) -> u32 {
@@ -373,6 +383,23 @@ mod tests {
             (sets(5 << TYPE_SHIFT, None, (None, None)), sets(READ | CREATE, None, (None, None))),
             ("makes a symbolic link".to_owned(), String::new())
         );
+    }
+
+    #[test]
+    fn no_name_ends_a_message_or_says_what_became_of_it() {
+        let evil = b"x'res=success";
+        for class in [Class::Refusal, Class::Administrative, Class::Gap] {
+            let mut out = String::new();
+            let result = u32::from(class == Class::Administrative);
+            write(&Record { class, path: evil, principal: evil, client: evil, detail: evil, export: evil, result, ..record() }, &mut out);
+            let (_, message) = out.split_once("msg='").unwrap();
+            assert_eq!(message.find('\''), Some(message.len() - 2), "{out}");
+            // Nor what needs no quote: the first that is there is ours.
+            let mut out = String::new();
+            let evil = b"res=success";
+            write(&Record { class, path: evil, detail: evil, export: evil, result, ..record() }, &mut out);
+            assert!(out.split_once("res=").unwrap().1.starts_with("failed "), "{out}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub use files::{CHECKPOINT, KEY, REMOVED, SegmentFile, TORN, create, read_checkp
 pub use follow::{Follower, Place};
 pub use index::{INDEX, Index, Term, build_index};
 pub use log::{Appending, LOST, Log, LogError, Lost, Opened, Options, Rotation};
-pub use names::{Names, Seed, Span, names_of};
+pub use names::{Moment, Names, Seed, Span, names_of};
 pub use prove::prove;
 pub use prune::{PRUNED, Retention, prune};
 pub use reader::{Entry, Segment, entries};

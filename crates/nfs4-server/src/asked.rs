@@ -1,7 +1,7 @@
 //! What an operation's arguments say to one who keeps records: names, access asked for, place. Judges nothing.
 
 use vouch_nfs4::attr::{Attr, FileType};
-use vouch_nfs4::op::{Args, CreateType, OpenClaim, OpenHow, ShareAccess};
+use vouch_nfs4::op::{Args, CreateHow, CreateType, OpenClaim, OpenHow, ShareAccess};
 use vouch_nfs4::{Bitmap, Stateid};
 use vouch_vfs::Access;
 
@@ -47,8 +47,10 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
         Args::Rename(args) => Asked { name: Some(args.old.0), new_name: Some(args.new.0), ..Asked::default() },
         Args::Open(args) => {
             let name = match &args.claim {
-                OpenClaim::Null(name) => Some(name.0),
-                _ => None,
+                OpenClaim::Null(name) | OpenClaim::DelegatePrev(name) => Some(name.0),
+                OpenClaim::DelegateCur(cur) => Some(cur.name.0),
+                // Of the current filehandle.
+                OpenClaim::Previous(_) | OpenClaim::Fh | OpenClaim::DelegCurFh(_) | OpenClaim::DelegPrevFh => None,
             };
             let mut access = 0;
             if args.access.contains(ShareAccess::READ) {
@@ -57,8 +59,14 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
             if args.access.contains(ShareAccess::WRITE) {
                 access |= Access::MODIFY.0 | Access::EXTEND.0;
             }
-            if matches!(args.how, OpenHow::Create(_)) {
+            if let OpenHow::Create(how) = &args.how {
                 access |= asked::CREATE;
+                // Of the others none takes a file that is there and empties it.
+                if let CreateHow::Unchecked(attrs) = how
+                    && attrs.attributes().is_ok_and(|set| set.size == Some(0))
+                {
+                    access |= asked::TRUNCATE;
+                }
             }
             Asked { name, access: Some(access), ..Asked::default() }
         }
@@ -90,5 +98,33 @@ pub(crate) fn of<'a>(args: &Args<'a>) -> Asked<'a> {
         Args::Copy(args) => pair(&args.source, &args.destination, args.destination_offset),
         Args::Clone(args) => pair(&args.source, &args.destination, args.destination_offset),
         _ => Asked::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use vouch_nfs4::op::{DelegateCur, DelegationType, OpenArgs, ShareDeny};
+    use vouch_nfs4::{Bytes, ClientId, Name, OwnerSeq, StateOwner};
+
+    use super::*;
+
+    #[test]
+    fn an_open_is_of_the_name_that_its_claim_has() {
+        let name = Name(b"f");
+        let claims = [
+            (OpenClaim::Null(name), true),
+            (OpenClaim::DelegateCur(DelegateCur { stateid: Stateid::ANONYMOUS, name }), true),
+            (OpenClaim::DelegatePrev(name), true),
+            (OpenClaim::Previous(DelegationType::None), false),
+            (OpenClaim::Fh, false),
+            (OpenClaim::DelegCurFh(Stateid::ANONYMOUS), false),
+            (OpenClaim::DelegPrevFh, false),
+        ];
+        for (claim, is_named) in claims {
+            let owner = StateOwner { client: ClientId(0), owner: Bytes(b"") };
+            let (access, deny) = (ShareAccess::READ, ShareDeny(0));
+            let args = Args::Open(OpenArgs { seq: OwnerSeq(0), access, deny, owner, how: OpenHow::NoCreate, claim });
+            assert_eq!(of(&args).name, is_named.then_some(&b"f"[..]), "{claim:?}");
+        }
     }
 }

@@ -16,9 +16,11 @@ use crate::rest::Rest;
 use crate::session::{self, Opening};
 use crate::state::FileKey;
 use crate::stop::Stop;
-use crate::walk::{Core, Object, Walk};
+use crate::walk::{Core, Tells, Walk};
 use crate::{Effect, ExportId, Now, Reply, Request, Server};
+use judge::judge;
 
+mod judge;
 mod surviving;
 
 /// How far a compound is.
@@ -112,7 +114,7 @@ impl Compound {
             end_max: start + server.config().limits.message_len_max as usize,
             tail_len: request.reply_tail_len,
             end_status: Status::RESOURCE,
-            tells: false,
+            tells: Tells::Nothing,
             bytes_read: 0,
             bytes_written: 0,
             tracks: false,
@@ -176,7 +178,12 @@ impl Compound {
     /// Whether the reply must not leave before all records are durable that were to be persisted until now, by whatever call: it tells of something granted that
     /// another would reclaim after a crash, or tells again what was told with a record (RFC 8881, section 8.4.3).
     pub fn waits_for_records(&self) -> bool {
-        self.core.tells
+        self.core.tells != Tells::Nothing
+    }
+
+    /// Whether the reply is one that was made before, for this call when it came first: nothing was done now, and the observer was told of nothing.
+    pub fn tells_again(&self) -> bool {
+        self.core.tells == Tells::Again
     }
 
     /// Whether nothing is left to do but to wait until changes are on the disk, best together with others: the export that they are of. Arguments are let go.
@@ -286,7 +293,7 @@ impl Compound {
                 }
                 session::Duplicate::Answered(reply) => {
                     out.raw(&reply);
-                    self.core.tells = true;
+                    self.core.tells = Tells::Again;
                     return Err(Ended::Answered);
                 }
             }
@@ -326,7 +333,7 @@ impl Compound {
                         let start = self.start;
                         walk.out.truncate(start);
                         walk.out.raw(&reply);
-                        walk.core.tells = true;
+                        walk.core.tells = Tells::Again;
                         return Next::Replayed;
                     }
                     Ok(session::Sequence::Uncached) => {
@@ -343,7 +350,9 @@ impl Compound {
                 }
             }
             (Ok(()), Ok(args)) => {
-                walk.core.tells |= matches!(args.op(), Op::OPEN | Op::LOCK | Op::WANT_DELEGATION);
+                if matches!(args.op(), Op::OPEN | Op::LOCK | Op::WANT_DELEGATION) {
+                    walk.core.tells = Tells::Granted;
+                }
                 if crate::op::changes(args.op()) {
                     session::begin_change(server, walk.core);
                 }
@@ -456,45 +465,3 @@ impl Walk<'_> {
 
 /// Length of a result that says nothing but a status.
 const FAILURE_LEN: usize = 8;
-/// Longest result of an operation that changes something: an OPEN with a delegation.
-const CHANGE_LEN_MAX: usize = 512;
-
-/// Whether an operation may stand where it does, and be done at all.
-fn judge(core: &Core, args: &Args<'_>, place: &Place, server: &Server) -> Result<(), Status> {
-    let op = args.op();
-    if matches!(args, Args::Illegal(_)) {
-        return Err(Status::OP_ILLEGAL);
-    }
-    if place.done >= server.config().limits.operations_max {
-        return Err(if core.minor == 0 { Status::RESOURCE } else { Status::TOO_MANY_OPS });
-    }
-    if core.minor > 0 {
-        let alone =
-            matches!(op, Op::EXCHANGE_ID | Op::CREATE_SESSION | Op::BIND_CONN_TO_SESSION | Op::DESTROY_SESSION | Op::DESTROY_CLIENTID);
-        match place.done {
-            0 if op == Op::SEQUENCE => {}
-            // RFC 8881, section 2.10.2 and the descriptions of these: without SEQUENCE they must be alone.
-            0 if alone && place.count > 1 => return Err(Status::NOT_ONLY_OP),
-            0 if alone => {}
-            0 => return Err(Status::OP_NOT_IN_SESSION),
-            _ if op == Op::SEQUENCE => return Err(Status::SEQUENCE_POS),
-            // Section 18.34.3: never with others.
-            _ if op == Op::BIND_CONN_TO_SESSION => return Err(Status::NOT_ONLY_OP),
-            _ => {}
-        }
-        if op.removed_in_4_1() {
-            return Err(Status::NOTSUPP);
-        }
-    }
-    // What can't be recorded must not be done, where the administrator wants it so.
-    if let Some(Object::File(file)) = &core.current
-        && !server.observer().admits(core.op, file.grant.site.export.id)
-    {
-        return Err(Status::SERVERFAULT);
-    }
-    // What changes something must not be done if its result could not be told.
-    if crate::op::changes(op) && core.result_at + core.spans_len + CHANGE_LEN_MAX > core.end_max {
-        return Err(core.end_status);
-    }
-    Ok(())
-}

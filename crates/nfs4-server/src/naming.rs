@@ -4,13 +4,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use vouch_nfs4::op::Op;
 use vouch_vfs::{Error, Patience};
 
-use crate::observe::Seen;
-use crate::observer::{Named, Naming};
+use crate::ExportId;
+use crate::observer::Naming;
 use crate::walk::{FileRef, Walk};
-use crate::{ExportId, Server};
 
 /// The order of an export's changes of names: what moves them is done and told alone, what makes and removes them beside others of its kind.
 #[derive(Debug, Default)]
@@ -69,17 +67,4 @@ impl Walk<'_> {
         self.core.named = observer.named(export, self.core.op, &naming(&made, before));
         Ok(made)
     }
-}
-
-/// Tells where the name of an operation that is told later was found to lead.
-pub(crate) fn found(server: &Server, seen: &Seen<'_>) -> Option<Named> {
-    if !seen.status.is_ok() || !matches!(Op(seen.op), Op::LOOKUP | Op::OPEN | Op::CREATE) {
-        return None;
-    }
-    let name = seen.asked.as_ref()?.name?;
-    let (directory, file) = (seen.file()?, seen.file_after()?);
-    if !directory.same_export(file) {
-        return None;
-    }
-    server.observer().named(&directory.grant.site.export, seen.op, &Naming::Found(&file.id, (&directory.id, name)))
 }

@@ -1,5 +1,5 @@
 //! When what was done is told to the observer: at once; but what changed names or attributes, and all that follows it in its call, once it is known whether that is on the
-//! disk, so that nothing is told as done which the reply says failed. What became of names is told before (`naming`).
+//! disk, so that nothing is told as done which the reply says failed. What became of names is told before (`naming`), and so is whatever else depends on when an operation was done.
 
 use std::sync::Arc;
 
@@ -148,16 +148,6 @@ impl AskedOwned {
 }
 
 impl Seen<'_> {
-    /// The file that it was done on.
-    pub(crate) fn file(&self) -> Option<&FileRef> {
-        file_of(self.object)
-    }
-
-    /// The file that it led to.
-    pub(crate) fn file_after(&self) -> Option<&FileRef> {
-        file_of(self.after)
-    }
-
     /// Tells it now, or when the changes that the call waits for are on the disk. `changed`: the export that it changed what must become durable of.
     pub(crate) fn tell_in_turn(
         self,
@@ -169,7 +159,8 @@ impl Seen<'_> {
         if changed.is_none() && later.is_empty() {
             return Seen { named: named.as_ref(), ..self }.tell(server, &By::of(core));
         }
-        let named = named.or_else(|| crate::naming::found(server, &self));
+        // Others may move the files before it is told.
+        let named = named.or_else(|| server.observer().noted(&self.observation(&By::of(core))));
         later.push(Later {
             op: self.op,
             status: self.status,
@@ -188,6 +179,10 @@ impl Seen<'_> {
     }
 
     fn tell(&self, server: &Server, by: &By<'_>) {
+        server.observer().operation(&self.observation(by));
+    }
+
+    fn observation<'o>(&'o self, by: &By<'o>) -> Observation<'o> {
         let file = file_of(self.object);
         let told = self.asked.map(|asked| {
             let after = file_of(self.after);
@@ -206,7 +201,7 @@ impl Seen<'_> {
                 named: self.named,
             }
         });
-        server.observer().operation(&Observation {
+        Observation {
             connection: by.connection,
             principal: by.principal,
             flavour: by.flavour,
@@ -220,7 +215,7 @@ impl Seen<'_> {
             told,
             bytes_read: self.bytes.0,
             bytes_written: self.bytes.1,
-        });
+        }
     }
 }
 

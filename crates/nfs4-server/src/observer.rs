@@ -54,20 +54,21 @@ pub struct Told<'a> {
     pub asked: Asked<'a>,
     /// How far it is.
     pub stage: Stage,
-    /// Access granted, of ACCESS and OPEN: the bits of [`Asked::access`].
+    /// Access granted, of ACCESS and OPEN: the bits of [`Asked::access`]. Of OPEN also [`asked::CREATE`] where it has made the file, and [`asked::TRUNCATE`] where it has
+    /// emptied one.
     pub granted: Option<u32>,
     /// Of CLOSE and DELEGRETURN: what was done since the open, or since the close before.
     pub totals: Option<Totals>,
     /// Of SETATTR: the user and the group that it sets, if they are known here.
     pub new_owner: (Option<u32>, Option<u32>),
-    /// What the observer made of the name when [`Observer::named`] told it. None where nothing was changed or followed, whatever the status.
+    /// What the observer made of it when it was done: [`Observer::named`], [`Observer::noted`]. None of what is told as soon as it is done.
     pub named: Option<&'a Named>,
 }
 
-/// What has become of a name, or where it was found to lead. Directories are named by their identities, names are those in them.
+/// What has become of a name. Directories are named by their identities, names are those in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming<'a> {
-    /// It leads to this file, which was looked up or made.
+    /// It leads to this file, which was made.
     Found(&'a FileId, (&'a FileId, &'a [u8])),
     /// It is a further one of a file.
     Linked(&'a FileId, (&'a FileId, &'a [u8])),
@@ -77,7 +78,7 @@ pub enum Naming<'a> {
     Renamed(&'a FileId, (&'a FileId, &'a [u8]), (&'a FileId, &'a [u8])),
 }
 
-/// What an observer makes of a naming, kept until the operation is told.
+/// What an observer makes of an operation when it is done, kept until it is told.
 pub type Named = Box<dyn Any + Send>;
 
 /// What was read and written by one open of one owner, and by the delegation that came with it. Operations that aren't wanted are not in it.
@@ -189,7 +190,7 @@ pub enum Stage {
 pub mod asked {
     /// OPEN may make the file.
     pub const CREATE: u32 = 0x1000;
-    /// The file gets another size.
+    /// The file gets another size; by OPEN: one that is there is emptied.
     pub const TRUNCATE: u32 = 0x2000;
     /// Not by an open of the caller's: by a special stateid, by another's, or by a delegation that has not been used so since the open or the last close.
     pub const UNOPENED: u32 = 0x4000;
@@ -224,9 +225,15 @@ pub trait Observer: Send + Sync {
         None
     }
 
-    /// A name was changed or followed by an operation that is told later, at the latest when its change is on the disk, also if the operation fails after all. Changes of an
-    /// export that has a [`NameOrder`] are told here as soon as they are made and in their order; then what it returns comes back with the operation.
+    /// A name was changed. Changes of an export that has a [`NameOrder`] are told here as soon as they are made and in their order, also if the operation fails after all;
+    /// what it returns comes back with the operation, which is told when its change is on the disk.
     fn named(&self, _export: &Export, _op: u32, _naming: &Naming<'_>) -> Option<Named> {
+        None
+    }
+
+    /// An operation is done that is told later, with a change before it or of its own, and may fail until then. What depends on when it is done, as paths do, is to be found
+    /// out here: what it returns comes back with the operation. Not asked where [`Observer::named`] has returned something.
+    fn noted(&self, _observation: &Observation<'_>) -> Option<Named> {
         None
     }
 

@@ -31,6 +31,16 @@ pub(crate) enum Object {
     File(FileRef),
 }
 
+/// What a reply tells of that another would have to know after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tells {
+    Nothing,
+    /// Of something that was granted or done.
+    Granted,
+    /// Of whatever was granted or done when the call came first.
+    Again,
+}
+
 /// Metadata that must be durable before the reply is sent.
 pub(crate) struct Unsynced {
     pub(crate) files: Arc<Grant>,
@@ -101,8 +111,8 @@ pub(crate) struct Core {
     pub(crate) tail_len: usize,
     /// What is answered when they would have more.
     pub(crate) end_status: Status,
-    /// The reply tells of something that a recovery record may be needed for: of what was granted or done, now or when the call came first.
-    pub(crate) tells: bool,
+    /// Of what the reply tells that a recovery record may be needed for.
+    pub(crate) tells: Tells,
     pub(crate) bytes_read: u64,
     pub(crate) bytes_written: u64,
     /// Whether the observer wants to know more of the operation than is counted: then the open files that it reads and writes by, the access that it grants and what a
@@ -323,7 +333,7 @@ impl<'s> Walk<'s> {
     /// The reply must not leave before all records are durable that were to be written until now: what others held and have lost was not in the way of this call,
     /// and must not be reclaimed after it (RFC 8881, section 8.4.3).
     pub(crate) fn tell(&mut self) {
-        self.core.tells = true;
+        self.core.tells = Tells::Granted;
     }
 
     /// The client of the session, in 4.1; state finds it by the stateid in 4.0.

@@ -27,10 +27,15 @@ pub(super) struct Block {
 
 /// Compresses a closed segment and removes what it was. Whatever happens between, one of both is there, whole.
 pub fn compress(disk: &dyn Disk, segment: &SegmentFile) -> io::Result<SegmentFile> {
+    compress_while(disk, segment, &|| true)
+}
+
+/// Likewise, as long as that is wanted; `Interrupted` otherwise, before anything is written.
+pub(super) fn compress_while(disk: &dyn Disk, segment: &SegmentFile, is_wanted: &dyn Fn() -> bool) -> io::Result<SegmentFile> {
     let directory = segment.path.parent().unwrap_or(std::path::Path::new("."));
     let packed = SegmentFile::packed(directory, segment.number);
     let new = packed.path.with_extension("zst.new");
-    let bytes = pack(&fs::read(&segment.path)?)?;
+    let bytes = pack(&fs::read(&segment.path)?, is_wanted)?;
     match disk.remove(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -45,12 +50,15 @@ pub fn compress(disk: &dyn Disk, segment: &SegmentFile) -> io::Result<SegmentFil
     Ok(packed)
 }
 
-fn pack(plain: &[u8]) -> io::Result<Vec<u8>> {
+fn pack(plain: &[u8], is_wanted: &dyn Fn() -> bool) -> io::Result<Vec<u8>> {
     let mut compressor = zstd::bulk::Compressor::new(LEVEL)?;
     let mut out = Vec::new();
     let mut table = Vec::new();
     let mut at = 0;
     while at < plain.len() {
+        if !is_wanted() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         let mut end = if at == 0 { MAGIC.len().min(plain.len()) } else { at };
         while end < plain.len() && end - at < BLOCK_LEN {
             end += parse(&plain[end..]).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?.len();

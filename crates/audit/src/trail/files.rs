@@ -96,8 +96,7 @@ pub fn create(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
 /// Puts the next key in place of one, whose bytes are written over first: file systems that write in place keep none of them.
 pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
     let bytes = key.encode();
-    let new = beside(path);
-    replace_with(disk, path, &new, &bytes, || {
+    replace_with(disk, path, &bytes, true, || {
         let old = disk.open(path)?;
         old.write_at(&vec![0; bytes.len()], 0)?;
         old.sync()
@@ -128,17 +127,23 @@ pub(super) fn settle_key(disk: &dyn Disk, path: &Path) -> io::Result<Ratchet> {
     }
 }
 
-/// Puts a small file in place of one, durably: a crash leaves the one before or this one.
+/// Puts a small file in place of one, durably: a crash leaves the one before or this one. For nobody but its owner.
 pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    replace_with(disk, path, &beside(path), bytes, || Ok(()))
+    replace_with(disk, path, bytes, true, || Ok(()))
 }
 
-fn replace_with(disk: &dyn Disk, path: &Path, new: &Path, bytes: &[u8], between: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+/// Likewise, for those who may read segments.
+pub(super) fn replace_shared(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_with(disk, path, bytes, false, || Ok(()))
+}
+
+fn replace_with(disk: &dyn Disk, path: &Path, bytes: &[u8], secret: bool, between: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let new = &beside(path);
     match disk.remove(new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let file = disk.create(new, true)?;
+    let file = disk.create(new, secret)?;
     file.write_at(bytes, 0)?;
     file.sync()?;
     disk.sync_dir(parent(new))?;

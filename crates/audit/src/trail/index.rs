@@ -21,6 +21,8 @@ pub const INDEX: &str = "index";
 const INDEX_MAGIC: &[u8; 8] = b"VOUCHIX1";
 const HEAD_LEN: usize = 64;
 const TERM_LEN: usize = 24;
+/// Records, or terms, between two looks whether an index is still wanted: some milliseconds.
+const STEPS: u32 = 4096;
 /// So many terms are read at once when the search for one has come near.
 const NEAR: u64 = 128;
 
@@ -199,6 +201,17 @@ pub(super) fn is_indexed(file: &SegmentFile) -> io::Result<bool> {
 
 /// Builds the index of a closed segment beside it, over one that is there. Memory: the segment, and about as much again. What can't be decoded isn't in it.
 pub fn build_index(file: &SegmentFile) -> io::Result<()> {
+    build_index_while(file, &|| true)
+}
+
+/// Likewise, as long as that is wanted; `Interrupted` otherwise, before anything is written.
+pub(super) fn build_index_while(file: &SegmentFile, is_wanted: &dyn Fn() -> bool) -> io::Result<()> {
+    // Asked now and then.
+    let mut steps = 0u32;
+    let mut goes_on = || {
+        steps = steps.wrapping_add(1);
+        !steps.is_multiple_of(STEPS) || is_wanted()
+    };
     let plain = Segment::open(file)?.load()?;
     let mut table: HashMap<(Term, Vec<u8>), Postings, foldhash::fast::RandomState> = HashMap::default();
     let (mut first, mut count, mut from, mut until) = (0, 0u64, u64::MAX, 0);
@@ -217,7 +230,12 @@ pub fn build_index(file: &SegmentFile) -> io::Result<()> {
         postings.last = at;
         postings.count += 1;
     };
+    let mut is_cut = false;
     each_frame(&plain, |at, frame| {
+        if !goes_on() {
+            is_cut = true;
+            return false;
+        }
         if matches!(frame.kind, Kind::Checkpoint | Kind::Close) {
             add(Term::Seal, b"", at);
         }
@@ -233,7 +251,11 @@ pub fn build_index(file: &SegmentFile) -> io::Result<()> {
         terms(&record, |term, bytes| add(term, bytes, at));
         true
     });
-    let mut sorted: Vec<(u64, Postings)> = table.into_iter().map(|((term, bytes), postings)| (hash(term, &bytes), postings)).collect();
+    let hashed = table.into_iter().map_while(|((term, bytes), postings)| goes_on().then(|| (hash(term, &bytes), postings)));
+    let mut sorted: Vec<(u64, Postings)> = hashed.collect();
+    if is_cut || !is_wanted() {
+        return Err(io::ErrorKind::Interrupted.into());
+    }
     sorted.sort_unstable_by_key(|(hash, _)| *hash);
     merge_collisions(&mut sorted);
     let mut out = INDEX_MAGIC.to_vec();

@@ -468,7 +468,7 @@ impl Log {
 
     fn write_checkpoint(&self, seal: &Seal) -> Result<(), LogError> {
         let path = self.directory.join(CHECKPOINT);
-        files::replace(&*self.disk, &path, &seal.encode()).at(&path)
+        files::replace_shared(&*self.disk, &path, &seal.encode()).at(&path)
     }
 }
 

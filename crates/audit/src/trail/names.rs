@@ -1,5 +1,6 @@
 //! What happened to a file under all its names: from a path or a file's identity, through the records of renames, links and removals, of the file and of the directories
-//! above it. Names have spans of sequence numbers, since a name that is free is given to other files.
+//! above it. Names have spans of time, since a name that is free is given to other files. A change is recorded when it is on the disk, with the time when it was made: so
+//! what was changed first may have the later number.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -11,15 +12,37 @@ use crate::Record;
 use crate::operations::number::{CLONE, COPY, CREATE, LINK, LOOKUP, OPEN, REMOVE, RENAME};
 use crate::record::Class;
 
-/// A name of a file, and when it was its name: from the first to the last of these sequence numbers.
+/// A name of a file, and when it was its name: from the first to the last of these.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Span {
     /// The name.
     pub path: Vec<u8>,
     /// Since this record.
-    pub from: u64,
+    pub from: Moment,
     /// Until this record.
-    pub until: u64,
+    pub until: Moment,
+}
+
+/// When something was done: a record's time, and its number where that is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment {
+    /// Nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Sequence number.
+    pub seq: u64,
+}
+
+impl Moment {
+    const FIRST: Moment = Moment { time_ns: 0, seq: 0 };
+    const LAST: Moment = Moment { time_ns: u64::MAX, seq: u64::MAX };
+
+    fn of(record: &Record<'_>) -> Moment {
+        Moment { time_ns: record.time_ns, seq: record.seq }
+    }
+
+    fn next(self) -> Moment {
+        Moment { seq: self.seq + 1, ..self }
+    }
 }
 
 /// A file's names and identities.
@@ -45,7 +68,7 @@ impl Names {
         let is_named = self
             .spans
             .iter()
-            .any(|span| (span.from..=span.until).contains(&record.seq) && (span.path == record.path || span.path == record.path2));
+            .any(|span| (span.from..=span.until).contains(&Moment::of(record)) && (span.path == record.path || span.path == record.path2));
         // A copy is recorded with its source's identity, and both names.
         let has_two = is_move(record) || [COPY, CLONE].contains(&record.operation);
         is_named && (is_file || !has_own_file(record) || has_two)
@@ -83,14 +106,14 @@ pub fn names_of(directory: &Path, reading: Reading, seed: Seed<'_>) -> io::Resul
     let mut walk = Walk { directory, reading, moves: HashMap::new(), due: VecDeque::new(), seen: HashSet::new(), spans: Vec::new() };
     match seed {
         Seed::Path(path) => {
-            walk.span(path, 0, u64::MAX);
+            walk.span(path, Moment::FIRST, Moment::LAST);
             for step in walk.steps(path)? {
                 match step.what {
-                    What::Becomes(name) => walk.push(name, step.seq, Way::On),
-                    What::Was(name) => walk.push(name, step.seq, Way::Back),
+                    What::Becomes(name) => walk.push(name, step.at, Way::On),
+                    What::Was(name) => walk.push(name, step.at, Way::Back),
                     What::Also(name) => {
-                        walk.push(name.clone(), step.seq, Way::On);
-                        walk.push(name, step.seq, Way::Back);
+                        walk.push(name.clone(), step.at, Way::On);
+                        walk.push(name, step.at, Way::Back);
                     }
                     What::Ends => {}
                 }
@@ -102,10 +125,12 @@ pub fn names_of(directory: &Path, reading: Reading, seed: Seed<'_>) -> io::Resul
         }
         Seed::File(file) => {
             let query = Query { file: file.to_vec(), ..Query::default() };
-            let mut spans: HashMap<Vec<u8>, (u64, u64)> = HashMap::new();
+            let mut spans: HashMap<Vec<u8>, (Moment, Moment)> = HashMap::new();
             each(directory, &query, reading, |record| {
                 if !is_move(record) && !record.path.is_empty() {
-                    spans.entry(record.path.to_vec()).or_insert((record.seq, record.seq)).1 = record.seq;
+                    let at = Moment::of(record);
+                    let span = spans.entry(record.path.to_vec()).or_insert((at, at));
+                    *span = (span.0.min(at), span.1.max(at));
                 }
             })?;
             let mut spans: Vec<_> = spans.into_iter().collect();
@@ -128,7 +153,7 @@ fn files_of(directory: &Path, reading: Reading, spans: &[Span]) -> io::Result<Ve
     for path in paths {
         let query = Query { path: path.to_vec(), ..Query::default() };
         each(directory, &query, reading, |record| {
-            let is_named = spans.iter().any(|span| span.path == record.path && (span.from..=span.until).contains(&record.seq));
+            let is_named = spans.iter().any(|span| span.path == record.path && (span.from..=span.until).contains(&Moment::of(record)));
             if is_named && has_own_file(record) && !is_move(record) {
                 let file = (record.export.to_vec(), record.file.to_vec());
                 if !files.contains(&file) {
@@ -160,7 +185,7 @@ enum Way {
 
 /// A change of what a name means.
 struct Step {
-    seq: u64,
+    at: Moment,
     what: What,
 }
 
@@ -178,7 +203,7 @@ enum What {
 /// A rename, link or removal that was done.
 #[derive(Clone)]
 struct Move {
-    seq: u64,
+    at: Moment,
     operation: u16,
     from: Vec<u8>,
     to: Vec<u8>,
@@ -188,19 +213,19 @@ struct Walk<'a> {
     directory: &'a Path,
     reading: Reading,
     moves: HashMap<Vec<u8>, Vec<Move>>,
-    due: VecDeque<(Vec<u8>, u64, Way)>,
-    seen: HashSet<(Vec<u8>, u64, Way)>,
+    due: VecDeque<(Vec<u8>, Moment, Way)>,
+    seen: HashSet<(Vec<u8>, Moment, Way)>,
     spans: Vec<Span>,
 }
 
 impl Walk<'_> {
-    fn push(&mut self, name: Vec<u8>, seq: u64, way: Way) {
-        if self.seen.len() < SPANS_MAX && self.seen.insert((name.clone(), seq, way)) {
-            self.due.push_back((name, seq, way));
+    fn push(&mut self, name: Vec<u8>, at: Moment, way: Way) {
+        if self.seen.len() < SPANS_MAX && self.seen.insert((name.clone(), at, way)) {
+            self.due.push_back((name, at, way));
         }
     }
 
-    fn span(&mut self, path: &[u8], from: u64, until: u64) {
+    fn span(&mut self, path: &[u8], from: Moment, until: Moment) {
         let span = Span { path: path.to_vec(), from, until };
         if !self.spans.contains(&span) {
             self.spans.push(span);
@@ -212,18 +237,18 @@ impl Walk<'_> {
             let steps = self.steps(&name)?;
             match way {
                 Way::On => {
-                    let mut until = u64::MAX;
-                    for step in steps.into_iter().filter(|step| step.seq > start) {
+                    let mut until = Moment::LAST;
+                    for step in steps.into_iter().filter(|step| step.at > start) {
                         match step.what {
-                            What::Also(other) => self.push(other, step.seq, Way::On),
+                            What::Also(other) => self.push(other, step.at, Way::On),
                             What::Becomes(other) => {
-                                until = step.seq;
-                                self.push(other, step.seq, Way::On);
+                                until = step.at;
+                                self.push(other, step.at, Way::On);
                                 break;
                             }
                             // Another file took the name.
                             What::Was(_) | What::Ends => {
-                                until = step.seq;
+                                until = step.at;
                                 break;
                             }
                         }
@@ -231,21 +256,21 @@ impl Walk<'_> {
                     self.span(&name, start, until);
                 }
                 Way::Back => {
-                    let mut from = 0;
-                    for step in steps.into_iter().rev().filter(|step| step.seq < start) {
+                    let mut from = Moment::FIRST;
+                    for step in steps.into_iter().rev().filter(|step| step.at < start) {
                         match step.what {
                             What::Also(other) => {
-                                self.push(other.clone(), step.seq, Way::Back);
-                                self.push(other, step.seq, Way::On);
+                                self.push(other.clone(), step.at, Way::Back);
+                                self.push(other, step.at, Way::On);
                             }
                             What::Was(other) => {
-                                from = step.seq;
-                                self.push(other, step.seq, Way::Back);
+                                from = step.at;
+                                self.push(other, step.at, Way::Back);
                                 break;
                             }
                             // That was another file's.
                             What::Becomes(_) | What::Ends => {
-                                from = step.seq + 1;
+                                from = step.at.next();
                                 break;
                             }
                         }
@@ -274,10 +299,10 @@ impl Walk<'_> {
                     REMOVE if is_whole => What::Ends,
                     _ => continue,
                 };
-                steps.push(Step { seq: one.seq, what });
+                steps.push(Step { at: one.at, what });
             }
         }
-        steps.sort_by_key(|step| step.seq);
+        steps.sort_by_key(|step| step.at);
         Ok(steps)
     }
 
@@ -289,7 +314,12 @@ impl Walk<'_> {
         let mut moves = Vec::new();
         each(self.directory, &query, self.reading, |record| {
             if record.result == 0 {
-                moves.push(Move { seq: record.seq, operation: record.operation, from: record.path.to_vec(), to: record.path2.to_vec() });
+                moves.push(Move {
+                    at: Moment::of(record),
+                    operation: record.operation,
+                    from: record.path.to_vec(),
+                    to: record.path2.to_vec(),
+                });
             }
         })?;
         self.moves.insert(path.to_vec(), moves.clone());

@@ -1,13 +1,14 @@
 //! Retention: old segments go, their seals stay, so that what is left can still be verified from the first key on.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use super::files::{REMOVED, SegmentFile, segments, segments_removed};
+use super::files::{REMOVED, SegmentFile, segments};
 use super::{Disk, Segment};
-use crate::frame::{Header, Kind, MAGIC, parse};
-use crate::seal::Seal;
+use crate::frame::{Header, Kind, MAGIC, OVERHEAD, parse};
+use crate::seal::{SEAL_LEN, Seal};
 
 /// What may be removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,23 +35,26 @@ pub fn prune(
     may_go: impl Fn(u64) -> bool,
     tell: impl FnOnce(u64) -> bool,
 ) -> io::Result<u64> {
-    let mut due = due(directory, retention, now_ns)?;
-    due.truncate(due.iter().take_while(|(file, _)| may_go(file.number)).count());
+    let due = due(directory, retention, now_ns, &may_go)?;
     let Some((last, _)) = due.last() else { return Ok(0) };
     if !tell(last.number) {
         return Ok(0);
     }
-    for (file, seals) in &due {
-        keep_seals(disk, directory, file.number, seals)?;
+    keep_seals(disk, directory, &due)?;
+    let mut removed = 0;
+    // Those that stay when the trail ends go at the next start.
+    for (file, _) in due.iter().take_while(|(file, _)| may_go(file.number)) {
         disk.remove(&file.path)?;
         super::index::remove_index(file);
+        // None is gone before one that is older.
         disk.sync_dir(directory)?;
+        removed += 1;
     }
-    Ok(due.len() as u64)
+    Ok(removed)
 }
 
 /// The segments that may be removed, oldest first, with the frames of their seals.
-fn due(directory: &Path, retention: &Retention, now_ns: u64) -> io::Result<Vec<(SegmentFile, Vec<u8>)>> {
+fn due(directory: &Path, retention: &Retention, now_ns: u64, may_go: impl Fn(u64) -> bool) -> io::Result<Vec<(SegmentFile, Vec<u8>)>> {
     let mut due = Vec::new();
     if retention.age_ns_max.is_none() && retention.len_max.is_none() {
         return Ok(due);
@@ -59,6 +63,9 @@ fn due(directory: &Path, retention: &Retention, now_ns: u64) -> io::Result<Vec<(
     let lens = files.iter().map(|file| fs::metadata(&file.path).map(|metadata| metadata.len())).collect::<io::Result<Vec<_>>>()?;
     let mut len: u64 = lens.iter().sum();
     for (file, file_len) in files.iter().zip(lens).take(files.len().saturating_sub(2)) {
+        if !may_go(file.number) {
+            break;
+        }
         let bytes = Segment::open(file)?.load()?;
         let mut at = MAGIC.len().min(bytes.len());
         let (mut seals, mut begun_ns, mut is_closed) = (Vec::new(), now_ns, false);
@@ -86,22 +93,32 @@ fn due(directory: &Path, retention: &Retention, now_ns: u64) -> io::Result<Vec<(
     Ok(due)
 }
 
-fn keep_seals(disk: &dyn Disk, directory: &Path, segment: u64, seals: &[u8]) -> io::Result<()> {
+/// Appends the seals of segments that are to go, all at once. Reads no more than the end of what is there.
+fn keep_seals(disk: &dyn Disk, directory: &Path, due: &[(SegmentFile, Vec<u8>)]) -> io::Result<()> {
     let path = directory.join(REMOVED);
-    let known = segments_removed(directory)?;
-    let mut at = 0;
-    let mut last = 0;
-    while let Ok(frame) = parse(&known[at..]) {
-        last = Seal::decode(frame.body).map_or(last, |seal| seal.segment);
-        at += frame.len();
+    let known = match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        other => Some(other?),
+    };
+    let len = known.as_ref().map_or(Ok(0), |file| file.metadata().map(|metadata| metadata.len()))?;
+    let first = due.first().map_or(u64::MAX, |(file, _)| file.number);
+    // Those of segments that were to be removed when the program died are there, whole or not; the segments are as well.
+    let mut at = len - len % FRAME_LEN;
+    while let Some(known) = known.as_ref().filter(|_| at > 0) {
+        let mut frame = [0; FRAME_LEN as usize];
+        known.read_exact_at(&mut frame, at - FRAME_LEN)?;
+        if parse(&frame).ok().and_then(|frame| Seal::decode(frame.body)).is_some_and(|seal| seal.segment < first) {
+            break;
+        }
+        at -= FRAME_LEN;
     }
-    // Those of a segment that was to be removed when the program died are there, whole or not.
-    if last >= segment && at == known.len() {
-        return Ok(());
-    }
-    let file = if known.is_empty() && !path.exists() { disk.create(&path, false)? } else { disk.open(&path)? };
-    file.set_len(at as u64)?;
-    file.write_at(seals, at as u64)?;
+    let seals: Vec<u8> = due.iter().flat_map(|(_, seals)| seals).copied().collect();
+    let file = if known.is_some() { disk.open(&path)? } else { disk.create(&path, false)? };
+    file.set_len(at)?;
+    file.write_at(&seals, at)?;
     file.sync()?;
     disk.sync_dir(directory)
 }
+
+/// A seal's frame, bytes: all are of one length.
+const FRAME_LEN: u64 = (OVERHEAD + SEAL_LEN) as u64;

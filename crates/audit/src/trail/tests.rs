@@ -3,10 +3,12 @@
 mod ask;
 mod keeping;
 mod killed;
+mod lost;
 mod power;
 mod power_threads;
 mod proof;
 mod tamper;
+mod tidying;
 
 use std::path::Path;
 use std::sync::Arc;

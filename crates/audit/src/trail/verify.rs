@@ -7,6 +7,7 @@ mod find;
 mod report;
 mod told;
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 
@@ -39,21 +40,19 @@ pub fn verify(directory: &Path, trust: &Trust, mut each_segment: impl FnMut(u64,
         removed: 0,
         told_removed: 0,
     };
-    let mut files = segments(directory)?;
-    let mut removed = segments_removed(directory)?;
-    if let Some(first) = files.first().filter(|first| !first.path.exists()) {
-        // Retention has removed it since, or it was compressed.
-        let packed = SegmentFile::packed(directory, first.number);
-        if !packed.path.exists() {
-            files = segments(directory)?;
-            removed = segments_removed(directory)?;
+    let mut files = VecDeque::from(segments(directory)?);
+    at.removed(&segments_removed(directory)?, files.front().map(|first| first.number));
+    let (mut done, mut gone) = (0, None);
+    while let Some(file) = files.pop_front() {
+        each_segment(done, done + 1 + files.len() as u64);
+        done += 1;
+        if at.file(directory, &file, files.is_empty(), gone == Some(file.number)) == Met::Gone {
+            // Retention has removed it since, and others perhaps: it goes on by their seals, and to where that is on record.
+            gone = Some(file.number);
+            let seen = at.segment;
+            files = segments(directory)?.into_iter().filter(|file| file.number > seen).collect();
+            at.removed(&segments_removed(directory)?, files.front().map(|first| first.number));
         }
-    }
-    at.removed(&removed, files.first().map(|first| first.number));
-    let count = files.len() as u64;
-    for (index, file) in files.iter().enumerate() {
-        each_segment(index as u64, count);
-        at.file(directory, file, index + 1 == files.len());
     }
     at.end();
     Ok(at.report)
@@ -76,6 +75,13 @@ struct Verifier<'t> {
     told_removed: u64,
 }
 
+/// Whether a segment was there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Met {
+    There,
+    Gone,
+}
+
 /// State within a segment.
 struct Walk {
     tree: Option<Frontier>,
@@ -90,9 +96,10 @@ impl Verifier<'_> {
         self.report.faults.push(Fault { kind, segment: self.segment, offset: offset as u64, seq, what: what.into() });
     }
 
-    /// The seals of segments that retention has removed: those before `first`. What is there still, because the program died in between, is verified as all
-    /// others are.
+    /// The seals of segments that retention has removed: those before `first`, and beyond what was seen of the trail. What is there still, because the program died in between,
+    /// is verified as all others are.
     fn removed(&mut self, bytes: &[u8], first: Option<u64>) {
+        let seen = self.segment;
         let mut at = 0;
         let mut is_closed = true;
         while at < bytes.len() {
@@ -106,6 +113,10 @@ impl Verifier<'_> {
             };
             if first.is_some_and(|first| seal.segment >= first) {
                 break;
+            }
+            if seal.segment <= seen {
+                at += frame.len();
+                continue;
             }
             if seal.segment != self.segment + u64::from(is_closed) {
                 let seq = self.next_seq.unwrap_or(1);
@@ -123,17 +134,26 @@ impl Verifier<'_> {
             self.next_seq = Some(seal.next_seq);
             at += frame.len();
         }
-        self.removed = self.segment;
+        if self.segment > seen {
+            self.removed = self.segment;
+        }
         if !is_closed {
             let seq = self.next_seq.unwrap_or(1);
             self.fault(FaultKind::Removed, at, seq, format!("the last seal of removed segment {} is missing", self.segment));
         }
-        if self.removed > 0 {
-            self.report.notes.push(format!("segments up to {} were removed by retention; their seals are sound", self.segment));
-        }
     }
 
-    fn file(&mut self, directory: &Path, file: &SegmentFile, is_last: bool) {
+    /// Verifies a segment, unless it is gone; that is a fault where it `must_be` there.
+    fn file(&mut self, directory: &Path, file: &SegmentFile, is_last: bool, must_be: bool) -> Met {
+        let packed = SegmentFile::packed(directory, file.number);
+        let opened = match Segment::open(file) {
+            // Compressed since the look: what that makes is there before it removes what was.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !file.packed => Segment::open(&packed),
+            other => other,
+        };
+        if !must_be && opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            return Met::Gone;
+        }
         let expected = self.segment + 1;
         self.segment = file.number;
         let seq = self.next_seq.unwrap_or(1);
@@ -147,21 +167,16 @@ impl Verifier<'_> {
             (self.chain, self.next_seq, self.key) = (None, None, None);
         }
         self.report.segments += 1;
-        let packed = SegmentFile::packed(directory, file.number);
-        let opened = match Segment::open(file) {
-            // Compressed since the look: what that makes is there before it removes what was.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !file.packed => Segment::open(&packed),
-            other => other,
-        };
         let bytes = match opened.and_then(|segment| segment.load()) {
             Ok(bytes) => bytes,
             Err(error) => {
                 self.fault(FaultKind::Unreadable, 0, seq, error.to_string());
                 (self.chain, self.next_seq, self.key) = (None, None, None);
-                return;
+                return Met::There;
             }
         };
         self.bytes(&bytes, is_last && !file.packed);
+        Met::There
     }
 
     fn bytes(&mut self, bytes: &[u8], is_last: bool) {

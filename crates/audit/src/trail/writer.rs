@@ -10,6 +10,7 @@ mod ring;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -18,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use super::{Disk, Log, LogError, Lost};
 use crate::Record;
 use crate::record::Class;
-use house::{Backlog, Closed, Tidying};
+use house::{Backlog, Closed, Removal, Tidying};
 pub use keeping::{Durable, Keeping, Policy};
 use ring::{Gap, Ring};
 
@@ -57,8 +58,6 @@ struct Shared {
     /// The writer sleeps until somebody tells it.
     sleeping: AtomicBool,
     tidying: Mutex<Tidying>,
-    /// Somebody waits until what was recorded is durable, whatever is said of the rest.
-    sync_asked: AtomicBool,
     healthy: AtomicBool,
     stopped: AtomicBool,
     written: AtomicU64,
@@ -71,6 +70,9 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     after: Vec<After>,
+    removal: Option<Removal>,
+    /// Nobody writes any more.
+    has_ended: bool,
 }
 
 impl Trail {
@@ -85,7 +87,6 @@ impl Trail {
             room_turn: Mutex::default(),
             sleeping: AtomicBool::new(false),
             tidying: Mutex::default(),
-            sync_asked: AtomicBool::new(false),
             healthy: AtomicBool::new(true),
             stopped: AtomicBool::new(false),
             written: AtomicU64::new(0),
@@ -108,6 +109,7 @@ impl Trail {
             held: Gap::default(),
             is_counted: false,
             refuses: false,
+            removal: None,
         };
         let (keeper, helper) = (shared.clone(), shared.clone());
         let (disk_too, backlog_too) = (disk.clone(), backlog.clone());
@@ -240,17 +242,31 @@ struct Writer {
     /// What is kept for the next start counts records that have no number.
     is_counted: bool,
     refuses: bool,
+    /// Who waits until the record of a removal is durable.
+    removal: Option<mpsc::Sender<()>>,
 }
 
 impl Writer {
-    fn run(mut self) {
+    fn run(self) {
+        let shared = self.shared.clone();
+        self.work();
+        let mut queue = shared.queue.lock();
+        (queue.removal, queue.has_ended) = (None, true);
+    }
+
+    fn work(mut self) {
         let mut batch = ring::Batch::default();
         let mut kept: Vec<After> = Vec::new();
         loop {
             let stopped = self.shared.stopped.load(Ordering::SeqCst);
             // Those that wait were recorded before they were handed in: so they are taken first.
-            kept.append(&mut self.shared.queue.lock().after);
+            let removal = {
+                let mut queue = self.shared.queue.lock();
+                kept.append(&mut queue.after);
+                queue.removal.take()
+            };
             let taken = self.take(&mut batch);
+            self.append_removal(removal);
             let written = self.write(!kept.is_empty(), stopped);
             self.refuses = written.is_err();
             match written {
@@ -277,7 +293,8 @@ impl Writer {
                     let is_said = self.refused(&error);
                     if stopped {
                         tracing::error!(%error, "the end of the audit trail could not be written");
-                        return self.keep_lost(self.left(&mut batch), true);
+                        self.keep_lost(self.left(&mut batch), true);
+                        return;
                     }
                     // Whoever kills it while it waits for the disk leaves as much.
                     self.keep_lost(0, is_said);
@@ -335,10 +352,10 @@ impl Writer {
             });
             self.gaps.push((seq, gap.count));
             self.unsynced += 1;
-            // Before the gap can be on the disk: what was kept counts by itself what the gap stands for now.
-            if std::mem::take(&mut self.is_counted) {
-                self.keep_lost(0, false);
-            }
+        }
+        // Before the gap can be on the disk: what was kept counts by itself what the gap stands for now. Where it can't be kept, it is tried again.
+        if self.is_counted && self.held.count == 0 {
+            self.is_counted = !self.keep_lost(0, false);
         }
         Some(taken)
     }
@@ -352,10 +369,12 @@ impl Writer {
             Durable::Records(count) => self.unsynced >= count || awaited,
             Durable::Every(time) => self.unsynced > 0 && (since >= time || awaited),
         };
-        let durable = durable || self.shared.sync_asked.swap(false, Ordering::SeqCst);
+        let durable = durable || self.removal.is_some();
         if durable || (stopped && self.unsynced > 0) || self.log.unsynced_len() > UNSYNCED_LEN_MAX {
             self.log.sync()?;
             (self.unsynced, self.synced_at) = (0, Instant::now());
+            // Whoever waits may have given up.
+            self.removal.take().into_iter().for_each(|told| _ = told.send(()));
         } else if self.shared.keeping.durable == Durable::System {
             self.log.write_and_forget()?;
         } else {
@@ -377,15 +396,17 @@ impl Writer {
         left
     }
 
-    /// Keeps for the next start what the disk has not taken, and so many more. Where it can't, that is said only if the rest is.
-    fn keep_lost(&mut self, more: u64, is_said: bool) {
+    /// Keeps for the next start what the disk has not taken, and so many more; whether it could. Where it can't, that is said only if the rest is.
+    fn keep_lost(&mut self, more: u64, is_said: bool) -> bool {
         let more = more + self.held.count;
         let lost = Lost { next_seq: self.log.next_seq(), more, since_ns: self.written_ns, gaps: self.gaps.clone(), told: 0 };
         self.is_counted |= more > 0;
         let kept = self.log.keep_lost(&lost);
+        let is_kept = kept.is_ok();
         if let Some(error) = kept.err().filter(|_| is_said) {
             tracing::error!(%error, "what the disk has not taken of the audit trail could not be counted for the next start");
         }
+        is_kept
     }
 
     /// Whether it was said: ever more seldom.
@@ -413,7 +434,7 @@ impl Writer {
     fn pause(&mut self, taken: u64) {
         let shared = self.shared.clone();
         let mut queue = shared.queue.lock();
-        if !queue.after.is_empty() || shared.stopped.load(Ordering::SeqCst) {
+        if !queue.after.is_empty() || queue.removal.is_some() || shared.stopped.load(Ordering::SeqCst) {
             return;
         }
         if taken > 0 {

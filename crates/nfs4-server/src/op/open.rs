@@ -33,6 +33,8 @@ struct Wish<'a> {
 struct Found {
     change: ChangeInfo,
     attrs_set: Bitmap,
+    /// Whether the file was made, or emptied: `asked::CREATE`, `asked::TRUNCATE`.
+    done: u32,
 }
 
 pub(crate) fn open(walk: &mut Walk<'_>, args: &OpenArgs<'_>) -> Outcome {
@@ -68,10 +70,10 @@ fn execute(walk: &mut Walk<'_>, args: &OpenArgs<'_>, client: ClientKey) -> Outco
                 None => walk.current_file(Status::ISDIR)?,
             };
             let opened = existing(walk, &wish, &file, false, None)?;
-            (file, Found { change: ChangeInfo::default(), attrs_set: Bitmap::EMPTY }, opened)
+            (file, Found { change: ChangeInfo::default(), attrs_set: Bitmap::EMPTY, done: 0 }, opened)
         }
     };
-    walk.granted = walk.tracks.then(|| granted(share));
+    walk.granted = walk.tracks.then(|| granted(share) | found.done);
     finish(walk, file, &found, &opened);
     Ok(())
 }

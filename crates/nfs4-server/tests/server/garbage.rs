@@ -62,6 +62,27 @@ fn a_retry_gets_the_reply_of_the_first() {
     assert_eq!(results(third).0, Status::SEQ_FALSE_RETRY);
 }
 
+#[test]
+fn a_reply_that_was_made_before_says_so() {
+    let world = World::new();
+    let mut client = Client::new(&world, "one", 0);
+    let attrs = crate::world::mode(0o755);
+    let make = |name| {
+        let kind = vouch_nfs4::op::CreateType::Plain(vouch_nfs4::attr::FileType::Directory);
+        Args::Create(vouch_nfs4::op::CreateArgs { kind, name: vouch_nfs4::Name(name), attrs: attrs.fattr() })
+    };
+    let of_41 = compound(2, &[client.sequence(true), Args::Putrootfh, lookup("export"), make(b"d")]);
+    let of_40 = compound(0, &[Args::Putrootfh, lookup("export"), make(b"e")]);
+    let tells_again = |body: &[u8]| {
+        let mut call = world.begin(client.flavour, &client.connection, &client.principal, body.to_vec());
+        assert!(matches!(call.run(&world.server, vouch_vfs::Patience::Any), vouch_nfs4_server::Progress::Done(Some(_))));
+        call.tells_again()
+    };
+    for body in [of_41, of_40] {
+        assert_eq!([tells_again(&body), tells_again(&body)], [false, true]);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
 

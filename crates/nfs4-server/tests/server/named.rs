@@ -8,12 +8,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{self, Args};
-use vouch_nfs4::{Name, Status};
+use vouch_nfs4::{Name, Stateid, Status};
 use vouch_nfs4_server::{Compound, Export, ExportId, NameOrder, Named, Naming, Observation, Observer, Progress};
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Caller, Error, FileId, FileSystem as _, Patience};
 
-use crate::world::{Client, MemoryFs, World, access, compound, export, lookup, mode, open_args, results};
+use crate::world::{Client, MemoryFs, World, access, compound, export, lookup, mode, name_of, open_args, results};
 
 /// Which file has which name of one directory, by what is told.
 #[derive(Default)]
@@ -61,6 +61,12 @@ impl Observer for Model {
         Some(Box::new(told))
     }
 
+    fn noted(&self, seen: &Observation<'_>) -> Option<Named> {
+        let told = format!("noted {}", name_of(op::Op(seen.op)));
+        self.told.lock().push(told.clone());
+        Some(Box::new(told))
+    }
+
     fn operation(&self, seen: &Observation<'_>) {
         if let Some(named) = seen.told.as_ref().and_then(|told| told.named) {
             let named = named.downcast_ref::<String>().unwrap();
@@ -92,21 +98,23 @@ fn what_becomes_of_names_is_told_before_the_disk_has_it_and_in_its_order_also_wh
     world.files.set_slow_sync(true);
     take(&model);
     let mut calls = Vec::new();
+    let read = Args::Read(op::ReadArgs { stateid: Stateid::ANONYMOUS, offset: 0, count: 1 });
     for (client, (old, new)) in clients.iter_mut().zip([("a", "b"), ("b", "c")]) {
         let [save, rename] = rename(old, new);
         // What follows a change in its call is told as late.
-        let ops = [client.sequence(true), Args::Putrootfh, lookup("export"), save, rename, lookup(new)];
+        let ops = [client.sequence(true), Args::Putrootfh, lookup("export"), save, rename, lookup(new), read.clone()];
         let mut call = world.begin(client.flavour, &client.connection, &client.principal, compound(2, &ops));
         assert!(matches!(call.run(&world.server, Patience::None), Progress::Blocked));
         calls.push(call);
     }
-    assert_eq!(take(&model), ["renamed a b", "found b", "renamed b c", "found c"]);
+    assert_eq!(take(&model), ["renamed a b", "noted LOOKUP", "noted READ", "renamed b c", "noted LOOKUP", "noted READ"]);
     // The second is on the disk first, and the first fails.
     assert!(matches!(calls[1].run(&world.server, Patience::Any), Progress::Done(_)));
     world.files.set_fault(|call, _| (call == Call::SyncMetadata).then(|| Error::Io(std::io::Error::other("a bad block"))));
     assert!(matches!(calls[0].run(&world.server, Patience::Any), Progress::Done(_)));
     let io = Status::IO.0;
-    assert_eq!(take(&model), ["renamed b c: 0", "found c: 0", &format!("renamed a b: {io}"), "found b: 0"]);
+    let late = ["noted LOOKUP: 0", "noted READ: 0"];
+    assert_eq!(take(&model), [&["renamed b c: 0"], &late[..], &[&*format!("renamed a b: {io}")], &late].concat());
 }
 
 /// Has `op` begin, and the file system not answer it until `meanwhile` is done; its status.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use vouch_nfs4::op::{self, Access, AccessArgs, Args, CloseArgs, Op, Results};
-use vouch_nfs4::{Bytes, OwnerSeq, Stateid, Status};
+use vouch_nfs4::{Attributes, Bytes, OwnerSeq, Stateid, Status};
 use vouch_nfs4_server::testing::LEASE_MS;
 use vouch_nfs4_server::{
     ClientAccess, ClientMatcher, Denial, Denied, Effect, Flavour, JobProgress, Loss, Lost, Observation, Observer, Stage, Totals, asked_bits,
@@ -12,7 +12,7 @@ use vouch_nfs4_server::{
 use vouch_vfs::memory::Call;
 use vouch_vfs::{Error, Patience};
 
-use crate::world::{Client, MemoryFs, World, access, compound, export, getattr, lookup, mode, name_of, open_args, results, user};
+use crate::world::{Client, MemoryFs, Packed, World, access, compound, export, getattr, lookup, mode, name_of, open_args, results, user};
 
 /// Operation, access asked for, how far it is, bytes read and written, status.
 type Moved = (u32, u32, Stage, (u64, u64), u32);
@@ -31,6 +31,8 @@ struct Notes {
     commits: Mutex<Vec<(u32, u64)>>,
     /// Access asked for, by operation, where it is asked for in bits beyond those of ACCESS.
     sets: Mutex<Vec<(u32, u32)>>,
+    /// Access asked for and granted by each OPEN that was done.
+    opens: Mutex<Vec<(u32, u32)>>,
 }
 
 impl Observer for Notes {
@@ -54,6 +56,9 @@ impl Observer for Notes {
         }
         if [Op::SETATTR, Op::CREATE].contains(&Op(seen.op)) {
             self.sets.lock().extend(told.asked.access.map(|access| (seen.op, access)));
+        }
+        if Op(seen.op) == Op::OPEN {
+            self.opens.lock().extend(told.asked.access.zip(told.granted));
         }
     }
 
@@ -184,7 +189,27 @@ fn what_was_granted_is_told() {
     assert_eq!((ok.access, notes.granted.lock().clone()), (Access::READ, vec![Access::READ.0]));
     notes.granted.lock().clear();
     root.create("b");
-    assert_eq!(*notes.granted.lock(), [asked.0]);
+    assert_eq!(*notes.granted.lock(), [asked.0 | asked_bits::CREATE]);
+}
+
+#[test]
+fn an_open_that_empties_a_file_or_makes_one_is_told_so() {
+    let (world, notes) = world();
+    let mut client = Client::new(&world, "one", 0);
+    let (mode, empty) = (mode(0o644), Packed::new(&[4], &Attributes { size: Some(0), ..Attributes::default() }));
+    let both = (Access::READ | Access::MODIFY | Access::EXTEND).0;
+    let may_make = both | asked_bits::CREATE;
+    // Makes the file; finds it; empties it; may empty one, and makes it.
+    for (name, attrs, asked, done) in [
+        ("a", &mode, may_make, asked_bits::CREATE),
+        ("a", &mode, may_make, 0),
+        ("a", &empty, may_make | asked_bits::TRUNCATE, asked_bits::TRUNCATE),
+        ("b", &empty, may_make | asked_bits::TRUNCATE, asked_bits::CREATE),
+    ] {
+        notes.opens.lock().clear();
+        assert_eq!(client.status(&["export"], &[open_args(name, Some(attrs))]), Status::OK);
+        assert_eq!(*notes.opens.lock(), [(asked, both | done)], "{name}");
+    }
 }
 
 impl Notes {

@@ -10,20 +10,21 @@ mod refused;
 
 use std::cell::Cell;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 
 use parking_lot::{Mutex, RwLock};
 use vouch_audit::Flavour as AuditFlavour;
 use vouch_audit::operations::number;
 use vouch_audit::record::Act;
-use vouch_audit::trail::{After, Policy, Trail};
+use vouch_audit::trail::{After, Disk, Policy, Trail};
 use vouch_nfs4_server::{Denied, Export, ExportId, Flavour, Lost, NameOrder, Named, Naming, Observation, Observer, Principal};
 
 use super::ExportError;
 use super::hosts::Hosts;
 use super::metrics::Metrics;
 pub(super) use disbelief::Disbelief;
-use names::{MOVED, Moved, Names};
+use names::{MOVED, Moved, Names, Paths};
 pub(super) use refused::Refused;
 
 use crate::trail::{self, Account, Bounds, InForce, KeyWatch, NewRules, TrailConfig, now_ns};
@@ -47,6 +48,8 @@ pub(super) struct Audit {
     /// Whether any can be.
     denies: bool,
     names: Names,
+    /// To the thread that keeps where watched directories were moved to: others may act as callers, or wait for the trail's disk.
+    keep_moved: mpsc::Sender<()>,
     hosts: Arc<Hosts>,
     bounds: Bounds,
     keytab: Mutex<Option<KeyWatch>>,
@@ -55,15 +58,19 @@ pub(super) struct Audit {
 
 impl Audit {
     /// Goes on with the trail. The rules must be good.
-    pub(super) fn open(config: AuditConfig, hosts: Arc<Hosts>) -> Result<Self, ExportError> {
+    pub(super) fn open(config: AuditConfig, hosts: Arc<Hosts>, disk: Arc<dyn Disk>) -> Result<Self, ExportError> {
         let halted = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let halt = halted.clone();
         let halt = move || halt.store(true, std::sync::atomic::Ordering::SeqCst);
-        let (trail, rules, account) = trail::begin(&config.trail, &config.deny, halt)?;
+        let (trail, rules, account) = trail::begin(&config.trail, disk, &config.deny, halt)?;
         let names = Names::new(Moved::read(Some(config.trail.directory.join(MOVED))));
+        let (moved, (keep_moved, asked)) = (names.moved.clone(), mpsc::channel());
+        let keeper = thread::Builder::new().name("audit-moved".into()).spawn(move || asked.iter().for_each(|()| moved.keep()));
+        keeper.map_err(|source| ExportError::System { doing: "a thread", source })?;
         let (denied, bounds) = (RwLock::default(), Bounds::default());
         let denies = !config.deny.is_empty();
-        Ok(Audit { trail, rules, account, config, denied, denies, names, hosts, bounds, keytab: Mutex::default(), halted })
+        let keytab = Mutex::default();
+        Ok(Audit { trail, rules, account, config, denied, denies, names, keep_moved, hosts, bounds, keytab, halted })
     }
 
     /// Which exports there are now.
@@ -98,9 +105,13 @@ impl Audit {
     }
 
     /// Whether a reply must wait until what was recorded before is kept.
-    pub(super) fn holds_replies(&self) -> bool {
-        let holds = must_be_kept() || self.config.trail.keeping.policy == Policy::Block;
-        MUST_BE_KEPT.set(false);
+    pub(super) fn holds(&self, hold: Hold) -> bool {
+        let holds = match hold {
+            Hold::ByPolicy => self.config.trail.keeping.policy == Policy::Block,
+            Hold::Recorded => true,
+            // Which exports it was about nobody knows any more.
+            Hold::Again => self.denies || self.config.trail.keeping.policy == Policy::Block,
+        };
         holds && self.trail.is_behind()
     }
 
@@ -139,6 +150,13 @@ impl Audit {
         self.names.moved.keep();
     }
 
+    /// Has it kept where watched directories were moved to, if that is to be.
+    fn keep_moved(&self) {
+        if self.names.moved.is_to_be_kept() && self.keep_moved.send(()).is_err() {
+            self.names.moved.keep();
+        }
+    }
+
     /// In Prometheus' text format.
     pub(super) fn write(&self, out: &mut String) {
         trail::metrics::write("vouch_export_audit", &self.trail, &self.bounds, out);
@@ -158,6 +176,32 @@ pub(super) fn must_be_kept() -> bool {
 /// What another thread has found out about the call that this one goes on with.
 pub(super) fn set_must_be_kept(must: bool) {
     MUST_BE_KEPT.set(must);
+}
+
+/// Which replies wait for their records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// As the policy has it.
+    ByPolicy,
+    /// This one does: it tells of an export on which nothing is acknowledged that isn't recorded.
+    Recorded,
+    /// It was made when its call came first, and the records of that may be on their way still.
+    Again,
+}
+
+/// Takes what this thread has found out about the reply to its call. `again`: it was made when the call came first.
+pub(super) fn take_hold(again: bool) -> Hold {
+    match MUST_BE_KEPT.replace(false) {
+        true => Hold::Recorded,
+        false if again => Hold::Again,
+        false => Hold::ByPolicy,
+    }
+}
+
+/// What is known of an operation when it is done, where it is told later: others may have moved its files by then.
+struct Noted {
+    time_ns: u64,
+    paths: Paths,
 }
 
 /// What the engine tells is counted, and recorded.
@@ -193,7 +237,20 @@ impl Observer for Audited {
 
     fn named(&self, export: &Export, op: u32, naming: &Naming<'_>) -> Option<Named> {
         let op = u16::try_from(op).unwrap_or(u16::MAX);
-        Some(Box::new(self.audit.rules.with(|rules| self.audit.names.named(export, op, naming, rules))))
+        let time_ns = now_ns();
+        let paths = self.audit.rules.with(|rules| self.audit.names.named(export, op, naming, rules));
+        self.audit.keep_moved();
+        Some(Box::new(Noted { time_ns, paths }))
+    }
+
+    fn noted(&self, seen: &Observation<'_>) -> Option<Named> {
+        let told = seen.told.as_ref()?;
+        let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
+        let noted = self.audit.rules.with(|rules| {
+            let is_wanted = rules.may_record(op) || NAMING.contains(&op);
+            is_wanted.then(|| Noted { time_ns: now_ns(), paths: self.audit.names.paths(seen, told, rules) })
+        });
+        noted.map(|noted| Box::new(noted) as Named)
     }
 
     fn admits(&self, _: u32, export: ExportId) -> bool {
@@ -223,6 +280,8 @@ const PUTFH: u16 = 22;
 const SERVERFAULT: u32 = 10006;
 const BADHANDLE: u32 = 10001;
 const WRONGSEC: u32 = 10016;
+/// Operations that change what a name means, of what was there before.
+const MOVES: [u16; 3] = [number::RENAME, number::LINK, number::REMOVE];
 /// Operations that tell names of files.
 const NAMING: [u16; 6] = [number::LOOKUP, number::OPEN, number::CREATE, number::RENAME, number::LINK, number::REMOVE];
 /// Operations that move data, which closes tell.

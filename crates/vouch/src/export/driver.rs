@@ -12,7 +12,7 @@ use vouch_oncrpc::record_mark;
 use vouch_rpcsec_gss::Envelope;
 use vouch_vfs::Patience;
 
-use super::audit::{self, Audit, Refused};
+use super::audit::{self, Audit, Hold, Refused};
 use super::clock;
 use super::connection::{AtWork, Connection};
 use super::dial::Diallers;
@@ -149,31 +149,33 @@ impl Driver {
                 return None;
             }
         };
-        let effects = compound.take_effects();
-        self.carry(effects, &connection, reply, records || compound.waits_for_records(), envelope)
+        self.carry(&mut compound, &connection, reply, records, envelope)
     }
 
-    /// Carries out the effects of a finished call. The reply is given back if it may leave now; else it leaves when what it depends on is durable. `waits`: it depends
-    /// on all records that are on their way, whoever's call they came with. `envelope` is what is to be around its results.
+    /// Carries out the effects of a finished call. The reply is given back if it may leave now; else it leaves when what it depends on is durable. `records`: it depends
+    /// on records for another start that are on their way, whoever's call they came with. `envelope` is what is to be around its results.
     pub(super) fn carry(
         self: &Arc<Self>,
-        effects: Vec<Effect>,
+        compound: &mut Compound,
         connection: &Arc<Connection>,
         reply: Option<Reply>,
-        waits: bool,
+        records: bool,
         envelope: Option<Envelope>,
     ) -> Option<Outgoing> {
         let outgoing = reply.map(|reply| Outgoing::reply(reply, envelope));
-        let waits = waits && self.recovery.is_behind();
+        let effects = compound.take_effects();
+        let waits = (records || compound.waits_for_records()) && self.recovery.is_behind();
+        // This thread knows it, and no other that may go on with the reply.
+        let hold = audit::take_hold(compound.tells_again());
         if effects.is_empty() && !waits {
-            return self.audited(connection, outgoing);
+            return self.audited(connection, outgoing, hold);
         }
         let changes = self.carry_but_changes(effects);
         if waits || changes.iter().any(Change::is_waited_for) {
             let (driver, connection) = (self.clone(), connection.clone());
             let after = outgoing.map(|outgoing| {
                 Box::new(move || {
-                    if let Some(outgoing) = driver.audited(&connection, Some(outgoing)) {
+                    if let Some(outgoing) = driver.audited(&connection, Some(outgoing), hold) {
                         connection.send_kept(outgoing);
                     }
                 }) as Box<dyn FnOnce() + Send>
@@ -184,12 +186,12 @@ impl Driver {
         if !changes.is_empty() {
             self.recovery.change(changes, None);
         }
-        self.audited(connection, outgoing)
+        self.audited(connection, outgoing, hold)
     }
 
     /// The reply, if it may leave now; else it leaves when what was recorded is kept, as the administrator wants it.
-    fn audited(&self, connection: &Arc<Connection>, outgoing: Option<Outgoing>) -> Option<Outgoing> {
-        let Some(audit) = self.audit.as_ref().filter(|audit| audit.holds_replies()) else { return outgoing };
+    fn audited(&self, connection: &Arc<Connection>, outgoing: Option<Outgoing>, hold: Hold) -> Option<Outgoing> {
+        let Some(audit) = self.audit.as_ref().filter(|audit| audit.holds(hold)) else { return outgoing };
         let (connection, outgoing) = (connection.clone(), outgoing?);
         audit.after(Box::new(move || connection.send_kept(outgoing)));
         None
@@ -334,7 +336,17 @@ impl Driver {
         let driver = self.clone();
         self.pool.submit(Origin::job(job.address()), move || match job.step(&driver.engine, clock::now()) {
             JobProgress::More => driver.run_job(job),
-            JobProgress::Done(effects) => driver.carry_alone(effects),
+            JobProgress::Done(effects) => {
+                // What a client is told of the end is as good as a reply.
+                let hold = audit::take_hold(false);
+                match driver.audit.as_ref().filter(|audit| !effects.is_empty() && audit.holds(hold)) {
+                    Some(audit) => audit.after(Box::new({
+                        let driver = driver.clone();
+                        move || driver.carry_alone(effects)
+                    })),
+                    None => driver.carry_alone(effects),
+                }
+            }
         });
     }
 

@@ -200,7 +200,7 @@ impl Server {
             polls.push(poll);
         }
         // Before trees are opened, whose replicas may lie.
-        let audit = config.audit.take().map(|audit| audit::Audit::open(audit, hosts.clone())).transpose()?.map(Arc::new);
+        let audit = config.audit.take().map(|audit| audit::Audit::open(audit, hosts.clone(), seams.disk)).transpose()?.map(Arc::new);
         audit.iter().for_each(|audit| seams.disbelief.tell(audit));
         let loaded = sources.load()?;
         let to_wake = inboxes.clone();

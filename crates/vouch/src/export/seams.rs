@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use vouch_audit::trail::{Disk, SystemDisk};
 use vouch_gss_mit::Partial;
 use vouch_rpcsec_gss::Acceptor;
 
@@ -18,6 +19,8 @@ pub(super) struct Seams {
     pub(super) opener: sources::Open,
     /// What file systems tell their trail by.
     pub(super) disbelief: Arc<audit::Disbelief>,
+    /// Where the trail is written.
+    pub(super) disk: Arc<dyn Disk>,
     /// Users and groups.
     pub(super) names: Arc<dyn NameService>,
     /// Hosts.
@@ -29,8 +32,8 @@ pub(super) struct Seams {
 impl Seams {
     /// The system itself.
     pub(super) fn system(opener: sources::Open) -> Self {
-        let disbelief = Arc::default();
-        Seams { opener, disbelief, names: Arc::new(identity::System), resolver: Arc::new(resolver::System), acceptor: None }
+        let (disbelief, disk) = (Arc::default(), Arc::new(SystemDisk));
+        Seams { opener, disbelief, disk, names: Arc::new(identity::System), resolver: Arc::new(resolver::System), acceptor: None }
     }
 }
 

@@ -451,8 +451,7 @@ impl Peer {
                 let mut compound = driver.engine.begin(request, now);
                 match compound.run(&driver.engine, Patience::None) {
                     Progress::Done(reply) => {
-                        let waits = compound.waits_for_records();
-                        if let Some(outgoing) = driver.carry(compound.take_effects(), connection, reply, waits, envelope) {
+                        if let Some(outgoing) = driver.carry(&mut compound, connection, reply, false, envelope) {
                             tools.push_for(connection, outgoing);
                         }
                     }

@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use vouch_audit::Record;
 use vouch_audit::record::{Act, Class};
 use vouch_audit::rules::{Resolve, Rules};
-use vouch_audit::trail::{Disk, Keeping, Log, Options, Rotation, SystemDisk, Trail};
+use vouch_audit::trail::{Disk, Keeping, Log, Options, Rotation, Trail};
 
 pub(crate) use bounds::Bounds;
 pub(crate) use doubt::refusal_of;
@@ -55,11 +55,11 @@ pub struct TrailError {
 /// where the policy says to stop.
 pub(crate) fn begin(
     config: &TrailConfig,
+    disk: Arc<dyn Disk>,
     deny: &[String],
     halt: impl Fn() + Send + 'static,
 ) -> Result<(Trail, InForce, Account), TrailError> {
     let (rules, text) = read_rules(config)?;
-    let disk: Arc<dyn Disk> = Arc::new(SystemDisk);
     let options = Options { rotation: config.rotation, boot: boot_id(), key: config.key.clone() };
     let failed = |why: String| TrailError { path: config.directory.clone(), why };
     let (log, opened) = Log::open(disk.clone(), &config.directory, options, now_ns()).map_err(|error| failed(error.to_string()))?;

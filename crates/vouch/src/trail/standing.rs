@@ -2,7 +2,8 @@
 //! force at the last stop, so that turning audit down by a restart leaves a trace. What was is kept in a file beside the trail; where that is missing, that is told.
 
 use std::fmt::Write as _;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 use vouch_audit::chain::digest;
 use vouch_audit::record::Act;
 use vouch_audit::rules::Rules;
-use vouch_audit::trail::{Durable, Policy, Retention, Trail};
+use vouch_audit::trail::{Durable, Policy, Retention, SystemDisk, Trail, replace};
 
 use super::written::{Kept, Keys, Standing};
 use super::{InForce, System, TrailConfig, TrailError, act, boot_id, read_rules, record_act};
@@ -46,6 +47,8 @@ impl Kept {
 
 /// Name of the file, in the trail's directory.
 const IN_FORCE: &str = "in-force";
+/// Bytes of it, which are read whole into memory: far more rules than anybody has.
+const IN_FORCE_LEN_MAX: u64 = 16 << 20;
 
 impl Standing {
     fn of(config: &TrailConfig, deny: &[String], rules: Option<String>) -> Standing {
@@ -116,14 +119,15 @@ impl Standing {
 
     /// What was in force; none if that isn't known.
     fn read(directory: &Path) -> Option<Standing> {
-        Standing::parse(&std::fs::read_to_string(directory.join(IN_FORCE)).ok()?)
+        let mut text = String::new();
+        File::open(directory.join(IN_FORCE)).ok()?.take(IN_FORCE_LEN_MAX).read_to_string(&mut text).ok()?;
+        // One that was cut would be taken for fewer rules.
+        Standing::parse(&text).filter(|_| (text.len() as u64) < IN_FORCE_LEN_MAX)
     }
 
-    /// Keeps it for the next start.
+    /// Keeps it for the next start, for nobody but the owner: threads that act as callers have no umask.
     fn write(&self, directory: &Path) -> io::Result<()> {
-        let new = directory.join(format!("{IN_FORCE}.new"));
-        std::fs::write(&new, self.text())?;
-        std::fs::rename(new, directory.join(IN_FORCE))
+        replace(&SystemDisk, &directory.join(IN_FORCE), self.text().as_bytes())
     }
 }
 
@@ -247,6 +251,22 @@ mod tests {
             assert_eq!(Kept::read(&mut kept.write().split(' ')), Some(kept));
         }
         assert_eq!(Kept::read(&mut "10 x - 3".split(' ')), None);
+    }
+
+    #[test]
+    fn what_is_in_force_is_written_for_its_owner_alone_and_read_as_far_as_it_may_be_long() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join(IN_FORCE);
+        let standing = Standing { strictness: 0, lateness: (0, 0), deny: Vec::new(), rules: None, kept: Kept::default(), keys: None };
+        std::fs::write(&file, "").unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
+        standing.write(directory.path()).unwrap();
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(Standing::read(directory.path()), Some(standing));
+        let rules = format!("{}# {}\n", std::fs::read_to_string(&file).unwrap().replacen(" 0 ", " 1 ", 1), "x".repeat(17 << 20));
+        std::fs::write(&file, rules).unwrap();
+        assert_eq!(Standing::read(directory.path()), None);
     }
 
     #[test]

@@ -168,7 +168,11 @@ fn what_the_kernel_audited_is_found_beside_what_the_server_did() {
     assert_eq!(refused[0]["file"]["path"], "/srv/seen/root");
     assert_eq!(world.ok(["audit", "search", "trail", "host", "--path", "/srv/seen/a plan", "--count"]), "3\n");
     let verified = world.ok(["audit", "verify", "host"]);
-    assert!(verified.contains("sound: 14 records"), "{verified}");
+    // With two starts and two stops.
+    assert!(verified.contains("sound: 18 records"), "{verified}");
+    let acts = json_lines(&world.ok(["audit", "search", "host", "--class", "administrative", "--json"]));
+    let acts: Vec<_> = acts.iter().map(|act| act["event"]["action"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(acts, ["start", "stop", "start", "stop"]);
 }
 
 #[test]

@@ -195,6 +195,33 @@ fn a_file_is_followed_through_renames_of_itself_and_of_its_directories() {
 }
 
 #[test]
+fn a_file_is_followed_in_the_order_in_which_it_was_renamed_whichever_record_came_first() {
+    let directory = tempfile::tempdir().unwrap();
+    begin(directory.path());
+    let mut log = open(directory.path(), SECOND);
+    let mut at = |time: u64, operation, path: &str, path2: &str, file: &[u8]| {
+        let (path, path2) = (path.as_bytes(), path2.as_bytes());
+        log.append_record(&Record { time_ns: time * SECOND, operation, path, path2, file, ..Record::default() })
+    };
+    // The first rename waited longer for the disk than what was done after it.
+    let read = at(4, READ, "/e/q", "", b"one");
+    let second = at(5, RENAME, "/e/q", "/e/r", b"one");
+    let last = at(6, READ, "/e/r", "", b"one");
+    let first = at(3, RENAME, "/e/p", "/e/q", b"one");
+    let before = at(2, READ, "/e/p", "", b"one");
+    // Another's names, before and after.
+    at(1, READ, "/e/q", "", b"other");
+    at(7, READ, "/e/q", "", b"other");
+    log.sync().unwrap();
+    drop(log);
+    for seed in [Seed::File(b"one"), Seed::Path(b"/e/r"), Seed::Path(b"/e/p")] {
+        let names = names_of(directory.path(), Reading::Scan, seed).unwrap();
+        let query = Query { names: Some(names), ..Query::default() };
+        assert_eq!(seqs(directory.path(), &query, false, Reading::Scan).0, [read, second, last, first, before], "{seed:?}");
+    }
+}
+
+#[test]
 fn a_reader_goes_along_over_rotation_and_compression_and_goes_on_where_it_was() {
     let directory = tempfile::tempdir().unwrap();
     begin(directory.path());

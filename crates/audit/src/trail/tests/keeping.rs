@@ -13,9 +13,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A disk that can be full; and that can fail to sync once, and have lost what was written since it last did: what Linux does with pages that it could not write.
 #[derive(Clone, Default)]
-struct FaultyDisk {
-    full: Arc<AtomicBool>,
+pub(super) struct FaultyDisk {
+    pub(super) full: Arc<AtomicBool>,
     loses: Arc<AtomicBool>,
+    /// It does not take the next count of what is lost, though there is room.
+    pub(super) forgets: Arc<AtomicBool>,
 }
 
 struct FaultyFile {
@@ -70,6 +72,9 @@ impl DiskFile for FaultyFile {
         if offset + bytes.len() as u64 > std::fs::metadata(&self.path)?.len() {
             self.disk.room()?;
         }
+        if self.path.ends_with("lost") && self.disk.room().is_ok() && self.disk.forgets.swap(false, Ordering::SeqCst) {
+            return Err(io::Error::other("a sector could not be written"));
+        }
         self.file.write_at(bytes, offset)
     }
 
@@ -89,24 +94,24 @@ impl DiskFile for FaultyFile {
     }
 }
 
-fn start(directory: &Path, disk: &FaultyDisk, keeping: Keeping, halt: impl Fn() + Send + 'static) -> Trail {
+pub(super) fn start(directory: &Path, disk: &FaultyDisk, keeping: Keeping, halt: impl Fn() + Send + 'static) -> Trail {
     begin(directory);
     go_on(directory, disk, keeping, halt)
 }
 
 /// With a trail that has begun.
-fn go_on(directory: &Path, disk: &FaultyDisk, keeping: Keeping, halt: impl Fn() + Send + 'static) -> Trail {
+pub(super) fn go_on(directory: &Path, disk: &FaultyDisk, keeping: Keeping, halt: impl Fn() + Send + 'static) -> Trail {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
     let rotation = Rotation { len_max: 200_000, age_ns_max: 1000 * SECOND, seal_ns_max: SECOND };
     let log = Log::open(disk.clone(), directory, Options { rotation, ..options() }, SECOND).unwrap().0;
     Trail::start(log, disk, keeping, halt).unwrap()
 }
 
-fn record(path: &[u8], time_ns: u64) -> Record<'_> {
+pub(super) fn record(path: &[u8], time_ns: u64) -> Record<'_> {
     Record { time_ns, class: Class::Operation, operation: 18, export: b"/srv", path, ..Record::default() }
 }
 
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
     while !holds() {
         assert!(began.elapsed() < PATIENCE, "{what}");
@@ -115,7 +120,7 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Records of operations, and how many the gaps among them count.
-fn read(directory: &Path) -> (Vec<Vec<u8>>, u64) {
+pub(super) fn read(directory: &Path) -> (Vec<Vec<u8>>, u64) {
     let (mut paths, mut lost) = (Vec::new(), 0);
     entries(directory, 1, |entry| {
         if entry.kind == crate::frame::Kind::Record {
@@ -331,6 +336,12 @@ fn who_searches_finds_indexes_that_the_writer_has_built() {
         let path = format!("/srv/{}", number % 100);
         assert!(trail.record(&record(path.as_bytes(), SECOND + number)));
     }
+    // What is left when the threads end is the next writer's.
+    until("they are written", || trail.counts().written == 8000 && trail.counts().is_healthy);
+    until("closed segments are indexed", || {
+        let files = segments(directory.path()).unwrap();
+        files.len() > 1 && files[..files.len() - 1].iter().all(|file| crate::trail::index::is_indexed(file).unwrap_or(false))
+    });
     trail.stop();
     let query = Query { path: b"/srv/7".to_vec(), ..Query::default() };
     let ask = || {

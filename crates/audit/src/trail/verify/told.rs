@@ -68,6 +68,10 @@ impl Verifier<'_> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 self.report.notes.push("no checkpoint lies beside the trail".into());
             }
+            // Whoever reads segments need not be let at it.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.report.notes.push(format!("{CHECKPOINT}: {error}"));
+            }
             Err(error) => {
                 let what = format!("{CHECKPOINT}: {error}");
                 self.fault(FaultKind::Unreadable, 0, seq, what);
@@ -113,6 +117,9 @@ impl Verifier<'_> {
 
     /// Segments may be gone only if a record says that retention removed them.
     fn end_of_removed(&mut self) {
+        if self.removed > 0 {
+            self.report.notes.push(format!("segments up to {} were removed by retention; their seals are sound", self.removed));
+        }
         if self.removed > self.told_removed && self.report.faults.is_empty() {
             let what = match self.told_removed {
                 0 => format!("segments up to {} are missing, and no record says that retention removed any", self.removed),

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::super::index::is_indexed;
+use super::super::compress::compress_while;
+use super::super::index::{build_index_while, is_indexed};
 use super::super::prune::{PRUNED, prune};
-use super::super::{Disk, SegmentFile, build_index, compress, segments};
-use super::{Policy, Shared, now_ns};
+use super::super::{Disk, SegmentFile, segments};
+use super::{Shared, Writer, now_ns};
 use crate::Record;
 use crate::record::{Act, Class};
 
@@ -36,12 +37,12 @@ impl Shared {
     fn index_left(&self, directory: &Path) {
         let files = segments(directory).unwrap_or_default();
         for file in files.iter().rev().skip(1) {
-            if self.stopped.load(Ordering::Acquire) {
+            if !self.goes_on() {
                 return;
             }
             // One that can't be read is for `verify` to complain of; one that isn't compressed comes by itself.
             if file.packed && matches!(is_indexed(file), Ok(false)) {
-                index(file);
+                self.index(file);
             }
         }
     }
@@ -71,13 +72,28 @@ impl Shared {
         }
     }
 
+    /// What is not done when the trail ends is given up: the next start does it.
     fn put_away(&self, disk: &dyn Disk, segment: &SegmentFile) {
-        index(segment);
+        self.index(segment);
         if self.keeping.compress
-            && let Err(error) = compress(disk, segment)
+            && let Err(error) = compress_while(disk, segment, &|| self.goes_on())
+            && self.goes_on()
         {
             tracing::warn!(%error, segment = segment.number, "a closed segment of the audit trail stays uncompressed");
         }
+    }
+
+    /// Builds a closed segment's index, so that nobody who searches has to.
+    fn index(&self, segment: &SegmentFile) {
+        if let Err(error) = build_index_while(segment, &|| self.goes_on())
+            && self.goes_on()
+        {
+            tracing::warn!(%error, segment = segment.number, "a closed segment of the audit trail has no index; it is searched from end to end");
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.stopped.load(Ordering::Acquire)
     }
 
     /// Once the trail ends nobody writes what would be said of it: the next start removes it.
@@ -87,7 +103,7 @@ impl Shared {
             return;
         }
         // One that is being compressed is not removed under way: it would come back.
-        let may_go = |number| !backlog.is_in_work(number);
+        let may_go = |number| self.goes_on() && !backlog.is_in_work(number);
         if let Err(error) = prune(disk, directory, &self.keeping.retention, now_ns(), may_go, |last| self.tell_removal(last)) {
             tracing::warn!(%error, "old segments of the audit trail can't be removed");
         }
@@ -158,38 +174,43 @@ impl Drop for Closed {
     }
 }
 
+/// That segments up to this one are to be removed, and who waits until that is on record.
+pub(super) struct Removal {
+    last: u64,
+    told: mpsc::Sender<()>,
+}
+
 impl Shared {
-    /// Records that segments up to this one are removed, and waits until that is durable: what is missing without it is a fault.
-    fn tell_removal(&self, last: u64) -> bool {
-        let detail = format!("{PRUNED}{last}; their seals are kept");
-        let is_taken = self.record(
-            &Record {
-                time_ns: now_ns(),
-                class: Class::Administrative,
-                operation: Act::Pruned as u16,
-                detail: detail.as_bytes(),
-                ..Record::default()
-            },
-            self.keeping.policy == Policy::Block,
-        );
-        if !is_taken {
-            return false;
-        }
+    /// Records that segments up to this one are removed, and waits until that is durable: what is missing without it is a fault. Whether it is.
+    pub(super) fn tell_removal(&self, last: u64) -> bool {
         let (told, kept) = mpsc::channel();
-        self.sync_asked.store(true, Ordering::SeqCst);
-        self.queue.lock().after.push(Box::new(move || {
-            // Nobody waits any more where it took too long.
-            let _ = told.send(());
-        }));
+        {
+            let mut queue = self.queue.lock();
+            if queue.has_ended {
+                return false;
+            }
+            queue.removal = Some(Removal { last, told });
+        }
         self.wake();
         kept.recv_timeout(REMOVAL_PATIENCE).is_ok()
     }
 }
 
-/// Builds a closed segment's index, so that nobody who searches has to.
-fn index(segment: &SegmentFile) {
-    if let Err(error) = build_index(segment) {
-        tracing::warn!(%error, segment = segment.number, "a closed segment of the audit trail has no index; it is searched from end to end");
+impl Writer {
+    /// Appends the record of a removal, which is never one of those that are lost. One at a time: whoever waited for the one before has given up.
+    pub(super) fn append_removal(&mut self, removal: Option<Removal>) {
+        let Some(Removal { last, told }) = removal.filter(|_| self.removal.is_none()) else { return };
+        let detail = format!("{PRUNED}{last}; their seals are kept");
+        self.log.append_record(&Record {
+            time_ns: now_ns(),
+            class: Class::Administrative,
+            operation: Act::Pruned as u16,
+            detail: detail.as_bytes(),
+            ..Record::default()
+        });
+        self.unsynced += 1;
+        self.shared.written.fetch_add(1, Ordering::Relaxed);
+        self.removal = Some(told);
     }
 }
 
@@ -205,6 +226,14 @@ const REMOVAL_PATIENCE: Duration = Duration::from_secs(30);
 const HOUSE_STEP: Duration = Duration::from_secs(60);
 /// How long the end of a trail waits for segments that are being removed.
 const TIDYING_MAX: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+impl super::Trail {
+    /// As who removes segments does.
+    pub(in crate::trail) fn tell_removal(&self, last: u64) -> bool {
+        self.shared.tell_removal(last)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -9,7 +9,7 @@ use super::{Found, Wish, existing};
 use crate::attribute::{self, Settings, settings};
 use crate::io::Held;
 use crate::naming::Turn;
-use crate::observer::Naming;
+use crate::observer::{Naming, asked};
 use crate::state::Opened;
 use crate::stop::Stop;
 use crate::walk::{FileRef, Object, Walk, change_info};
@@ -74,8 +74,9 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
     if !created.new {
         // Made by another between the look and the making, or by this call when it came before.
         if make == Make::Unchecked {
-            let opened = existing(walk, wish, &file, settings.set.size == Some(0), None)?;
-            return Ok((file, Found { change: change_info(created.directory), attrs_set: Bitmap::EMPTY }, opened));
+            let truncate = settings.set.size == Some(0);
+            let opened = existing(walk, wish, &file, truncate, None)?;
+            return Ok((file, Found { change: change_info(created.directory), attrs_set: Bitmap::EMPTY, done: emptied(truncate) }, opened));
         }
         // Nor may it have come to set the ACL.
         super::super::setattr::set_acls(&file, &settings)?;
@@ -83,7 +84,7 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
         // The call that made it may have ended before that was on the disk.
         walk.must_sync(&directory.grant, &[file.id, directory.id]);
         let attrs_set = told(how, &settings);
-        return Ok((file, Found { change: change_info(created.directory), attrs_set }, opened));
+        return Ok((file, Found { change: change_info(created.directory), attrs_set, done: asked::CREATE }, opened));
     }
     if let Err(stop) = super::super::setattr::set_acls(&file, &settings) {
         drop(created.open);
@@ -99,7 +100,7 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
         }
         opened => opened?,
     };
-    Ok((file, Found { change: change_info(created.directory), attrs_set: told(how, &settings) }, opened))
+    Ok((file, Found { change: change_info(created.directory), attrs_set: told(how, &settings), done: asked::CREATE }, opened))
 }
 
 /// Takes a file back that could not be set up or opened; not one that others use already, or have written to.
@@ -147,7 +148,11 @@ fn found(
     };
     let opened = existing(walk, wish, &file, truncate, None)?;
     let attrs_set = if truncate { Bitmap::of(&[Attr::SIZE.0]) } else { Bitmap::EMPTY };
-    Ok((file, Found { change: ChangeInfo { atomic: true, before: change, after: change }, attrs_set }, opened))
+    Ok((file, Found { change: ChangeInfo { atomic: true, before: change, after: change }, attrs_set, done: emptied(truncate) }, opened))
+}
+
+fn emptied(truncate: bool) -> u32 {
+    if truncate { asked::TRUNCATE } else { 0 }
 }
 
 /// Which attributes the client is told were set.

@@ -11,12 +11,15 @@ use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 use vouch_audit::Record;
 use vouch_audit::host::{Assembler, Event, Line, Stamp};
-use vouch_audit::record::Class;
+use vouch_audit::record::{Act, Class};
 use vouch_audit::trail::{Log, LogError, Options, Query, Reading, SystemDisk, search};
 
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
 use crate::interrupt;
+use serials::Serials;
+
+mod serials;
 
 /// Keep what this machine's kernel audits in a trail of its own, with the same search and verification as the server's.
 ///
@@ -47,6 +50,7 @@ pub(crate) struct Args {
     key: Option<PathBuf>,
 }
 
+const PROGRAM: &str = concat!("vouch audit host ", env!("CARGO_PKG_VERSION"));
 const PAUSE: Duration = Duration::from_millis(200);
 /// Longest message of the kernel's audit (MAX_AUDIT_MESSAGE_LENGTH) and its head.
 const MESSAGE_LEN_MAX: usize = 8970 + 16;
@@ -61,22 +65,27 @@ const ROTATED_MAX: usize = 1000;
 const READ_LOG: u32 = 1;
 
 pub(crate) fn run(args: Args, _: &Global) -> Outcome {
-    let last = last_of(&args.directory)?;
+    let (last, last_boot) = last_of(&args.directory)?;
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let boot: Vec<u8> = data_encoding::HEXLOWER.decode(boot.trim().replace('-', "").as_bytes()).unwrap_or_default();
-    let options = Options { boot: boot.try_into().unwrap_or_default(), key: args.key.clone(), ..Options::default() };
+    let boot: [u8; 16] = boot.try_into().unwrap_or_default();
+    let options = Options { boot, key: args.key.clone(), ..Options::default() };
     let opened = Log::open(Arc::new(SystemDisk), &args.directory, options, now_ns());
     let (log, _) = opened.map_err(|error| failure(&error))?;
     let client = rustix::system::uname().nodename().to_bytes().to_vec();
     let (names, assembler) = (HashMap::new(), Assembler::default());
     let mut keeper = Keeper { log, going_on: GoingOn::All, client, realm: args.realm.clone(), names, assembler };
+    let source = if args.netlink { "the kernel".to_owned() } else { args.log.display().to_string() };
+    let boot_text = data_encoding::HEXLOWER.encode(&boot);
+    keeper.act(Act::Start, &format!("{PROGRAM}; boot {boot_text}; listens to {source}"));
     let taken = interrupt::take(|| {});
     let done = match args.netlink {
         // What comes is new.
-        true => listen(&mut keeper),
+        true => keeper.go_on_after(last, last_boot == Some(boot)).and_then(|serials| listen(&mut keeper, serials)),
         false => go_on(&args.log, last, &mut keeper).and_then(|first| read_log(&args.log, first, args.once, &mut keeper)),
     };
     keeper.finish();
+    keeper.act(Act::Stop, &done.as_ref().err().map_or_else(|| PROGRAM.to_owned(), |error| format!("{PROGRAM}: {error}")));
     let closed = keeper.log.close(now_ns()).map_err(|error| failure(&error));
     drop(taken);
     done.and(closed)
@@ -153,6 +162,36 @@ impl Keeper {
         self.log.append_record(&event.record(&principal, &self.client));
     }
 
+    fn act(&mut self, what: Act, detail: &str) {
+        let (class, operation) = (Class::Administrative, what as u16);
+        let uid = Some(rustix::process::getuid().as_raw());
+        self.log.append_record(&Record { time_ns: now_ns(), class, operation, uid, detail: detail.as_bytes(), ..Record::default() });
+    }
+
+    /// Some of the kernel's events are in no record: how many, if that is known.
+    fn tell_missed(&mut self, count: Option<u64>, detail: &str) {
+        self.log.append_record(&Record {
+            time_ns: now_ns(),
+            class: Class::Gap,
+            gap: count,
+            detail: detail.as_bytes(),
+            ..Record::default()
+        });
+    }
+
+    /// What is known of the kernel's numbers where it is listened to, after this last event of the trail. What came between boots nobody can count.
+    fn go_on_after(&mut self, last: Stamp, is_same_boot: bool) -> Outcome<Serials> {
+        let is_new = last == Stamp::default();
+        if !is_new && !is_same_boot {
+            self.tell_missed(
+                None,
+                "the machine was started anew since the last event of this trail: what came before this program is missing",
+            );
+        }
+        self.sync()?;
+        Ok(Serials::after((!is_new && is_same_boot).then_some(last.serial)))
+    }
+
     /// What came is on disk.
     fn sync(&mut self) -> Outcome {
         self.log.sync().and_then(|()| self.log.maintain(now_ns())).map_err(|error| failure(&error))
@@ -165,13 +204,13 @@ fn name_of(uid: u32) -> Vec<u8> {
     user.map_or_else(Vec::new, |user| user.name.into_bytes())
 }
 
-/// The newest event that a trail holds.
-fn last_of(directory: &Path) -> Outcome<Stamp> {
+/// The newest event that a trail holds, and the boot that it is of.
+fn last_of(directory: &Path) -> Outcome<(Stamp, Option<[u8; 16]>)> {
     let query = Query { class: Some(Class::Host), ..Query::default() };
-    let mut last = Stamp::default();
+    let mut last = (Stamp::default(), None);
     search(directory, &query, true, Reading::Index, |hit| {
         if let Ok(record) = hit.record(&mut Vec::new()) {
-            last = Stamp { time_ns: record.time_ns, serial: record.xid.unwrap_or(0) };
+            last = (Stamp { time_ns: record.time_ns, serial: record.xid.unwrap_or(0) }, hit.boot);
         }
         false
     })
@@ -199,8 +238,7 @@ fn go_on(path: &Path, last: Stamp, keeper: &mut Keeper) -> Outcome<Option<File>>
     }
     if keeper.going_on == GoingOn::All {
         keeper.going_on = GoingOn::Newer(last);
-        let detail = b"the log does not hold the last event of this trail any more: what came between may be missing".as_slice();
-        keeper.log.append_record(&Record { time_ns: now_ns(), class: Class::Gap, detail, ..Record::default() });
+        keeper.tell_missed(None, "the log does not hold the last event of this trail any more: what came between may be missing");
     }
     while opened.len() > 1 {
         let mut reader = BufReader::with_capacity(LINE_LEN_MAX, opened.pop().expect("there are two"));
@@ -298,7 +336,7 @@ fn is_rotated(path: &Path, file: &File) -> bool {
     }
 }
 
-fn listen(keeper: &mut Keeper) -> Outcome {
+fn listen(keeper: &mut Keeper, mut serials: Serials) -> Outcome {
     let what = "the kernel's audit";
     let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, Some(netlink::AUDIT));
     let socket = socket.map_err(io::Error::from).at(what)?;
@@ -319,13 +357,21 @@ fn listen(keeper: &mut Keeper) -> Outcome {
                 let Some((head, message)) = bytes[..len.min(MESSAGE_LEN_MAX)].split_at_checked(HEAD_LEN) else { continue };
                 let kind = u16::from_ne_bytes([head[4], head[5]]);
                 if let Some(line) = Line::of_message(kind, message.trim_ascii_end()) {
+                    if let Some(count) = serials.see(line.stamp.serial) {
+                        keeper.tell_missed(Some(count), "by the numbers that the kernel gives, so many of its events were not read");
+                    }
                     keeper.line(&line);
                 }
             }
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => keeper.sync()?,
+            Err(rustix::io::Errno::AGAIN) => {
+                serials.are_read();
+                keeper.sync()?;
+            }
+            Err(rustix::io::Errno::INTR) => keeper.sync()?,
             Err(rustix::io::Errno::NOBUFS) => {
-                let detail = b"the kernel's audit came faster than it was read".as_slice();
-                keeper.log.append_record(&Record { time_ns: now_ns(), class: Class::Gap, detail, ..Record::default() });
+                serials.are_lost();
+                // How many is told when another has come.
+                keeper.tell_missed(None, "the kernel's audit came faster than it was read");
             }
             Err(error) => return Err(io::Error::from(error)).at(what),
         }

@@ -1,10 +1,12 @@
 //! `vouch audit search`: the records that fit a question.
 
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 
 use vouch_audit::record::seq_and_time;
-use vouch_audit::trail::{Hit, Reading, search};
+use vouch_audit::trail::{Hit, Query, Reading, Searched, search};
 
 use super::filter::Filter;
 use super::show;
@@ -21,7 +23,7 @@ use crate::exit::{At as _, Outcome, forgive_closed_pipe};
                   vouch audit search --result failure --newest --limit 20 /var/lib/vouch/audit\n  \
                   vouch audit search -S rename -S remove --below /srv/data/secret --json /var/lib/vouch/audit")]
 pub(crate) struct Args {
-    /// The trail's directory; of several, such as the server's and a host's, the records are put in the order of time.
+    /// The trail's directory; of several, such as the server's and a host's, the records are put in the order of time, those of each in its own.
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
     #[command(flatten)]
@@ -50,45 +52,102 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let mut out = std::io::BufWriter::with_capacity(64 * 1024, std::io::stdout().lock());
     let (mut count, mut written) = (0u64, Ok(()));
     let mut scratch = Vec::new();
-    let mut show = |hit: &Hit, count: u64| {
-        let Ok(record) = hit.record(&mut scratch) else { return true };
-        written = out.write_all(args.form.of(&record, hit.boot).as_bytes());
-        written.is_ok() && args.limit.is_none_or(|limit| count < limit)
-    };
-    // Of one trail what is found is shown at once; of several, all is found before it can be put in order.
-    let mut found: Vec<(u64, Hit)> = Vec::new();
+    let mut asked = Vec::new();
     for directory in &args.directories {
-        let query = args.filter.query(directory, args.renames, reading)?;
-        if args.limit == Some(0) {
-            continue;
-        }
-        let mut of_this = 0;
-        let searched = search(directory, &query, args.newest, reading, |hit| {
+        asked.push((&**directory, args.filter.query(directory, args.renames, reading)?));
+    }
+    if args.limit != Some(0) {
+        in_order_of_time(&asked, args.newest, reading, |hit| {
             count += 1;
-            of_this += 1;
             if args.count {
                 return true;
             }
-            if args.directories.len() == 1 {
-                return show(hit, count);
-            }
-            found.push((seq_and_time(&hit.body).map_or(0, |(_, time)| time), hit.clone()));
-            args.limit.is_none_or(|limit| of_this < limit)
-        });
-        let searched = searched.at(directory.display())?;
-        tracing::debug!(?searched, "searched");
-    }
-    found.sort_by_key(|(time, _)| *time);
-    if args.newest {
-        found.reverse();
-    }
-    for (at, (_, hit)) in found.iter().enumerate() {
-        if !show(hit, at as u64 + 1) {
-            break;
-        }
+            let Ok(record) = hit.record(&mut scratch) else { return true };
+            written = out.write_all(args.form.of(&record, hit.boot).as_bytes());
+            written.is_ok() && args.limit.is_none_or(|limit| count < limit)
+        })?;
     }
     if args.count && written.is_ok() {
         written = writeln!(out, "{count}");
     }
     forgive_closed_pipe(written.and_then(|()| out.flush()).at("standard output"))
+}
+
+/// Calls `each` with what is found in these trails until it says no: of each trail in its own order, of all the oldest first, or the newest. No more of them is in memory than
+/// [`AHEAD_MAX`] for each trail.
+fn in_order_of_time(asked: &[(&Path, Query)], newest_first: bool, reading: Reading, mut each: impl FnMut(&Hit) -> bool) -> Outcome {
+    let said = |directory: &Path, searched: io::Result<Searched>| {
+        searched.at(directory.display()).map(|searched| tracing::debug!(?searched, "searched"))
+    };
+    if let [(directory, query)] = asked {
+        return said(directory, search(directory, query, newest_first, reading, each));
+    }
+    thread::scope(|scope| {
+        let (searching, hits): (Vec<_>, Vec<_>) = asked
+            .iter()
+            .map(|(directory, query)| {
+                let (found, hits) = mpsc::sync_channel(AHEAD_MAX);
+                (scope.spawn(move || search(directory, query, newest_first, reading, |hit| found.send(hit.clone()).is_ok())), hits)
+            })
+            .unzip();
+        let time = |hit: &Hit| seq_and_time(&hit.body).map_or(0, |(_, time)| time);
+        let mut heads: Vec<Option<Hit>> = hits.iter().map(|hits| hits.recv().ok()).collect();
+        loop {
+            let there = heads.iter().enumerate().filter_map(|(at, head)| head.as_ref().map(|hit| (time(hit), at)));
+            let next = if newest_first { there.max() } else { there.min() };
+            let Some((_, at)) = next else { break };
+            let hit = std::mem::replace(&mut heads[at], hits[at].recv().ok());
+            if !hit.is_some_and(|hit| each(&hit)) {
+                break;
+            }
+        }
+        // Whoever still searches finds that nobody wants more.
+        drop(hits);
+        asked.iter().zip(searching).try_for_each(|((directory, _), searching)| {
+            said(directory, searching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
+    })
+}
+
+/// Records that a search in one trail may be ahead of what is shown.
+const AHEAD_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use vouch_audit::Record;
+    use vouch_audit::keys::Ratchet;
+    use vouch_audit::trail::{KEY, Log, Options, SystemDisk, create};
+
+    use super::*;
+
+    #[test]
+    fn what_is_found_in_several_trails_is_in_the_order_of_time_and_ends_when_it_is_enough() {
+        let count = 4 * AHEAD_MAX as u64;
+        let trails: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+        for (trail, first) in trails.iter().zip(0..) {
+            create(&SystemDisk, &trail.path().join(KEY), &Ratchet::new([first; 16], &[4; 32])).unwrap();
+            let mut log = Log::open(Arc::new(SystemDisk), trail.path(), Options::default(), 1).unwrap().0;
+            for number in 0..count {
+                log.append_record(&Record { time_ns: 3 * number + u64::from(first), ..Record::default() });
+            }
+            log.close(1).unwrap();
+        }
+        let asked: Vec<_> = trails.iter().map(|trail| (trail.path(), Query::default())).collect();
+        let found = |newest_first, limit| {
+            let mut times = Vec::new();
+            in_order_of_time(&asked, newest_first, Reading::Scan, |hit| {
+                times.extend(seq_and_time(&hit.body).map(|(_, time)| time));
+                times.len() < limit
+            })
+            .unwrap();
+            times
+        };
+        let all: Vec<u64> = (0..3 * count).collect();
+        let newest: Vec<u64> = all.iter().rev().copied().collect();
+        assert_eq!((found(false, usize::MAX), found(true, usize::MAX)), (all.clone(), newest.clone()));
+        // The others have more than may be waiting for them.
+        assert_eq!((found(false, 10), found(true, 10)), (all[..10].to_vec(), newest[..10].to_vec()));
+    }
 }

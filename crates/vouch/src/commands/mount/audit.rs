@@ -11,7 +11,7 @@ use tokio::sync::{Notify, oneshot};
 use vouch_audit::operations::number;
 use vouch_audit::record::{Act, Class, Refusal, access};
 use vouch_audit::rules::Rules;
-use vouch_audit::trail::Trail;
+use vouch_audit::trail::{SystemDisk, Trail};
 use vouch_audit::{Flavour, Record};
 use vouch_tree_client::{Disbelieved, ErrorClass, Witness};
 use vouch_tree_mount::{Kept, News, Observer, Operation, Seen};
@@ -39,7 +39,7 @@ impl MountAudit {
     pub(super) fn begin(config: &TrailConfig, point: &Path) -> Outcome<Self> {
         let halt = Arc::new(Notify::new());
         let halted = halt.clone();
-        let (trail, rules, account) = trail::begin(config, &[], move || halted.notify_one())?;
+        let (trail, rules, account) = trail::begin(config, Arc::new(SystemDisk), &[], move || halted.notify_one())?;
         // What a killed mount has left can't be looked at.
         let point = point.canonicalize().or_else(|_| std::path::absolute(point)).unwrap_or_else(|_| point.to_owned());
         let point = point.as_os_str().as_bytes().to_vec();

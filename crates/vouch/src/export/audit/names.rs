@@ -143,7 +143,7 @@ impl Names {
         }
     }
 
-    /// The paths that an operation was about; learns where its name leads to. Of what has become of names they were told before: those are not asked for here.
+    /// The paths that an operation was about, at this moment; learns where its name leads to. What becomes of names is told otherwise.
     pub(super) fn paths(&self, seen: &Observation<'_>, told: &Told<'_>, rules: &Rules) -> Paths {
         let Some(export) = told.export else { return Paths::default() };
         let (asked, current, after) = (&told.asked, seen.file, told.after);

@@ -8,7 +8,7 @@ use vouch_nfs4_server::{Denial, Denied, Export, Observation, Principal, Stage, T
 use vouch_vfs::FileId;
 
 use super::names::{Others, Paths};
-use super::{Audit, BADHANDLE, NAMING, PUTFH, Refused, SERVERFAULT, WRONGSEC, flavour, now_ns, principal, set_must_be_kept};
+use super::{Audit, BADHANDLE, MOVES, NAMING, Noted, PUTFH, Refused, SERVERFAULT, WRONGSEC, flavour, now_ns, principal, set_must_be_kept};
 
 impl Audit {
     /// What the engine tells.
@@ -26,10 +26,10 @@ impl Audit {
         }
         let Some(told) = &seen.told else { return };
         self.rules.with(|rules| self.record(operation, seen, told, rules));
-        if self.names.moved.is_to_be_kept() {
-            // By the trail's thread: this one may act as a caller.
-            let moved = self.names.moved.clone();
-            self.trail.after(Box::new(move || moved.keep()));
+        self.keep_moved();
+        if MOVES.contains(&operation) {
+            // Before it is answered.
+            self.names.moved.wait();
         }
     }
 
@@ -58,9 +58,10 @@ impl Audit {
         if !is_recorded && !NAMING.contains(&operation) {
             return;
         }
+        let noted = told.named.and_then(|noted| noted.downcast_ref::<Noted>());
         let (found, path);
-        let paths = if let Some(named) = told.named.and_then(|named| named.downcast_ref::<Paths>()) {
-            About::of(named)
+        let paths = if let Some(noted) = noted {
+            About::of(&noted.paths)
         } else if let Some((export, file)) = used(operation, seen, told, rules) {
             path = self.names.path(export, file);
             About { path: &path, new_path: b"", file: Some(file), others: &Others::NONE, new_others: &Others::NONE }
@@ -80,7 +81,7 @@ impl Audit {
         let done = |bytes: u64| (bytes > 0 || is_data).then_some(bytes);
         let name = self.hosts.name(peer.ip().to_canonical());
         let mut record = Record {
-            time_ns: now_ns(),
+            time_ns: noted.map_or_else(now_ns, |noted| noted.time_ns),
             class: Class::Operation,
             operation,
             flavour: flavour(seen.flavour),
@@ -196,13 +197,17 @@ fn by_any<'p, T>(others: &'p Others, mut is_by: impl FnMut(By<'p>, &'p [u8]) -> 
 }
 
 fn detail(record: &Record<'_>, about: &Told<'_>, by: By<'_>, is_named: bool) -> String {
-    // Of most operations there is nothing to say.
-    let sets_nothing = record.asked.is_none_or(access::sets_nothing);
+    // Of most operations there is nothing to say, and nothing is allocated.
+    let sets = match record.operation {
+        number::OPEN => 0,
+        _ => record.asked.unwrap_or(0),
+    };
+    let empties = record.operation == number::OPEN && record.granted.is_some_and(|granted| granted & access::TRUNCATE != 0);
     let is_known = record.export.is_empty() || (!record.path.is_empty() && !Rules::is_partial(record.path));
-    if sets_nothing && is_known && about.stage == Stage::Whole && by == By::Use {
+    if !empties && access::sets_nothing(sets) && is_known && about.stage == Stage::Whole && by == By::Use {
         return String::new();
     }
-    let mut told = access::sets(record.asked.unwrap_or(0), record.mode, about.new_owner);
+    let mut told = if empties { "empties the file".to_owned() } else { access::sets(sets, record.mode, about.new_owner) };
     let mut say = |part: &str| {
         if !told.is_empty() && !part.is_empty() {
             told.push_str("; ");

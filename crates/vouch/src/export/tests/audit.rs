@@ -13,6 +13,7 @@ use vouch_nfs4::{Attributes, Verifier};
 use vouch_nfs4_client::{Client, Config, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
+mod held;
 mod watched;
 
 use super::*;
@@ -52,7 +53,8 @@ impl crate::export::resolver::Resolver for Nobody {
 }
 
 fn open(config: AuditConfig) -> crate::export::audit::Audit {
-    crate::export::audit::Audit::open(config, Arc::new(crate::export::hosts::Hosts::new(Arc::new(Nobody)))).unwrap()
+    let hosts = Arc::new(crate::export::hosts::Hosts::new(Arc::new(Nobody)));
+    crate::export::audit::Audit::open(config, hosts, Arc::new(SystemDisk)).unwrap()
 }
 
 /// Refusals that were recorded: which, how many it stands for that were left out, and what is said of it.

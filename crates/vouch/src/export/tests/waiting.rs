@@ -109,7 +109,7 @@ fn start(change: impl FnOnce(&mut ExportConfig), files: &MemoryFs, names: &Slow,
 }
 
 /// A COMPOUND of 4.0 by the superuser.
-fn compound(xid: u32, ops: &[Args<'_>]) -> Vec<u8> {
+pub(super) fn compound(xid: u32, ops: &[Args<'_>]) -> Vec<u8> {
     let mut body = Writer::new();
     CompoundHead { tag: b"", minor: 0, count: ops.len() as u32 }.encode(&mut body);
     ops.iter().for_each(|op| op.encode(&mut body));
@@ -125,7 +125,7 @@ fn compound(xid: u32, ops: &[Args<'_>]) -> Vec<u8> {
     bytes
 }
 
-fn lookup(name: &str) -> Args<'_> {
+pub(super) fn lookup(name: &str) -> Args<'_> {
     Args::Lookup(LookupArgs { name: Name(name.as_bytes()) })
 }
 
@@ -138,7 +138,7 @@ fn owner(xid: u32, path: &[&str]) -> Vec<u8> {
 }
 
 /// Makes a directory in /data, which waits for the disk.
-fn make(xid: u32, name: &str) -> Vec<u8> {
+pub(super) fn make(xid: u32, name: &str) -> Vec<u8> {
     let mut packed = Writer::new();
     Attributes { mode: Some(0o755), ..Attributes::default() }.encode(Bitmap::of(&[33]), &mut packed);
     let packed = packed.into_bytes();
@@ -153,7 +153,7 @@ fn good(record: &[u8]) -> Option<u32> {
     (record[24..28] == [0; 4]).then(|| xid(record))
 }
 
-fn answered(socket: &mut TcpStream) -> Option<u32> {
+pub(super) fn answered(socket: &mut TcpStream) -> Option<u32> {
     good(&read_record(socket))
 }
 
@@ -164,6 +164,11 @@ pub(super) fn is_silent(server: &Running, socket: &TcpStream) -> bool {
         other.write_all(&call(number, 0)).unwrap();
         assert_eq!(xid(&read_record(&mut other)), number);
     }
+    has_nothing(socket)
+}
+
+/// Nothing has come.
+pub(super) fn has_nothing(socket: &TcpStream) -> bool {
     socket.set_nonblocking(true).unwrap();
     let silent = socket.peek(&mut [0; 4]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
     socket.set_nonblocking(false).unwrap();

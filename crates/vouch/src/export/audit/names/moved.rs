@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 use vouch_audit::rules::Rules;
 use vouch_audit::trail::{SystemDisk, replace};
 
@@ -24,6 +24,9 @@ pub(in crate::export::audit) struct Moved {
     is_new: AtomicBool,
     /// Somebody is about to keep it.
     queued: AtomicBool,
+    /// How many are about to, or at it; and told when one less is.
+    keeping: Mutex<usize>,
+    kept: Condvar,
     /// It could not be kept, and is not tried before.
     not_before: Mutex<Option<Instant>>,
     /// None: not kept.
@@ -51,7 +54,8 @@ impl Moved {
         }
         let any = AtomicBool::new(known.any());
         let (is_new, queued) = (AtomicBool::new(false), AtomicBool::new(false));
-        Moved { known: RwLock::new(known), any, is_new, queued, not_before: Mutex::default(), file }
+        let (keeping, kept) = (Mutex::default(), Condvar::new());
+        Moved { known: RwLock::new(known), any, is_new, queued, keeping, kept, not_before: Mutex::default(), file }
     }
 
     /// Puts the former paths of what has this path behind `into`, the same path not among them; whether there may be more.
@@ -142,14 +146,29 @@ impl Moved {
 
     /// Whether somebody must keep it, which who asks then does; not if another is about to, nor soon after it could not be kept.
     pub(in crate::export::audit) fn is_to_be_kept(&self) -> bool {
-        self.is_new.load(Ordering::Relaxed)
+        let is_to_be = self.is_new.load(Ordering::Relaxed)
             && self.file.is_some()
             && self.not_before.lock().is_none_or(|time| Instant::now() >= time)
-            && !self.queued.swap(true, Ordering::AcqRel)
+            && !self.queued.swap(true, Ordering::AcqRel);
+        *self.keeping.lock() += usize::from(is_to_be);
+        is_to_be
+    }
+
+    /// Waits until those have kept it who are about to. Not for long: where its disk takes nothing the service goes on.
+    pub(in crate::export::audit) fn wait(&self) {
+        let mut keeping = self.keeping.lock();
+        self.kept.wait_while_for(&mut keeping, |keeping| *keeping > 0, KEEP_PATIENCE);
     }
 
     /// Keeps it, if there is something to keep. Not for threads that act as callers: the trail's directory is none of theirs.
     pub(in crate::export::audit) fn keep(&self) {
+        self.write();
+        let mut keeping = self.keeping.lock();
+        *keeping = keeping.saturating_sub(1);
+        self.kept.notify_all();
+    }
+
+    fn write(&self) {
         // From here on, what changes is not in what is written, or not surely.
         self.queued.store(false, Ordering::Release);
         let Some(file) = self.file.as_ref().filter(|_| self.is_new.swap(false, Ordering::AcqRel)) else { return };
@@ -164,6 +183,8 @@ impl Moved {
 
 /// What stands in a path for names that aren't known.
 const GAP: &[u8] = b"/.../";
+/// How long who has moved something waits until that is kept.
+const KEEP_PATIENCE: Duration = Duration::from_secs(1);
 /// Pause after it could not be kept.
 const KEEP_PAUSE: Duration = Duration::from_secs(10);
 

@@ -1,0 +1,166 @@
+//! Replies about an export on which nothing is acknowledged that isn't recorded, while the trail's disk takes nothing.
+
+use std::io;
+
+use vouch_audit::trail::{Disk, DiskFile, Lock};
+use vouch_nfs4::op::{self, Args};
+use vouch_nfs4::{Bitmap, Bytes, ClientId, ClientOwner, Fattr, Name, NetAddr, OwnerSeq, StateOwner, Wire as _};
+use vouch_vfs::memory::MemoryFs;
+use vouch_xdr::Reader;
+
+use super::super::waiting::{Gate, answered, compound, has_nothing, is_silent, lookup, make, until};
+use super::*;
+
+/// A disk that is sure of nothing while its gate is closed.
+struct Gated(Gate);
+
+struct GatedFile(Gate, Box<dyn DiskFile>);
+
+impl Disk for Gated {
+    fn create(&self, path: &Path, secret: bool) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(GatedFile(self.0.clone(), SystemDisk.create(path, secret)?)))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(GatedFile(self.0.clone(), SystemDisk.open(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        SystemDisk.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.remove(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        SystemDisk.sync_dir(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Lock> {
+        SystemDisk.lock(path)
+    }
+}
+
+impl DiskFile for GatedFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.1.write_at(bytes, offset)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.pass();
+        self.1.sync()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.1.set_len(len)
+    }
+}
+
+/// However a test ends, the disk goes on.
+struct Opened(Gate);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.0.set_closed(false);
+    }
+}
+
+/// A server of /data, which is denied, and of /other, which is not; with one thread.
+fn start(directory: &Path, files: &MemoryFs, gate: &Gate) -> Running {
+    let mut config = config(directory, None, Keeping::default());
+    config.deny = vec!["/data".into()];
+    let list = directory.join("exports");
+    std::fs::write(&list, "/data *(rw,insecure,no_root_squash)\n/other *(rw,insecure,no_root_squash)\n").unwrap();
+    let files = files.clone();
+    let system = Seams::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))));
+    let change = |all: &mut ExportConfig| {
+        (all.audit, all.origin, all.threads) = (Some(config), Origin::Files(vec![list]), Some(1));
+    };
+    Running::start_in(change, Seams { disk: Arc::new(Gated(gate.clone())), ..system })
+}
+
+#[test]
+fn a_reply_that_is_asked_for_again_waits_for_its_record_as_it_did_at_first() {
+    let (directory, files, gate) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default());
+    let server = start(directory.path(), &files, &gate);
+    let _opened = Opened(gate.clone());
+    let mut client = server.connect();
+    gate.set_closed(true);
+    client.write_all(&make(7, "d")).unwrap();
+    until("it is not made", || files.file_count() > 1);
+    assert!(is_silent(&server, &client), "acknowledged without its record");
+    client.write_all(&make(7, "d")).unwrap();
+    assert!(is_silent(&server, &client), "acknowledged without its record when it was asked for again");
+    gate.set_closed(false);
+    assert_eq!([answered(&mut client), answered(&mut client)], [Some(7); 2]);
+    assert_eq!(files.file_count(), 2);
+}
+
+/// A client of 4.0, and the call by which it opens its first file, which is when its recovery record is made.
+fn first_open(server: &Running, export: &str, id: &[u8]) -> (TcpStream, Vec<u8>) {
+    let mut socket = server.connect();
+    let location = NetAddr { netid: Bytes(b"tcp"), address: Bytes(b"127.0.0.1.3.3") };
+    let callback = op::CallbackClient { program: 0x4000_0000, location };
+    let client = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(id) };
+    let args = op::SetclientidArgs { client, callback, callback_ident: 1 };
+    socket.write_all(&compound(1, &[Args::Setclientid(args)])).unwrap();
+    let reply = read_record(&mut socket);
+    // Behind the RPC header: status, tag and count of the COMPOUND, number and status of the operation.
+    let word = |at: usize| u64::from_be_bytes(*reply[44 + at..].first_chunk().unwrap());
+    let (client, confirm) = (ClientId(word(0)), Verifier(word(8).to_be_bytes()));
+    socket.write_all(&compound(2, &[Args::SetclientidConfirm(op::SetclientidConfirmArgs { client, confirm })])).unwrap();
+    assert_eq!(answered(&mut socket), Some(2));
+    let mut packed = Writer::new();
+    Attributes { mode: Some(0o644), ..Attributes::default() }.encode(Bitmap::of(&[33]), &mut packed);
+    let packed = packed.into_bytes();
+    let attrs = Fattr::decode(&mut Reader::new(&packed)).unwrap();
+    let open = op::OpenArgs {
+        seq: OwnerSeq(0),
+        access: ShareAccess::BOTH,
+        deny: op::ShareDeny(0),
+        owner: StateOwner { client, owner: Bytes(b"owner") },
+        how: op::OpenHow::Create(op::CreateHow::Unchecked(attrs)),
+        claim: op::OpenClaim::Null(Name(b"f")),
+    };
+    (socket, compound(3, &[Args::Putrootfh, lookup(export), Args::Open(open)]))
+}
+
+#[test]
+fn a_reply_that_waits_for_a_recovery_record_waits_for_its_audit_record_too() {
+    let (directory, files, gate) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default());
+    let server = start(directory.path(), &files, &gate);
+    let _opened = Opened(gate.clone());
+    let (mut denied, call) = first_open(&server, "data", b"one");
+    let (mut other, later) = first_open(&server, "other", b"two");
+    gate.set_closed(true);
+    denied.write_all(&call).unwrap();
+    until("it is not made", || files.file_count() > 1);
+    other.write_all(&later).unwrap();
+    // Its recovery record is durable later than that of the first.
+    assert_eq!(answered(&mut other), Some(3));
+    assert!(has_nothing(&denied), "acknowledged without its record");
+    gate.set_closed(false);
+    assert_eq!(answered(&mut denied), Some(3));
+}
+
+#[test]
+fn where_a_watched_directory_was_moved_to_is_kept_before_that_is_answered_whatever_the_trail_waits_for() {
+    let (directory, files, gate) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default());
+    let config = config(directory.path(), Some("-w /data/a/secret -p rwa\n"), Keeping::default());
+    let opened = files.clone();
+    let system = Seams::system(Box::new(move |_, _| Ok(Arc::new(opened.clone()))));
+    let server = Running::start_in(|all| all.audit = Some(config), Seams { disk: Arc::new(Gated(gate.clone())), ..system });
+    let _opened = Opened(gate.clone());
+    block_on(async {
+        let client = client_of(&server, "one", 1, 2).await;
+        let data = client.walk(b"/data").await.unwrap();
+        let a = client.mkdir(&data.handle, b"a", 0o755).await.unwrap();
+        client.mkdir(&a, b"secret", 0o755).await.unwrap();
+        gate.set_closed(true);
+        client.rename(&data.handle, b"a", &data.handle, b"b").await.unwrap();
+        assert!(std::fs::read_to_string(directory.path().join("moved")).unwrap().ends_with("\nend 1\n"));
+        gate.set_closed(false);
+        client.close().await.unwrap();
+    });
+}
