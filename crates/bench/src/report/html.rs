@@ -160,9 +160,9 @@ fn plot(run: &Run, workload: &str, panel: &str, results: &[&CaseResult], page: &
     let stepped = results.iter().filter(|result| result.x.is_some()).count();
     let title = format!("{workload}: {panel}");
     if workload == "iops" && stepped > 0 {
-        let (p50, p99): (fn(&Calls) -> f64, fn(&Calls) -> f64) = (|calls| calls.p50_us, |calls| calls.p99_us);
-        let (of_p50, of_p99): (fn(DueLatency) -> LatencyFigure, fn(DueLatency) -> LatencyFigure) = (|of| of.p50, |of| of.p99);
-        for (name, value, part) in [("median", p50, of_p50), ("99th percentile", p99, of_p99)] {
+        let plots: [(&str, OfCalls, OfStep); 2] =
+            [("median", |calls| calls.p50_us, |of| of.p50), ("99th percentile", |calls| calls.p99_us, |of| of.p99)];
+        for (name, value, part) in plots {
             let series = series(run, results, |result, subject| {
                 let (calls, figure) = (subject.calls.as_ref()?, subject.figure?);
                 result.x?;
@@ -323,6 +323,10 @@ fn series(run: &Run, results: &[&CaseResult], point: impl Fn(&CaseResult, &Subje
     });
     all.filter(|line| !line.points.is_empty()).collect()
 }
+
+/// A latency of all rounds, and of the rounds of a step.
+type OfCalls = fn(&Calls) -> f64;
+type OfStep = fn(DueLatency) -> LatencyFigure;
 
 /// A bar's parts, where it may lie, and what it says.
 type Drawn = (Vec<f64>, Option<(f64, f64)>, String);
