@@ -34,10 +34,10 @@ pub fn table(run: &Run) -> String {
                     subject.figure.map_or(NONE.into(), |interval| figure(result.metric, interval.median)),
                     doubt(telling.and_then(|subject| subject.figure)),
                     against(telling.and_then(|subject| subject.ratio), telling.is_some()),
-                    calls(|calls| calls.p50_us),
+                    due(|due| due.p50).map_or_else(|| calls(|calls| calls.p50_us), |of| latency(of.us.median)),
                     doubt(due(|due| due.p50).map(|of| of.us)),
                     against(due(|due| due.p50).and_then(|of| of.ratio), subject.latency.is_some()),
-                    calls(|calls| calls.p99_us),
+                    due(|due| due.p99).map_or_else(|| calls(|calls| calls.p99_us), |of| latency(of.us.median)),
                     doubt(due(|due| due.p99).map(|of| of.us)),
                     against(due(|due| due.p99).and_then(|of| of.ratio), subject.latency.is_some()),
                     calls(|calls| calls.p999_us),
@@ -205,7 +205,11 @@ mod tests {
         let head = cells("p50 ratio");
         let row = cells("  b  ");
         let of = |name: &str| &row[head.iter().position(|cell| cell.starts_with(name)).expect("a column") - (head.len() - row.len())];
-        assert_eq!((&of("p50 ±")[..], &of("p50 ratio")[..], &of("±")[..]), ("±10%", "0.50 [0.50–0.50]", "–"), "{table}");
+        assert_eq!(
+            (&of("p50")[..], &of("p50 ±")[..], &of("p50 ratio")[..], &of("±")[..]),
+            ("200 µs", "±10%", "0.50 [0.50–0.50]", "–"),
+            "{table}"
+        );
     }
 
     #[test]
