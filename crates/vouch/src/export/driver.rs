@@ -337,14 +337,16 @@ impl Driver {
         self.pool.submit(Origin::job(job.address()), move || match job.step(&driver.engine, clock::now()) {
             JobProgress::More => driver.run_job(job),
             JobProgress::Done(effects) => {
-                // What a client is told of the end is as good as a reply.
+                // What a client is told of the end is as good as a reply; all else goes its way.
                 let hold = audit::take_hold(false);
-                match driver.audit.as_ref().filter(|audit| !effects.is_empty() && audit.holds(hold)) {
+                let (told, rest): (Vec<_>, Vec<_>) = effects.into_iter().partition(|effect| matches!(effect, Effect::Callback { .. }));
+                driver.carry_alone(rest);
+                match driver.audit.as_ref().filter(|audit| !told.is_empty() && audit.holds(hold)) {
                     Some(audit) => audit.after(Box::new({
                         let driver = driver.clone();
-                        move || driver.carry_alone(effects)
+                        move || driver.carry_alone(told)
                     })),
-                    None => driver.carry_alone(effects),
+                    None => driver.carry_alone(told),
                 }
             }
         });

@@ -4,8 +4,9 @@ use std::io;
 
 use vouch_audit::trail::{Disk, DiskFile, Lock};
 use vouch_nfs4::op::{self, Args};
-use vouch_nfs4::{Bitmap, Bytes, ClientId, ClientOwner, Fattr, Name, NetAddr, OwnerSeq, StateOwner, Wire as _};
-use vouch_vfs::memory::MemoryFs;
+use vouch_nfs4::{Bitmap, Bytes, ClientId, ClientOwner, Fattr, Name, NetAddr, OwnerSeq, StateOwner, Status, Wire as _, cb};
+use vouch_vfs::memory::{Call, MemoryFs};
+use vouch_vfs::{Caller, FileSystem as _, Patience};
 use vouch_xdr::Reader;
 
 use super::super::waiting::{Gate, answered, compound, has_nothing, is_silent, lookup, make, until};
@@ -76,6 +77,7 @@ fn start(directory: &Path, files: &MemoryFs, gate: &Gate) -> Running {
     let system = Seams::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))));
     let change = |all: &mut ExportConfig| {
         (all.audit, all.origin, all.threads) = (Some(config), Origin::Files(vec![list]), Some(1));
+        all.limits.waiting_threads_max = 1;
     };
     Running::start_in(change, Seams { disk: Arc::new(Gated(gate.clone())), ..system })
 }
@@ -142,6 +144,53 @@ fn a_reply_that_waits_for_a_recovery_record_waits_for_its_audit_record_too() {
     assert!(has_nothing(&denied), "acknowledged without its record");
     gate.set_closed(false);
     assert_eq!(answered(&mut denied), Some(3));
+}
+
+#[test]
+fn the_end_of_a_copy_in_the_background_is_told_when_its_record_is_kept() {
+    let (directory, files, gate, hold) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default(), Gate::default());
+    let server = start(directory.path(), &files, &gate);
+    let _opened = (Opened(gate.clone()), Opened(hold.clone()));
+    let is_told = Arc::new(AtomicBool::new(false));
+    block_on(async {
+        let root = AuthSys { stamp: 0, machine_name: b"test".to_vec(), uid: 0, gid: 0, gids: Vec::new() };
+        let mut config = Config::new(server.address, 2, Identity::new(b"one", Verifier([1; 8])), Plain::sys(&root));
+        let told = is_told.clone();
+        config.callbacks = Box::new(move |args: &cb::Args<'_>| {
+            told.store(true, Ordering::SeqCst);
+            cb::Results::failure(args.op(), Status::NOTSUPP)
+        });
+        let (client, other) = (Client::connect(config).await.unwrap(), client_of(&server, "two", 1, 2).await);
+        let (data, free) = (client.walk(b"/data").await.unwrap(), other.walk(b"/other").await.unwrap());
+        let of = |size| Attributes { mode: Some(0o644), size: Some(size), ..Attributes::default() };
+        let len = 64 << 20;
+        let from = client.open(&data.handle, b"from", ShareAccess::BOTH, Some(&of(len))).await.unwrap();
+        let to = client.open(&data.handle, b"to", ShareAccess::BOTH, Some(&of(0))).await.unwrap();
+        let copying = hold.clone();
+        files.set_fault(move |call, _| {
+            if call == Call::Region {
+                copying.pass();
+            }
+            None
+        });
+        hold.set_closed(true);
+        client.copy((&from, 0), (&to, 0), len, false).await.unwrap();
+        gate.set_closed(true);
+        hold.set_closed(false);
+        let (caller, name) = (Caller::new(0, 0, []), vouch_vfs::Name::new(b"to").unwrap());
+        let size = || files.lookup(&caller, &files.root(), name, Patience::Any).unwrap().1.size;
+        until("it is not copied", || size() == len);
+        // These wait in turn with it for the one thread.
+        files.set_slow_sync(true);
+        for number in 0..5 {
+            other.mkdir(&free.handle, format!("d{number}").as_bytes(), 0o755).await.unwrap();
+        }
+        assert!(!is_told.load(Ordering::SeqCst), "told without its record");
+        gate.set_closed(false);
+        while !is_told.load(Ordering::SeqCst) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
 }
 
 #[test]
