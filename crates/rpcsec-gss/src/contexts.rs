@@ -89,7 +89,7 @@ impl<P> Contexts<P> {
 
     /// Takes in a context that is complete, under a name that nobody has. In a full table another makes room: one of the same principal if it has its share, so that one who
     /// makes context after context takes away his own; else one of the principal that has most, if that is more than its share; else any. Of these the one that was used
-    /// longest ago, or of the first [`LOOKS_MAX`] if all of them have been used since they got their places. O(log n).
+    /// longest ago, or of the first 64 if all of them have been used since they got their places. O(log n).
     pub fn insert(&mut self, handle: ContextHandle, established: EstablishedContext, now_ms: u64) -> Arc<ServerContext> {
         while self.whole.len() >= self.limits.contexts_max.max(1)
             && let Some(unused) = self.longest_unused(&established.principal, now_ms)

@@ -112,11 +112,11 @@ impl Trail {
             removal: None,
         };
         let (keeper, helper) = (shared.clone(), shared.clone());
-        let (disk_too, backlog_too) = (disk.clone(), backlog.clone());
+        let (disk_too, directory_too, backlog_too) = (disk.clone(), directory.clone(), backlog.clone());
         let threads = vec![
             thread::Builder::new().name("audit".into()).spawn(move || writer.run())?,
             thread::Builder::new().name("audit-keep".into()).spawn(move || keeper.keep_house(&*disk, &directory, &backlog))?,
-            thread::Builder::new().name("audit-catch-up".into()).spawn(move || helper.catch_up(&*disk_too, &backlog_too))?,
+            thread::Builder::new().name("audit-catch-up".into()).spawn(move || helper.catch_up(&*disk_too, &directory_too, &backlog_too))?,
         ];
         Ok(Trail { shared, threads: Mutex::new(threads) })
     }

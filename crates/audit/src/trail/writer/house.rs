@@ -61,14 +61,15 @@ impl Shared {
         }
     }
 
-    /// Helps with that where more waits than may.
-    pub(super) fn catch_up(&self, disk: &dyn Disk, backlog: &Backlog) {
+    /// Helps with that where more waits than may, and looks after what is too old where there is no idle time to do it in.
+    pub(super) fn catch_up(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
         let _ = rustix::process::setpriority_process(None, HOUSE_NICE);
         while let Some(segment) = backlog.wait(BACKLOG_MAX) {
             if let Some(segment) = segment {
                 self.put_away(disk, &segment);
                 backlog.done(&segment);
             }
+            self.tidy(disk, directory, backlog);
         }
     }
 
@@ -96,9 +97,9 @@ impl Shared {
         !self.stopped.load(Ordering::Acquire)
     }
 
-    /// Once the trail ends nobody writes what would be said of it: the next start removes it.
+    /// Once the trail ends nobody writes what would be said of it: the next start removes it. While another is at it there is nothing left to do.
     fn tidy(&self, disk: &dyn Disk, directory: &Path, backlog: &Backlog) {
-        let turn = self.tidying.lock();
+        let Some(turn) = self.tidying.try_lock() else { return };
         if *turn == Tidying::Ended {
             return;
         }
