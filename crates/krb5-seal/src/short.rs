@@ -77,10 +77,9 @@ impl<'k, D: Digest> Batch<'k, D> {
         let rooms = &mut *self.rooms;
         if rooms.len() <= FEW {
             for pair in rooms.chunks_mut(2) {
-                let states = [pair[0].state, pair[pair.len() - 1].state];
+                let mut states = [pair[0].state, pair[pair.len() - 1].state];
                 let (first, second) = (&pair[0], pair.get(1));
                 let starts = [first.bytes.as_ptr(), second.unwrap_or(first).bytes.as_ptr()];
-                let mut states = states;
                 // SAFETY: as many blocks of each room as were laid out.
                 unsafe { (self.few)(&mut states, starts, [first.blocks, second.map_or(0, |room| room.blocks)]) };
                 pair.iter_mut().zip(&states).for_each(|(room, state)| room.state = *state);

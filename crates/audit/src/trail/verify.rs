@@ -392,8 +392,9 @@ impl Verifier<'_> {
         self.next_seq = Some(seq.wrapping_add(1));
         let (first, _) = self.report.span.unwrap_or((seq, seq));
         self.report.span = Some((first, seq));
-        let (first, _) = self.report.times.unwrap_or((time, time));
-        self.report.times = Some((first, time));
+        // Records of changes that were late to become durable have times before others'.
+        let (first, last) = self.report.times.unwrap_or((time, time));
+        self.report.times = Some((first.min(time), last.max(time)));
     }
 
     fn seal(&mut self, seal: &Seal, frame: &Frame<'_>, at: usize, walk: &mut Walk) {

@@ -116,7 +116,9 @@ impl Trail {
         let threads = vec![
             thread::Builder::new().name("audit".into()).spawn(move || writer.run())?,
             thread::Builder::new().name("audit-keep".into()).spawn(move || keeper.keep_house(&*disk, &directory, &backlog))?,
-            thread::Builder::new().name("audit-catch-up".into()).spawn(move || helper.catch_up(&*disk_too, &directory_too, &backlog_too))?,
+            thread::Builder::new()
+                .name("audit-catch-up".into())
+                .spawn(move || helper.catch_up(&*disk_too, &directory_too, &backlog_too))?,
         ];
         Ok(Trail { shared, threads: Mutex::new(threads) })
     }
@@ -320,12 +322,14 @@ impl Writer {
         self.shared.room.notify_all();
         let mut gap = batch.take_lost();
         let mut taken = 0;
+        // A seal is due so long after a record came, not after what it tells of: some wait long for their change to be durable.
+        let now = now_ns();
         let mut appending = self.log.appending();
         batch.drain(|time, body| {
             if is_full {
                 gap = gap.and_more(1, time);
             } else {
-                appending.append(body, time);
+                appending.append(body, now);
                 taken += 1;
             }
         });

@@ -49,7 +49,7 @@ pub(super) struct Audit {
     denies: bool,
     names: Names,
     /// To the thread that keeps where watched directories were moved to: others may act as callers, or wait for the trail's disk.
-    keep_moved: mpsc::Sender<()>,
+    keep_moved: Mutex<Option<(mpsc::Sender<()>, thread::JoinHandle<()>)>>,
     hosts: Arc<Hosts>,
     bounds: Bounds,
     keytab: Mutex<Option<KeyWatch>>,
@@ -65,8 +65,9 @@ impl Audit {
         let (trail, rules, account) = trail::begin(&config.trail, disk, &config.deny, halt)?;
         let names = Names::new(Moved::read(Some(config.trail.directory.join(MOVED))));
         let (moved, (keep_moved, asked)) = (names.moved.clone(), mpsc::channel());
-        let keeper = thread::Builder::new().name("audit-moved".into()).spawn(move || asked.iter().for_each(|()| moved.keep()));
-        keeper.map_err(|source| ExportError::System { doing: "a thread", source })?;
+        let keeper = thread::Builder::new().name("audit-moved".into()).spawn(move || asked.iter().for_each(|()| moved.keep_asked()));
+        let keeper = keeper.map_err(|source| ExportError::System { doing: "a thread", source })?;
+        let keep_moved = Mutex::new(Some((keep_moved, keeper)));
         let (denied, bounds) = (RwLock::default(), Bounds::default());
         let denies = !config.deny.is_empty();
         let keytab = Mutex::default();
@@ -147,13 +148,19 @@ impl Audit {
         self.tell_left_out();
         self.act(Act::Stop, concat!("vouch export ", env!("CARGO_PKG_VERSION")));
         self.trail.stop();
+        let keeper = self.keep_moved.lock().take();
+        if let Some((asks, keeper)) = keeper {
+            drop(asks);
+            // One that panicked has said so.
+            let _ = keeper.join();
+        }
         self.names.moved.keep();
     }
 
     /// Has it kept where watched directories were moved to, if that is to be.
     fn keep_moved(&self) {
-        if self.names.moved.is_to_be_kept() && self.keep_moved.send(()).is_err() {
-            self.names.moved.keep();
+        if self.names.moved.is_to_be_kept() && !self.keep_moved.lock().as_ref().is_some_and(|(asks, _)| asks.send(()).is_ok()) {
+            self.names.moved.keep_asked();
         }
     }
 

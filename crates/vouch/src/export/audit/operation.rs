@@ -27,7 +27,7 @@ impl Audit {
         let Some(told) = &seen.told else { return };
         self.rules.with(|rules| self.record(operation, seen, told, rules));
         self.keep_moved();
-        if MOVES.contains(&operation) {
+        if seen.status == 0 && MOVES.contains(&operation) {
             // Before it is answered.
             self.names.moved.wait();
         }

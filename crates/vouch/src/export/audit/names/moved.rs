@@ -24,13 +24,23 @@ pub(in crate::export::audit) struct Moved {
     is_new: AtomicBool,
     /// Somebody is about to keep it.
     queued: AtomicBool,
-    /// How many are about to, or at it; and told when one less is.
-    keeping: Mutex<usize>,
+    keeping: Mutex<Keeping>,
+    /// One less is about to keep it, or at it.
     kept: Condvar,
+    /// One writes the file at a time.
+    writing: Mutex<()>,
     /// It could not be kept, and is not tried before.
     not_before: Mutex<Option<Instant>>,
     /// None: not kept.
     file: Option<PathBuf>,
+}
+
+/// Who is about to keep it.
+#[derive(Default)]
+struct Keeping {
+    count: usize,
+    /// Since when, or since one has done it.
+    since: Option<Instant>,
 }
 
 /// Name of the file, in the trail's directory.
@@ -54,8 +64,8 @@ impl Moved {
         }
         let any = AtomicBool::new(known.any());
         let (is_new, queued) = (AtomicBool::new(false), AtomicBool::new(false));
-        let (keeping, kept) = (Mutex::default(), Condvar::new());
-        Moved { known: RwLock::new(known), any, is_new, queued, keeping, kept, not_before: Mutex::default(), file }
+        let (keeping, kept, writing) = (Mutex::default(), Condvar::new(), Mutex::default());
+        Moved { known: RwLock::new(known), any, is_new, queued, keeping, kept, writing, not_before: Mutex::default(), file }
     }
 
     /// Puts the former paths of what has this path behind `into`, the same path not among them; whether there may be more.
@@ -144,28 +154,46 @@ impl Moved {
         self.is_new.store(true, Ordering::Release);
     }
 
-    /// Whether somebody must keep it, which who asks then does; not if another is about to, nor soon after it could not be kept.
+    /// Whether somebody must keep it, which who asks then has done by [`Moved::keep_asked`]; not if another is about to, nor soon after it could not be kept.
     pub(in crate::export::audit) fn is_to_be_kept(&self) -> bool {
-        let is_to_be = self.is_new.load(Ordering::Relaxed)
-            && self.file.is_some()
-            && self.not_before.lock().is_none_or(|time| Instant::now() >= time)
-            && !self.queued.swap(true, Ordering::AcqRel);
-        *self.keeping.lock() += usize::from(is_to_be);
-        is_to_be
+        // Asked for every operation.
+        if !self.is_new.load(Ordering::Acquire) || self.file.is_none() || !self.not_before.lock().is_none_or(|time| Instant::now() >= time)
+        {
+            return false;
+        }
+        // Whoever finds that another is about to finds him counted.
+        let mut keeping = self.keeping.lock();
+        if self.queued.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        keeping.count += 1;
+        keeping.since.get_or_insert_with(Instant::now);
+        true
     }
 
-    /// Waits until those have kept it who are about to. Not for long: where its disk takes nothing the service goes on.
+    /// Waits until those have kept it who are about to. Not for long: where its disk takes nothing the service goes on, and waits once, not once for each operation.
     pub(in crate::export::audit) fn wait(&self) {
         let mut keeping = self.keeping.lock();
-        self.kept.wait_while_for(&mut keeping, |keeping| *keeping > 0, KEEP_PATIENCE);
+        while let Some(since) = keeping.since {
+            if self.kept.wait_until(&mut keeping, since + KEEP_PATIENCE).timed_out() {
+                return;
+            }
+        }
     }
 
-    /// Keeps it, if there is something to keep. Not for threads that act as callers: the trail's directory is none of theirs.
-    pub(in crate::export::audit) fn keep(&self) {
-        self.write();
+    /// Keeps it for who was told to have that done. Not for threads that act as callers: the trail's directory is none of theirs.
+    pub(in crate::export::audit) fn keep_asked(&self) {
+        self.keep();
         let mut keeping = self.keeping.lock();
-        *keeping = keeping.saturating_sub(1);
+        keeping.count = keeping.count.saturating_sub(1);
+        keeping.since = (keeping.count > 0).then(Instant::now);
         self.kept.notify_all();
+    }
+
+    /// Keeps it, if there is something to keep.
+    pub(in crate::export::audit) fn keep(&self) {
+        let _alone = self.writing.lock();
+        self.write();
     }
 
     fn write(&self) {
@@ -255,7 +283,7 @@ mod tests {
         let moved = Moved::read(Some(file.clone()));
         moved.renamed(&rules, b"/e/a", b"/e/b\xff\n", false);
         assert!(moved.is_to_be_kept());
-        moved.keep();
+        moved.keep_asked();
         assert!(!moved.is_to_be_kept());
         let again = Moved::read(Some(file.clone()));
         assert_eq!(*again.known.read(), *moved.known.read());
@@ -317,14 +345,33 @@ mod tests {
         moved.renamed(&rules("-w /e/a -p r\n"), b"/e/a", b"/e/b", false);
         assert!(moved.is_to_be_kept());
         assert!(!moved.is_to_be_kept(), "one is about to");
-        moved.keep();
+        moved.keep_asked();
         // Not at once.
         assert!(!moved.is_to_be_kept());
         *moved.not_before.lock() = None;
         std::fs::remove_dir(&obstacle).unwrap();
         assert!(moved.is_to_be_kept());
-        moved.keep();
+        moved.keep_asked();
         assert_eq!(former(&Moved::read(Some(file)), "/e/b/f"), ["/e/a/f"]);
         assert!(!moved.is_to_be_kept());
+    }
+
+    #[test]
+    fn a_disk_that_takes_nothing_is_waited_for_once_and_not_by_each() {
+        let directory = tempfile::tempdir().unwrap();
+        let moved = Moved::read(Some(directory.path().join(MOVED)));
+        let rules = rules("-w /e/a -p r\n");
+        // Nobody is about to.
+        moved.wait();
+        moved.renamed(&rules, b"/e/a", b"/e/b", false);
+        assert!(moved.is_to_be_kept());
+        moved.wait();
+        let waited = moved.keeping.lock().since.expect("one is at it").elapsed();
+        assert!(waited >= KEEP_PATIENCE);
+        // Thousands that come later, each of which would have waited as long.
+        (0..5000).for_each(|_| moved.wait());
+        moved.keep_asked();
+        assert!(moved.keeping.lock().since.is_none());
+        moved.wait();
     }
 }
