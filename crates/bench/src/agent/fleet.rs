@@ -60,7 +60,7 @@ impl Fleet {
             }
         }
         // All are heard before a failure is told, or the next answer would be to another question.
-        let heard: Vec<Result<(usize, String, Answer), Error>> = asked
+        let mut heard: Vec<Result<(usize, String, Answer), Error>> = asked
             .into_iter()
             .map(|(at, member)| {
                 let name = member.name.clone();
@@ -76,11 +76,12 @@ impl Fleet {
                 }
             })
             .collect();
-        match unasked {
-            // Data that is not what was written is told before all else.
-            Some(error) if !heard.iter().any(|answer| matches!(answer, Err(Error::Corrupt(_)))) => Err(error),
-            _ => heard.into_iter().collect(),
+        // Data that is not what was written is told before all else, whoever else failed.
+        if let Some(corrupt) = heard.iter().position(|answer| matches!(answer, Err(Error::Corrupt(_)))) {
+            heard.swap(0, corrupt);
+            return heard.into_iter().collect();
         }
+        unasked.map_or_else(|| heard.into_iter().collect(), Err)
     }
 }
 
@@ -250,6 +251,40 @@ mod tests {
         let answer = fleet.each(&|at| (at == 0).then_some(Ask::Ready)).map(drop);
         assert!(matches!(&answer, Err(Error::Refused(why)) if why.contains("the second")), "{answer:?}");
         agent.join().expect("it ends");
+    }
+
+    #[test]
+    fn data_that_is_not_what_was_written_is_told_before_all_else() {
+        let token = || b"a secret of some length".to_vec();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let at = listener.local_addr().expect("a port");
+        let agents = std::thread::spawn(move || {
+            let serve = |corrupt| {
+                let stream = listener.accept().expect("the coordinator").0;
+                let within = std::time::Duration::from_secs(60);
+                let mut line = Line::accept(stream, &Acceptor::Token(token()), within, &Stop::default(), || true).expect("the token");
+                std::thread::spawn(move || {
+                    while let Ok(Some(_)) = line.receive::<Ask>("the coordinator") {
+                        let failed = Answer::Failed { why: format!("corrupt: {corrupt}"), unreachable: false, corrupt };
+                        line.send(&failed, "the coordinator").expect("it listens");
+                    }
+                })
+            };
+            for agent in [false, true].map(serve) {
+                agent.join().expect("it ends");
+            }
+        });
+        let connect = || Line::connect(at, &Credential::Token(token()), &Stop::default()).expect("it listens");
+        let member = |name: &str, line| Member { name: name.into(), line };
+        let (first, second) = (connect(), connect());
+        let members = vec![member("refuses", Some(first)), member("has read it", Some(second)), member("gone", None)];
+        let fleet = Fleet(Arc::new(Mutex::new(members)));
+        for asked in [2, 3] {
+            let told = fleet.each(&|at| (at < asked).then_some(Ask::Ready)).map(drop);
+            assert!(matches!(&told, Err(Error::Corrupt(why)) if why.contains("has read it")), "{told:?}");
+        }
+        drop(fleet);
+        agents.join().expect("they end");
     }
 
     #[test]

@@ -2,16 +2,12 @@
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
-
 use super::Helper;
-use super::helper::Undo;
 use crate::Error;
 use crate::cpu::ServerCpu;
 
@@ -20,69 +16,7 @@ pub struct Sshd {
     child: Helper,
     directory: PathBuf,
     port: u16,
-    _empty: Option<Empty>,
 }
-
-/// The empty directory that sshd of the superuser wants, which a service makes elsewhere: made if there is none, and removed again when no sshd of this or
-/// another run needs it. Runs have a lock on it meanwhile.
-struct Empty {
-    _undo: Undo,
-}
-
-struct Used {
-    /// By so many of this run.
-    count: usize,
-    held: Option<fs::File>,
-    made: bool,
-}
-
-impl Empty {
-    fn begin() -> Self {
-        let mut used = used();
-        // Another run may be removing it: then it is made again.
-        for _ in 0..TURNS {
-            if used.count > 0 || used.held.is_some() {
-                break;
-            }
-            let made = fs::create_dir(EMPTY).is_ok();
-            // Without it sshd says what it lacks.
-            let Ok(held) = fs::File::open(EMPTY) else { break };
-            let is_there = flock(&held, FlockOperation::LockShared).is_ok()
-                && held.metadata().and_then(|held| Ok(held.ino() == fs::metadata(EMPTY)?.ino())).unwrap_or(false);
-            (used.made, used.held) = (made, is_there.then_some(held));
-        }
-        used.count += 1;
-        drop(used);
-        Self { _undo: Undo::at_the_end(|| give_back(&mut self::used())) }
-    }
-}
-
-impl Drop for Empty {
-    fn drop(&mut self) {
-        let mut used = used();
-        used.count -= 1;
-        if used.count == 0 {
-            give_back(&mut used);
-        }
-    }
-}
-
-fn give_back(used: &mut Used) {
-    used.held = None;
-    if std::mem::take(&mut used.made)
-        && let Ok(there) = fs::File::open(EMPTY)
-        && flock(&there, FlockOperation::NonBlockingLockExclusive).is_ok()
-    {
-        // What somebody put there meanwhile is his.
-        let _ = fs::remove_dir(EMPTY);
-    }
-}
-
-fn used() -> MutexGuard<'static, Used> {
-    USED.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-static USED: Mutex<Used> = Mutex::new(Used { count: 0, held: None, made: false });
 
 impl Drop for Sshd {
     fn drop(&mut self) {
@@ -107,7 +41,9 @@ impl Sshd {
                 return Err(Error::Program("ssh-keygen makes no key".into()));
             }
         }
-        let mut empty = rustix::process::geteuid().is_root().then(Empty::begin);
+        if rustix::process::geteuid().is_root() {
+            make_empty();
+        }
         let path = |name: &str| directory.join(name).display().to_string();
         fs::copy(path("key.pub"), path("authorized")).map_err(Error::file(directory))?;
         let host_key = fs::read_to_string(path("host.pub")).map_err(Error::file(directory))?;
@@ -126,11 +62,10 @@ impl Sshd {
             let mut command = Command::new(program);
             command.args(["-D", "-e", "-f"]).arg(path("config")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
             let child = Helper::start(&mut command).map_err(|error| Error::Program(format!("sshd: {error}")))?;
-            let mut server = Self { child, directory: directory.to_owned(), port, _empty: None };
+            let mut server = Self { child, directory: directory.to_owned(), port };
             let start = Instant::now();
             while start.elapsed() < PATIENCE && server.child.try_wait().is_ok_and(|status| status.is_none()) {
                 if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                    server._empty = empty.take();
                     return Ok(server);
                 }
                 std::thread::sleep(Duration::from_millis(20));
@@ -159,8 +94,13 @@ impl Sshd {
     }
 }
 
-/// How often it is made again.
-const TURNS: usize = 8;
+/// Makes the empty directory that sshd of the superuser wants, which a service makes elsewhere. It stays, empty and in memory until the next start of the
+/// machine: whoever else starts an sshd meanwhile, the system itself or another run, finds it there, and nothing tells when the last of them needs it no more.
+fn make_empty() {
+    // It refuses one that others may write to. Without any it says what it lacks.
+    let _ = fs::DirBuilder::new().mode(0o755).create(EMPTY);
+}
+
 const EMPTY: &str = "/run/sshd";
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -169,19 +109,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_directory_that_sshd_wants_is_gone_after_the_last_that_needs_it_unless_it_was_there() {
+    fn the_directory_that_sshd_wants_stays_for_others() {
         if !rustix::process::geteuid().is_root() {
             return println!("skipped: only the superuser makes it");
         }
-        let was_there = Path::new(EMPTY).exists();
-        let (one, two) = (Empty::begin(), Empty::begin());
+        let directory = tempfile::tempdir().expect("a directory");
+        match Sshd::start(directory.path()) {
+            Ok(server) => drop(server),
+            Err(error) => return println!("skipped: {error}"),
+        }
         assert!(Path::new(EMPTY).is_dir());
-        drop(one);
-        assert!(Path::new(EMPTY).is_dir(), "another needs it");
-        drop(two);
-        // Other runs may need it at this moment.
-        assert!(Path::new(EMPTY).exists() || !was_there, "it was there before");
-        let used = used();
-        assert_eq!((used.count, used.held.is_none(), used.made), (0, true, false));
     }
 }

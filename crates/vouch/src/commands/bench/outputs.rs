@@ -1,8 +1,9 @@
 //! Where a run's results go: the terminal, and files.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use vouch_bench::{Run, report};
@@ -53,27 +54,33 @@ impl Outputs {
     }
 }
 
-/// Writes a file whole or not at all, so that a full disk does not take the record of before; in place where its directory takes no other, or where it
-/// is no file at all.
+/// Writes a file whole or not at all, so that a full disk does not take the record of before; in place where its directory takes no other, where its
+/// owner would be another, or where it is no file at all.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
+    // What is no file by its own name: the name that a link of /proc tells leads nowhere for a pipe.
+    if file.metadata().is_ok_and(|there| !there.is_file()) || is_descriptor(file) {
+        return File::options().append(true).open(file)?.write_all(text.as_bytes());
+    }
     // The file that a link leads to, also where there is none yet.
     let place = match std::fs::canonicalize(file) {
         Ok(place) => place,
         Err(_) => std::fs::read_link(file).map_or_else(|_| file.to_owned(), |to| file.parent().unwrap_or(Path::new("")).join(to)),
     };
     let before = place.metadata();
-    // What the table was printed to may be there by this name, too.
-    if before.as_ref().is_ok_and(|there| !there.is_file()) || file.starts_with("/dev") {
-        return File::options().append(true).open(&place)?.write_all(text.as_bytes());
-    }
     let mut name = OsString::from(".");
     name.push(place.file_name().unwrap_or_default());
     name.push(format!(".{}", std::process::id()));
     let part = place.with_file_name(name);
     let Ok(mut made) = File::create_new(&part) else { return std::fs::write(&place, text) };
+    if before.as_ref().is_ok_and(|before| keep_owner(&made, before).is_err()) {
+        std::fs::remove_file(&part)?;
+        return std::fs::write(&place, text);
+    }
     let outcome = before
         .map_or(Ok(()), |before| made.set_permissions(before.permissions()))
         .and_then(|()| made.write_all(text.as_bytes()))
+        // What a server or a quota has against it comes here at the latest, while the file of before is there.
+        .and_then(|()| made.sync_all())
         .and_then(|()| std::fs::rename(&part, &place));
     if outcome.is_err() {
         // What is to be told is why.
@@ -82,8 +89,27 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
     outcome
 }
 
+/// Gives a file the owner and the group of the one that it is to replace.
+fn keep_owner(made: &File, before: &Metadata) -> io::Result<()> {
+    let ours = made.metadata()?;
+    match (ours.uid(), ours.gid()) == (before.uid(), before.gid()) {
+        true => Ok(()),
+        false => fchown(made, Some(before.uid()), Some(before.gid())),
+    }
+}
+
+/// Whether this names what the program has open already, which may be a file that the table was printed to, too: nothing of it is replaced.
+fn is_descriptor(file: &Path) -> bool {
+    let directory = file.parent().unwrap_or(Path::new(""));
+    [Path::new("/dev/stdout"), Path::new("/dev/stderr")].contains(&file)
+        || directory == Path::new("/dev/fd")
+        || directory.ends_with("fd") && directory.parent().and_then(Path::parent) == Some(Path::new("/proc"))
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+    use std::os::fd::AsRawFd as _;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
@@ -121,5 +147,56 @@ mod tests {
         // What is no file is written to, not replaced.
         replace(Path::new("/dev/null"), "x").expect("it takes all");
         assert!(!Path::new("/dev/null").metadata().expect("it is there").is_file());
+    }
+
+    #[test]
+    fn a_pipe_by_its_descriptor_takes_the_record() {
+        for directory in ["/dev/fd", "/proc/self/fd"] {
+            let (mut reader, writer) = io::pipe().expect("a pipe");
+            let name = Path::new(directory).join(writer.as_raw_fd().to_string());
+            let outputs = Outputs { json: Some(name.clone()), html: None, csv: None };
+            outputs.check().expect("it can be written");
+            replace(&name, "all of it").expect("it can be written");
+            drop(writer);
+            let mut text = String::new();
+            reader.read_to_string(&mut text).expect("its end");
+            assert_eq!(text, "all of it");
+        }
+    }
+
+    #[test]
+    fn a_file_by_its_descriptor_is_appended_to() {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(b"table, ").expect("it takes all");
+        replace(&Path::new("/dev/fd").join(file.as_file().as_raw_fd().to_string()), "record").expect("it can be written");
+        assert_eq!(std::fs::read_to_string(file.path()).expect("the same file"), "table, record");
+    }
+
+    #[test]
+    fn a_file_in_memory_is_replaced_like_any() {
+        let Ok(at) = tempfile::tempdir_in("/dev/shm") else { return println!("skipped: there is no /dev/shm") };
+        let (json, csv) = (at.path().join("run.json"), at.path().join("run.csv"));
+        let (outputs, run) = (outputs(&json, &csv), Run::begin("test".into(), true));
+        for _ in 0..2 {
+            outputs.check().expect("both can be written");
+            outputs.write(&run).expect("both can be written");
+            assert_eq!(std::fs::read_to_string(&json).expect("it is there"), run.to_json());
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_replaced_keeps_its_owner() {
+        let at = tempfile::tempdir().expect("a directory");
+        let file = at.path().join("run.json");
+        std::fs::write(&file, "before").expect("a file");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).expect("our own");
+        if std::os::unix::fs::chown(&file, Some(4711), Some(4712)).is_err() {
+            return println!("skipped: only the superuser gives files away");
+        }
+        replace(&file, "after").expect("it can be written");
+        let there = file.metadata().expect("it is there");
+        assert_eq!((there.uid(), there.gid(), there.permissions().mode() & 0o777), (4711, 4712, 0o640));
+        assert_eq!(std::fs::read_to_string(&file).expect("it is there"), "after");
+        assert_eq!(std::fs::read_dir(at.path()).expect("it is there").count(), 1, "no part is left");
     }
 }
