@@ -154,7 +154,7 @@ impl World {
                 }
                 Effect::Forget { key, .. } => self.records.retain(|(other, _)| *other != key),
                 Effect::GraceEnded | Effect::Elsewhere { .. } | Effect::Disconnect(_) => {}
-                Effect::Background(mut job) => while let JobProgress::More = job.step(&self.server, self.now()) {},
+                Effect::Background(mut job) => while !matches!(job.step(&self.server, self.now()), JobProgress::Done(_)) {},
             }
         }
     }

@@ -16,6 +16,8 @@ pub struct Job {
 pub enum JobProgress {
     /// There is more to do: call again, after other jobs had their turn.
     More,
+    /// All but its end is done, and that has been told to the observer: call again when nobody minds that others learn of it.
+    Ended,
     /// Done.
     Done(Vec<Effect>),
 }
@@ -24,8 +26,8 @@ pub(crate) trait Steps: Send {
     fn step(&mut self, server: &Server, now: Now) -> JobProgress;
 
     /// A step has panicked: whatever waits for the end of the work hears of it.
-    fn failed(&mut self, _server: &Server, _now: Now) -> Vec<Effect> {
-        Vec::new()
+    fn failed(&mut self, _server: &Server, _now: Now) -> JobProgress {
+        JobProgress::Done(Vec::new())
     }
 }
 
@@ -39,10 +41,10 @@ impl Job {
         self.address
     }
 
-    /// Does a bounded part of the work, perhaps sleeping. Work that panics, which says so, is at its end.
+    /// Does a bounded part of the work, perhaps sleeping. Work that panics, which says so, goes on no further than to its end.
     pub fn step(&mut self, server: &Server, now: Now) -> JobProgress {
         // What it leaves behind is what any thread that panics would: locks are released, and what was half done is what `failed` is for.
         let stepped = catch_unwind(AssertUnwindSafe(|| self.steps.step(server, now)));
-        stepped.unwrap_or_else(|_| JobProgress::Done(self.steps.failed(server, now)))
+        stepped.unwrap_or_else(|_| self.steps.failed(server, now))
     }
 }

@@ -113,7 +113,7 @@ fn in_background(walk: &mut Walk<'_>, pair: &Pair, copying: Copying) -> Outcome 
     // Its bytes are counted where it was opened only if others are, too.
     let tracks = walk.tracks;
     walk.core.stage = Stage::Begun;
-    let job = Job::new(walk.connection.peer().ip(), Background { copy, copying, verifier, tracks, told });
+    let job = Job::new(walk.connection.peer().ip(), Background { copy, copying, verifier, tracks, told, end: None });
     walk.core.effects.push(Effect::Background(job));
     answer(walk, WriteResponse { callback: Some(stateid), count: 0, committed: StableHow::Unstable, verifier }, false);
     Ok(())
@@ -150,13 +150,26 @@ struct Background {
     verifier: Verifier,
     tracks: bool,
     told: Outlasting,
+    /// How it has ended, once the observer has been told, and before anybody else is.
+    end: Option<OffloadInfo>,
+}
+
+impl Background {
+    /// Whoever asks for it, or waits, learns of its end.
+    fn finish(&self, server: &Server, now: Now, info: OffloadInfo) -> JobProgress {
+        let mut effects = Vec::new();
+        server.with_state(&mut effects, now.mono_ms, |state| state.copy_done(self.copy, info, now.mono_ms));
+        JobProgress::Done(effects)
+    }
 }
 
 impl Steps for Background {
     fn step(&mut self, server: &Server, now: Now) -> JobProgress {
+        if let Some(info) = self.end {
+            return self.finish(server, now, info);
+        }
         let before = self.copying.done;
         let stepped = if before < self.copying.len { self.copying.step() } else { Ok(false) };
-        let mut effects = Vec::new();
         let done = self.copying.done;
         if self.tracks {
             self.copying.source.tally().add(done - before, 0);
@@ -164,6 +177,7 @@ impl Steps for Background {
         }
         let info = match stepped {
             Ok(true) if done < self.copying.len => {
+                let mut effects = Vec::new();
                 return match server.with_state(&mut effects, now.mono_ms, |state| state.copy_goes_on(self.copy, done)) {
                     true => JobProgress::More,
                     false => {
@@ -185,21 +199,23 @@ impl Steps for Background {
             OffloadInfo::Done(_) => Status::OK,
             OffloadInfo::Failed(status, _) => status,
         };
-        // Before its client can know.
+        // Before its client can know, by whatever it asks: what is told here may have to be kept first.
         self.told.tell(server, status, Stage::Ended, done);
-        server.with_state(&mut effects, now.mono_ms, |state| state.copy_done(self.copy, info, now.mono_ms));
-        JobProgress::Done(effects)
+        self.end = Some(info);
+        JobProgress::Ended
     }
 
     /// A copy that nobody goes on with would be listed for ever, and count among those that its client may have.
-    fn failed(&mut self, server: &Server, now: Now) -> Vec<Effect> {
+    fn failed(&mut self, server: &Server, now: Now) -> JobProgress {
         let (status, done) = (Status::SERVERFAULT, self.copying.done);
         server.keep_error(self.told.fault(now, status, "the copy ended in a panic; this is an error in this program"));
+        if let Some(info) = self.end {
+            // As the observer knows it.
+            return self.finish(server, now, info);
+        }
         // That may be what has panicked.
         let _ = catch_unwind(AssertUnwindSafe(|| self.told.tell(server, status, Stage::Ended, done)));
-        let mut effects = Vec::new();
-        let info = OffloadInfo::Failed(status, done);
-        server.with_state(&mut effects, now.mono_ms, |state| state.copy_done(self.copy, info, now.mono_ms));
-        effects
+        self.end = Some(OffloadInfo::Failed(status, done));
+        JobProgress::Ended
     }
 }

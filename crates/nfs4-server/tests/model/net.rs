@@ -112,7 +112,7 @@ impl Net {
                 }
                 Effect::Elsewhere { .. } => panic!("all call from one host"),
                 Effect::Disconnect(_) => panic!("nobody here breaks the protocol"),
-                Effect::Background(mut job) => while let JobProgress::More = job.step(&self.server, self.now()) {},
+                Effect::Background(mut job) => while !matches!(job.step(&self.server, self.now()), JobProgress::Done(_)) {},
             }
         }
     }

@@ -274,8 +274,8 @@ fn copy(source: Stateid, destination: Stateid) -> Args<'static> {
     })
 }
 
-/// Begins a copy of a long file in the background, by the anonymous stateid of its source: the job, and the stateid of the destination's open.
-fn begin_copy(world: &World, client: &mut Client<'_>) -> (vouch_nfs4_server::Job, Stateid) {
+/// Begins a copy of a long file in the background, by the anonymous stateid of its source: the job, and the stateids of the destination's open and of the copy.
+fn begin_copy(world: &World, client: &mut Client<'_>) -> (vouch_nfs4_server::Job, Stateid, Stateid) {
     let (from, to) = (client.create("from"), client.create("to"));
     let last = Args::Write(op::WriteArgs { stateid: from, offset: LONG - 1, stable: op::StableHow::Unstable, data: Bytes(b"x") });
     assert_eq!(client.status(&["export", "from"], &[last]), Status::OK);
@@ -286,20 +286,22 @@ fn begin_copy(world: &World, client: &mut Client<'_>) -> (vouch_nfs4_server::Job
     ops.extend(walk("to"));
     ops.push(copy(Stateid::ANONYMOUS, to));
     let (reply, effects) = world.call(&client.connection, &client.principal, compound(2, &ops));
-    assert_eq!(results(reply).0, Status::OK);
+    let (status, list) = results(reply);
+    assert_eq!(status, Status::OK);
+    let Some(Results::Copy(Ok(copy))) = list.last() else { panic!("{list:?}") };
     let job = effects.into_iter().find_map(|effect| if let Effect::Background(job) = effect { Some(job) } else { None });
-    (job.expect("it goes on in the background"), to)
+    (job.expect("it goes on in the background"), to, copy.response.callback.expect("what goes on has a name"))
 }
 
 fn end(world: &World, mut job: vouch_nfs4_server::Job) {
-    while let JobProgress::More = job.step(&world.server, world.now()) {}
+    while !matches!(job.step(&world.server, world.now()), JobProgress::Done(_)) {}
 }
 
 #[test]
 fn a_copy_in_the_background_is_told_at_its_end_with_what_it_has_moved_or_why_it_failed() {
     let (world, notes) = world();
     let mut client = Client::new(&world, "one", 0);
-    let (job, to) = begin_copy(&world, &mut client);
+    let (job, to, _) = begin_copy(&world, &mut client);
     let access = asked_bits::UNOPENED | Access::READ.0 | Access::MODIFY.0;
     let copies = || notes.moved.lock().iter().filter(|(op, ..)| *op == Op::COPY.0).copied().collect::<Vec<_>>();
     let begun = (Op::COPY.0, access, Stage::Begun, (0, 0), 0);
@@ -311,17 +313,43 @@ fn a_copy_in_the_background_is_told_at_its_end_with_what_it_has_moved_or_why_it_
     assert_eq!(client.status(&["export", "to"], &[close(to)]), Status::OK);
     assert_eq!(notes.totals.lock().last().map(|totals| totals.written), Some(LONG));
     notes.moved.lock().clear();
-    let (job, _) = begin_copy(&world, &mut client);
+    let (job, ..) = begin_copy(&world, &mut client);
     world.files.set_fault(|call, _| (call == Call::Region).then(|| Error::Io(std::io::Error::other("a bad block"))));
     end(&world, job);
     assert_eq!(copies(), [begun, (Op::COPY.0, plain, Stage::Ended, (0, 0), Status::IO.0)]);
 }
 
 #[test]
+fn the_end_of_a_copy_in_the_background_is_known_to_nobody_in_the_step_that_tells_the_observer() {
+    let (world, notes) = world();
+    let mut client = Client::new(&world, "one", 0);
+    for fails in [false, true] {
+        let (mut job, _, stateid) = begin_copy(&world, &mut client);
+        if fails {
+            world.files.set_fault(|call, _| if call == Call::Region { panic!("as the test wants it") } else { None });
+        }
+        while matches!(job.step(&world.server, world.now()), JobProgress::More) {}
+        world.files.clear_fault();
+        let told = notes.moved.lock().last().map(|&(op, _, stage, ..)| (op, stage));
+        assert_eq!(told, Some((Op::COPY.0, Stage::Ended)));
+        notes.moved.lock().clear();
+        let mut end = || {
+            let (_, list) = client.at(&["export", "to"], &[Args::OffloadStatus(op::OffloadStatusArgs { stateid })]);
+            let Some(Results::OffloadStatus(Ok(ok))) = list.last() else { panic!("{list:?}") };
+            ok.complete
+        };
+        assert_eq!(end(), None);
+        assert!(matches!(job.step(&world.server, world.now()), JobProgress::Done(_)));
+        assert_eq!(end(), Some(if fails { Status::SERVERFAULT } else { Status::OK }));
+        assert!(notes.moved.lock().iter().all(|(op, ..)| *op != Op::COPY.0), "told once");
+    }
+}
+
+#[test]
 fn a_copy_in_the_background_that_panics_is_at_its_end_and_its_client_hears_of_it() {
     let (world, notes) = world();
     let mut client = Client::new(&world, "one", 0);
-    let (job, _) = begin_copy(&world, &mut client);
+    let (job, ..) = begin_copy(&world, &mut client);
     world.files.set_fault(|call, _| if call == Call::Region { panic!("as the test wants it") } else { None });
     end(&world, job);
     world.files.clear_fault();

@@ -334,20 +334,20 @@ impl Driver {
 
     fn run_job(self: &Arc<Self>, mut job: Job) {
         let driver = self.clone();
-        self.pool.submit(Origin::job(job.address()), move || match job.step(&driver.engine, clock::now()) {
-            JobProgress::More => driver.run_job(job),
-            JobProgress::Done(effects) => {
-                // What a client is told of the end is as good as a reply; all else goes its way.
-                let hold = audit::take_hold(false);
-                let (told, rest): (Vec<_>, Vec<_>) = effects.into_iter().partition(|effect| matches!(effect, Effect::Callback { .. }));
-                driver.carry_alone(rest);
-                match driver.audit.as_ref().filter(|audit| !told.is_empty() && audit.holds(hold)) {
+        self.pool.submit(Origin::job(job.address()), move || {
+            let progress = job.step(&driver.engine, clock::now());
+            let hold = audit::take_hold(false);
+            match progress {
+                JobProgress::More => driver.run_job(job),
+                // What a client may learn of the end is as good as a reply.
+                JobProgress::Ended => match driver.audit.as_ref().filter(|audit| audit.holds(hold)) {
                     Some(audit) => audit.after(Box::new({
                         let driver = driver.clone();
-                        move || driver.carry_alone(told)
+                        move || driver.run_job(job)
                     })),
-                    None => driver.carry_alone(told),
-                }
+                    None => driver.run_job(job),
+                },
+                JobProgress::Done(effects) => driver.carry_alone(effects),
             }
         });
     }

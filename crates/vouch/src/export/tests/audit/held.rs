@@ -174,7 +174,17 @@ fn the_end_of_a_copy_in_the_background_is_told_when_its_record_is_kept() {
             None
         });
         hold.set_closed(true);
-        client.copy((&from, 0), (&to, 0), len, false).await.unwrap();
+        let copy = client.copy((&from, 0), (&to, 0), len, false).await.unwrap();
+        let status = Args::OffloadStatus(op::OffloadStatusArgs { stateid: copy.response.callback.unwrap() });
+        let end = async || {
+            let reply = client.compound().putfh(&to.handle).op(&status).send().await.unwrap();
+            let mut results = reply.results();
+            results.skip(&[op::Op::PUTFH]).unwrap();
+            match results.next_ok().unwrap() {
+                op::Results::OffloadStatus(Ok(ok)) => ok.complete,
+                other => panic!("{other:?}"),
+            }
+        };
         gate.set_closed(true);
         hold.set_closed(false);
         let (caller, name) = (Caller::new(0, 0, []), vouch_vfs::Name::new(b"to").unwrap());
@@ -185,6 +195,7 @@ fn the_end_of_a_copy_in_the_background_is_told_when_its_record_is_kept() {
         for number in 0..5 {
             other.mkdir(&free.handle, format!("d{number}").as_bytes(), 0o755).await.unwrap();
         }
+        assert_eq!(end().await, None, "told without its record when asked");
         assert!(!is_told.load(Ordering::SeqCst), "told without its record");
         gate.set_closed(false);
         while !is_told.load(Ordering::SeqCst) {
