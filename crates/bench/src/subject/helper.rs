@@ -100,11 +100,16 @@ impl Drop for Undo {
 
 /// Changes back what was changed of the machine, and asks all that run to end, for who ends without waiting for anything.
 pub fn end_all() {
-    let all = std::mem::take(&mut *undoing());
-    all.into_iter().rev().for_each(|undo| undo());
+    undo_all(&UNDOING);
     for pid in running().drain(..).filter_map(|id| Pid::from_raw(id.cast_signed())) {
         let _ = kill_process_group(pid, Signal::TERM);
     }
+}
+
+/// Each of them once, the last change first, as it may rest on those before. The list is free meanwhile.
+fn undo_all(list: &Mutex<Vec<fn()>>) {
+    let all = std::mem::take(&mut *list.lock().unwrap_or_else(PoisonError::into_inner));
+    all.into_iter().rev().for_each(|undo| undo());
 }
 
 fn running() -> MutexGuard<'static, Vec<u32>> {
@@ -138,17 +143,31 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_is_changed_back_once_by_who_ends_at_once() {
-        static UNDONE: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        fn count() {
-            UNDONE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    fn what_was_changed_back_is_not_left_to_the_end() {
+        fn never() {
+            unreachable!("whoever changed it has changed it back");
         }
-        let (kept, other) = (Undo::at_the_end(count), Undo::at_the_end(count));
+        let known = || undoing().iter().filter(|undo| std::ptr::fn_addr_eq(**undo, never as fn())).count();
+        let (kept, other) = (Undo::at_the_end(never), Undo::at_the_end(never));
+        assert_eq!(known(), 2);
         drop(other);
-        let known = || undoing().iter().filter(|undo| std::ptr::fn_addr_eq(**undo, count as fn())).count();
         assert_eq!(known(), 1);
         drop(kept);
-        assert_eq!((known(), UNDONE.load(std::sync::atomic::Ordering::Relaxed)), (0, 0));
+        assert_eq!(known(), 0);
+    }
+
+    #[test]
+    fn what_was_changed_is_changed_back_once_by_who_ends_at_once() {
+        static CHANGED: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+        static UNDONE: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+        fn undone(what: &'static str) {
+            assert!(CHANGED.try_lock().is_ok_and(|list| list.is_empty()), "the list is free, and nothing is left in it");
+            UNDONE.lock().expect("no other").push(what);
+        }
+        CHANGED.lock().expect("no other").extend([(|| undone("first")) as fn(), || undone("second")]);
+        undo_all(&CHANGED);
+        undo_all(&CHANGED);
+        assert_eq!(*UNDONE.lock().expect("no other"), ["second", "first"]);
     }
 
     #[test]
