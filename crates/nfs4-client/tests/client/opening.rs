@@ -56,7 +56,7 @@ async fn ask(client: Client) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn while_a_reply_is_opened_other_connections_go_on_and_those_that_come_together_are_opened_together() {
-    let (address, _world) = server::start().await;
+    let (address, world) = server::start().await;
     let ((come, entered), (release, go)) = (mpsc::channel(), mpsc::channel());
     let gate = Arc::new(Gate { shut: AtomicBool::new(false), come, go: Mutex::new(go), counts: Mutex::default() });
     let mut config = Config::new(address, 1, identity(), Gated(Plain::none(), gate.clone()));
@@ -65,7 +65,8 @@ async fn while_a_reply_is_opened_other_connections_go_on_and_those_that_come_tog
     gate.shut.store(true, Ordering::SeqCst);
     let first = tokio::spawn(ask(client.clone()));
     tokio::task::spawn_blocking(move || entered.recv_timeout(PATIENCE).unwrap()).await.unwrap();
-    // They take the connections in turns: every other one is answered.
+    // They take the connections in turns: every other one is answered. The four of each come together.
+    world.lock().unwrap().gather = 4;
     let mut done = tokio::task::JoinSet::new();
     (0..8).for_each(|_| drop(done.spawn(ask(client.clone()))));
     for _ in 0..4 {
@@ -77,7 +78,7 @@ async fn while_a_reply_is_opened_other_connections_go_on_and_those_that_come_tog
     while let Some(answered) = done.join_next().await {
         answered.unwrap();
     }
-    // The others left, and were answered, at once.
+    // The others were answered at once.
     let counts = gate.counts.lock().unwrap();
     assert!(counts.iter().any(|&count| count > 1) && counts.iter().sum::<usize>() == 9, "{counts:?}");
 }

@@ -31,6 +31,8 @@ pub(crate) struct World {
     pub swallow: u32,
     /// Answers SEQUENCE with another slot's number.
     pub lie_about_slot: bool,
+    /// Keeps the replies of a connection back until there are so many, and sends them at once.
+    pub gather: usize,
     /// Sends this callback before the next reply.
     pub recall: Option<cb::CbRecallArgs>,
     /// What came back for it.
@@ -73,18 +75,24 @@ pub(crate) async fn start() -> (SocketAddr, Shared) {
 async fn serve(mut stream: TcpStream, world: Shared) {
     let mut reader = RecordReader::new(4 << 20);
     let mut bytes = vec![0; 65_536];
+    let (mut out, mut kept) = (Writer::new(), 0);
     loop {
         let Ok(n @ 1..) = stream.read(&mut bytes).await else { return };
         let mut input = &bytes[..n];
-        let mut out = Writer::new();
         while let Ok(Some(record)) = reader.next(&mut input) {
             if !answer(&record, &world, &mut out) {
                 return;
             }
+            kept += 1;
+        }
+        if kept < world.lock().unwrap().gather {
+            continue;
         }
         if stream.write_all(out.as_bytes()).await.is_err() {
             return;
         }
+        out.truncate(0);
+        kept = 0;
     }
 }
 
