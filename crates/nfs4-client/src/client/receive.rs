@@ -34,10 +34,12 @@ impl Shared {
             records.push(record.into_owned());
         }
         let mut replies = Vec::with_capacity(records.len());
+        // With the number of replies that came before: what one of those gives (OPEN's delegation) a call may take back.
+        let mut calls = Vec::new();
         let mut state = self.state.lock();
         for record in &mut records {
             match is_call(record) {
-                true => state.answer(at, record),
+                true => calls.push((replies.len(), record.as_slice())),
                 false => {
                     state.see_parting(record);
                     replies.push(record.as_mut_slice());
@@ -52,7 +54,11 @@ impl Shared {
         let arrived = sorted.opened();
         let mut state = self.state.lock();
         let mut refused = None;
-        for arrived in arrived {
+        let mut calls = calls.into_iter().peekable();
+        for (before, arrived) in arrived.into_iter().enumerate() {
+            while let Some((_, call)) = calls.next_if(|&(place, _)| place == before) {
+                state.answer(at, call);
+            }
             match state.core.take(arrived).map(|completion| completion.map(owned)) {
                 Ok(Some((token, outcome))) => self.complete(&mut state, token, outcome),
                 Ok(None) => {}
@@ -60,6 +66,7 @@ impl Shared {
                 Err(error) => refused = refused.or(Some(error)),
             }
         }
+        calls.for_each(|(_, call)| state.answer(at, call));
         refused.map_or_else(|| Ok(state.after_replies(at)), Err)
     }
 

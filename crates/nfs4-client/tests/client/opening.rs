@@ -1,10 +1,14 @@
 //! Replies are opened while others go on, and side by side.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use vouch_nfs4::op::Args;
+use vouch_nfs4::{Filehandle, Stateid, cb};
 use vouch_nfs4_client::{CallTag, Client, Config, Opener, Plain, Protection, ProtectionError, Received};
 use vouch_oncrpc::OpaqueAuth;
 use vouch_xdr::Writer;
@@ -81,6 +85,47 @@ async fn while_a_reply_is_opened_other_connections_go_on_and_those_that_come_tog
     // The others were answered at once.
     let counts = gate.counts.lock().unwrap();
     assert!(counts.iter().any(|&count| count > 1) && counts.iter().sum::<usize>() == 9, "{counts:?}");
+}
+
+/// A call on its way.
+type Asking = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+// A reply may give what a callback takes back.
+#[tokio::test]
+async fn a_callback_is_answered_after_the_replies_that_came_before_it_and_before_those_after() {
+    for (opened, after) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (address, world) = server::start().await;
+        let asking: Arc<Mutex<Option<Asking>>> = Arc::default();
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let held = asking.clone();
+        let callbacks = Box::new(move |_: &cb::Args<'_>| {
+            let mut held = held.lock().unwrap();
+            let answered = held.as_mut().unwrap().as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
+            tell.send(answered).unwrap();
+            cb::Results::Recall(Ok(()))
+        });
+        let mut config = Config { callbacks, ..Config::new(address, 1, identity(), Plain::none()) };
+        if opened {
+            let ((come, _), (_, go)) = (mpsc::channel(), mpsc::channel());
+            let gate = Gate { shut: AtomicBool::new(false), come, go: Mutex::new(go), counts: Mutex::default() };
+            config.protection = Box::new(Gated(Plain::none(), Arc::new(gate)));
+        }
+        let client = Client::connect(config).await.unwrap();
+        let args = cb::CbRecallArgs { stateid: Stateid::default(), truncate: false, handle: Filehandle::new(b"f").unwrap() };
+        {
+            let mut world = world.lock().unwrap();
+            (world.recall, world.recall_after) = (Some(args), after);
+        }
+        let mut asked = Box::pin(ask(client.clone()));
+        assert!(asked.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending(), "it is sent");
+        *asking.lock().unwrap() = Some(asked);
+        let answered = tokio::time::timeout(PATIENCE, told.recv()).await.expect("a callback").unwrap();
+        assert_eq!(answered, after, "opened aside: {opened}");
+        let asked = asking.lock().unwrap().take().unwrap();
+        if !answered {
+            asked.await;
+        }
+    }
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);

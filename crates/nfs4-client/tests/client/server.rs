@@ -35,6 +35,8 @@ pub(crate) struct World {
     pub gather: usize,
     /// Sends this callback before the next reply.
     pub recall: Option<cb::CbRecallArgs>,
+    /// After that reply, with it, instead.
+    pub recall_after: bool,
     /// What came back for it.
     pub recall_answer: Option<Vec<u8>>,
     /// Whether state protection was asked for, each time.
@@ -127,12 +129,16 @@ fn answer(record: &[u8], world: &Shared, out: &mut Writer) -> bool {
         world.swallow -= 1;
         return false;
     }
-    if let Some(args) = world.recall.take() {
-        recall(&args, &world, out);
+    let (recalled, after) = (world.recall.take(), world.recall_after);
+    if let Some(args) = recalled.as_ref().filter(|_| !after) {
+        recall(args, &world, out);
     }
     let start = begin_record(out);
     Reply::accepted(call.xid, Accepted::Success(body.as_bytes())).encode(out);
     end_record(out.bytes_mut(), start, 0);
+    if let Some(args) = recalled.as_ref().filter(|_| after) {
+        recall(args, &world, out);
+    }
     true
 }
 
