@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn who_changes_it_back_is_not_to_be_waited_for_at_the_end() {
+    fn what_was_changed_back_is_not_left_to_the_end() {
         fn never() {
             unreachable!("whoever changed it has changed it back");
         }
