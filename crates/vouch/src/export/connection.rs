@@ -36,7 +36,7 @@ pub(super) struct Connection {
     inbox: Arc<Inbox>,
     slot: usize,
     output: Mutex<Output>,
-    /// Calls that wait in a pool, or for a commit.
+    /// Calls that wait in a pool, or for a commit, and replies that wait for records.
     waiting: AtomicUsize,
     shares: Arc<Shares>,
     /// The worker has stopped reading until something leaves.
@@ -227,13 +227,13 @@ impl Connection {
         Room::new(self.shares.clone(), len)
     }
 
-    /// A call goes to the pool.
+    /// A call goes to the pool, or a reply to a thread that keeps records.
     pub(super) fn begin_waiting(&self) {
         self.shares.calls.take(1);
         self.waiting.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A call came back from the pool. See [`AtWork`] for one that may panic.
+    /// It came back. See [`AtWork`] for a call that may panic, and [`AwaitsRecords`].
     pub(super) fn end_waiting(&self) {
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.shares.calls.give(1);
@@ -245,7 +245,7 @@ impl Connection {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether nothing of it is under way: no call in the pool, no reply to send.
+    /// Whether nothing of it is under way: no call in the pool, no reply to send, now or once records are kept.
     pub(super) fn is_quiet(&self) -> bool {
         self.waiting.load(Ordering::SeqCst) == 0 && self.output.lock().is_empty()
     }
@@ -325,6 +325,26 @@ impl Drop for AtWork<'_> {
         if std::thread::panicking() {
             self.0.shut();
         }
+        self.0.end_waiting();
+    }
+}
+
+/// A reply of this connection that waits for records, and counts as under way until this goes, whether it has been sent by then or never will be.
+pub(super) struct AwaitsRecords(Arc<Connection>);
+
+impl AwaitsRecords {
+    pub(super) fn new(connection: &Arc<Connection>) -> Self {
+        connection.begin_waiting();
+        AwaitsRecords(connection.clone())
+    }
+
+    pub(super) fn connection(&self) -> &Arc<Connection> {
+        &self.0
+    }
+}
+
+impl Drop for AwaitsRecords {
+    fn drop(&mut self) {
         self.0.end_waiting();
     }
 }

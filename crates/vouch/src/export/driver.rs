@@ -14,7 +14,7 @@ use vouch_vfs::Patience;
 
 use super::audit::{self, Audit, Hold, Refused};
 use super::clock;
-use super::connection::{AtWork, Connection};
+use super::connection::{AtWork, AwaitsRecords, Connection};
 use super::dial::Diallers;
 use super::gathered::{Gathered, Waiting};
 use super::gss::{Answered, Gss};
@@ -172,10 +172,12 @@ impl Driver {
         }
         let changes = self.carry_but_changes(effects);
         if waits || changes.iter().any(Change::is_waited_for) {
-            let (driver, connection) = (self.clone(), connection.clone());
+            let driver = self.clone();
             let after = outgoing.map(|outgoing| {
+                let awaits = AwaitsRecords::new(connection);
                 Box::new(move || {
-                    if let Some(outgoing) = driver.audited(&connection, Some(outgoing), hold) {
+                    let connection = awaits.connection();
+                    if let Some(outgoing) = driver.audited(connection, Some(outgoing), hold) {
                         connection.send_kept(outgoing);
                     }
                 }) as Box<dyn FnOnce() + Send>
@@ -192,8 +194,8 @@ impl Driver {
     /// The reply, if it may leave now; else it leaves when what was recorded is kept, as the administrator wants it.
     fn audited(&self, connection: &Arc<Connection>, outgoing: Option<Outgoing>, hold: Hold) -> Option<Outgoing> {
         let Some(audit) = self.audit.as_ref().filter(|audit| audit.holds(hold)) else { return outgoing };
-        let (connection, outgoing) = (connection.clone(), outgoing?);
-        audit.after(Box::new(move || connection.send_kept(outgoing)));
+        let (outgoing, awaits) = (outgoing?, AwaitsRecords::new(connection));
+        audit.after(Box::new(move || awaits.connection().send_kept(outgoing)));
         None
     }
 

@@ -47,6 +47,7 @@ pub(super) fn engine() -> vouch_nfs4_server::Server {
 /// A server of a file system in memory, in threads of this process, without giving up their privileges for the tests' other threads.
 struct Running {
     address: SocketAddr,
+    driver: std::sync::Weak<Driver>,
     state: PathBuf,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -97,10 +98,11 @@ impl Running {
         // Privileges are given up by the thread that opens, for those that it starts.
         let thread = thread::spawn(move || {
             let server = Server::open_with(config, seams).unwrap();
-            ready.send(server.addresses()[0]).unwrap();
+            ready.send((server.addresses()[0], Arc::downgrade(&server.driver))).unwrap();
             server.run(|| asked.load(Ordering::SeqCst)).unwrap();
         });
-        Running { address: wait.recv().unwrap(), state, stop, thread: Some(thread), _directory: directory }
+        let (address, driver) = wait.recv().unwrap();
+        Running { address, driver, state, stop, thread: Some(thread), _directory: directory }
     }
 
     fn connect(&self) -> TcpStream {

@@ -77,7 +77,7 @@ fn start(directory: &Path, files: &MemoryFs, gate: &Gate) -> Running {
     let system = Seams::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))));
     let change = |all: &mut ExportConfig| {
         (all.audit, all.origin, all.threads) = (Some(config), Origin::Files(vec![list]), Some(1));
-        all.limits.waiting_threads_max = 1;
+        (all.limits.waiting_threads_max, all.limits.drain_max) = (1, Duration::from_secs(60));
     };
     Running::start_in(change, Seams { disk: Arc::new(Gated(gate.clone())), ..system })
 }
@@ -144,6 +144,46 @@ fn a_reply_that_waits_for_a_recovery_record_waits_for_its_audit_record_too() {
     assert!(has_nothing(&denied), "acknowledged without its record");
     gate.set_closed(false);
     assert_eq!(answered(&mut denied), Some(3));
+}
+
+/// Has a call made while `gate` keeps its reply, and the server stop: the reply is sent when it may be.
+fn is_answered_by_a_server_that_stops(server: &Running, files: &MemoryFs, gate: &Gate, (mut held, call): (TcpStream, Vec<u8>)) {
+    let mut idle = server.connect();
+    idle.write_all(&super::call(1, 0)).unwrap();
+    assert_eq!(xid(&read_record(&mut idle)), 1);
+    gate.set_closed(true);
+    held.write_all(&call).unwrap();
+    until("it is not made", || files.file_count() > 1);
+    assert!(is_silent(server, &held), "acknowledged without its record");
+    server.stop.store(true, Ordering::SeqCst);
+    // It is looked at after the other.
+    assert_eq!(idle.read(&mut [0]).unwrap(), 0);
+    gate.set_closed(false);
+    assert_eq!(answered(&mut held), Some(3));
+}
+
+#[test]
+fn a_reply_that_waits_for_its_audit_record_is_sent_before_the_server_stops() {
+    for first in [false, true] {
+        let (directory, files, gate) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default());
+        let server = start(directory.path(), &files, &gate);
+        let _opened = Opened(gate.clone());
+        let call = if first { first_open(&server, "data", b"one") } else { (server.connect(), make(3, "d")) };
+        is_answered_by_a_server_that_stops(&server, &files, &gate, call);
+    }
+}
+
+#[test]
+fn a_reply_that_waits_for_a_recovery_record_is_sent_before_the_server_stops() {
+    let (directory, files, gate) = (tempfile::tempdir().unwrap(), MemoryFs::new(), Gate::default());
+    let server = start(directory.path(), &files, &Gate::default());
+    let _opened = Opened(gate.clone());
+    let call = first_open(&server, "other", b"one");
+    gate.set_closed(true);
+    // The thread that keeps them is held up by a reply to somebody else.
+    let stuck = gate.clone();
+    server.driver.upgrade().unwrap().recovery.change(Vec::new(), Some(Box::new(move || stuck.pass())));
+    is_answered_by_a_server_that_stops(&server, &files, &gate, call);
 }
 
 #[test]
