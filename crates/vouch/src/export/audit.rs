@@ -159,7 +159,7 @@ impl Audit {
 
     /// Has it kept where watched directories were moved to, if that is to be.
     fn keep_moved(&self) {
-        if self.names.moved.is_to_be_kept() && !self.keep_moved.lock().as_ref().is_some_and(|(asks, _)| asks.send(()).is_ok()) {
+        if self.names.moved.is_to_be_kept() && self.keep_moved.lock().as_ref().is_none_or(|(asks, _)| asks.send(()).is_err()) {
             self.names.moved.keep_asked();
         }
     }
