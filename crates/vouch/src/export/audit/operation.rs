@@ -4,11 +4,24 @@ use vouch_audit::operations::number;
 use vouch_audit::record::{Class, Refusal, access};
 use vouch_audit::rules::Rules;
 use vouch_audit::{Record, operations};
-use vouch_nfs4_server::{Denial, Denied, Export, Observation, Principal, Stage, Told};
+use vouch_nfs4_server::{Denial, Denied, Export, Observation, Principal, Stage, Told, asked_bits};
 use vouch_vfs::FileId;
 
 use super::names::{Others, Paths};
 use super::{Audit, BADHANDLE, MOVES, NAMING, Noted, PUTFH, Refused, SERVERFAULT, WRONGSEC, flavour, now_ns, principal, set_must_be_kept};
+
+/// What the engine says was asked and granted goes into records as it is.
+const _: () = assert!(
+    access::CREATE == asked_bits::CREATE
+        && access::TRUNCATE == asked_bits::TRUNCATE
+        && access::UNOPENED == asked_bits::UNOPENED
+        && access::MODE == asked_bits::MODE
+        && access::OWNER == asked_bits::OWNER
+        && access::ACL == asked_bits::ACL
+        && access::TIMES == asked_bits::TIMES
+        && access::OTHER == asked_bits::OTHER
+        && access::TYPE_SHIFT == asked_bits::TYPE_SHIFT
+);
 
 impl Audit {
     /// What the engine tells.
