@@ -4,35 +4,32 @@
 mod at_hand;
 mod moved;
 mod naming;
+mod node;
 mod stamps;
 #[cfg(test)]
 mod tests;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
-use quick_cache::Equivalent;
 use quick_cache::sync::Cache;
 use vouch_audit::operations::number;
 use vouch_audit::rules::Rules;
-use vouch_nfs4_server::{Export, ExportId, NameOrder, Observation, Told};
+use vouch_nfs4_server::{Export, NameOrder, Observation, Told};
 use vouch_vfs::{FileId, FileType, Patience};
 
 use at_hand::AtHand;
 pub(super) use moved::{MOVED, Moved};
+use node::{Child, Link, Name, Node};
 use stamps::{Stamped, Stamps};
-
-/// A file of an export.
-type Node = (ExportId, FileId);
-/// A name's bytes: shared, so that a path is put together without copies of them.
-type Name = Arc<[u8]>;
 
 /// What is known of names. Bounded: what is forgotten is asked for again.
 pub(super) struct Names {
-    links: Cache<Node, (FileId, Name)>,
+    links: Cache<Node, Link>,
     /// Names that a file has beside that: hard links.
     others: Cache<Node, Arc<Links>>,
     /// The same the other way round: a rename tells names only.
-    children: Cache<(ExportId, FileId, Name), FileId>,
+    children: Cache<Link, Node>,
     /// Paths as the file system told them.
     told: Cache<Node, Arc<Stamped>>,
     /// Paths that were put together.
@@ -49,7 +46,7 @@ pub(super) struct Names {
 /// Further names of a file, the newest last.
 #[derive(Clone, Default)]
 struct Links {
-    links: Vec<(FileId, Name)>,
+    links: Vec<Link>,
     /// There were more than are remembered.
     are_more: bool,
 }
@@ -78,16 +75,6 @@ impl std::ops::Deref for Path {
 impl From<Arc<[u8]>> for Path {
     fn from(path: Arc<[u8]>) -> Path {
         Path(Some(path))
-    }
-}
-
-/// A name in a directory, to be asked for without a copy of it.
-#[derive(Hash)]
-struct Child<'a>(ExportId, &'a FileId, &'a [u8]);
-
-impl Equivalent<(ExportId, FileId, Name)> for Child<'_> {
-    fn equivalent(&self, (export, directory, name): &(ExportId, FileId, Name)) -> bool {
-        self.2 == &**name && self.1 == directory && self.0 == *export
     }
 }
 
@@ -151,7 +138,7 @@ impl Names {
         let op = u16::try_from(seen.op).unwrap_or(u16::MAX);
         let below = |directory: Option<&FileId>, name: &[u8]| Path::from(self.below(export, directory, name));
         let path = |file: Option<&FileId>| file.map(|file| self.path(export, file).into()).unwrap_or_default();
-        let named = |directory: Option<&FileId>, name: &[u8]| self.children.get(&Child(export.id, directory?, name));
+        let named = |directory: Option<&FileId>, name: &[u8]| self.child(export, directory?, name);
         let others = |file: Option<&FileId>, path: &[u8]| self.others(export, file, path, rules, op);
         let mut paths = Paths::default();
         match (op, asked.name, asked.new_name) {
@@ -206,10 +193,10 @@ impl Names {
             return others;
         }
         if let Some(file) = file {
-            let known = self.others.get(&(export.id, *file));
+            let known = self.others.get(&Node::of(export.id, file));
             let links = known.iter().flat_map(|known| &known.links);
             others.links =
-                links.map(|(directory, name)| self.below(export, Some(directory), name)).filter(|other| **other != *path).collect();
+                links.map(|(directory, name)| self.below_node(export, directory, name)).filter(|other| **other != *path).collect();
             others.are_more = known.is_some_and(|known| known.are_more) || self.count(export, file, op) as usize > others.links.len() + 1;
         }
         others.are_more |= self.moved.former(path, &mut others.former);
@@ -221,7 +208,7 @@ impl Names {
 
     /// How many names a file has that is no directory. Asked anew where that is likely to have changed, or matters most.
     fn count(&self, export: &Export, file: &FileId, op: u16) -> u32 {
-        let key = (export.id, *file);
+        let key = Node::of(export.id, file);
         if !COUNTED.contains(&op)
             && let Some(count) = self.counts.get(&key)
         {
@@ -239,39 +226,51 @@ impl Names {
         count
     }
 
+    /// What has a name, as far as it is known.
+    fn child(&self, export: &Export, directory: &FileId, name: &[u8]) -> Option<FileId> {
+        self.children.get(&Child(&Node::of(export.id, directory), name)).map(|file| file.file())
+    }
+
     /// The path of a name.
     fn below(&self, export: &Export, directory: Option<&FileId>, name: &[u8]) -> Arc<[u8]> {
-        let above = directory.map(|directory| Path::from(self.path(export, directory))).unwrap_or_default();
-        let mut path = Vec::with_capacity(above.len() + 1 + name.len());
-        path.extend_from_slice(&above);
-        if directory.is_some() && above.is_empty() {
-            path.extend_from_slice(export.source.as_bytes());
-            path.extend_from_slice(b"/...");
+        match directory {
+            Some(directory) => self.below_node(export, &Node::of(export.id, directory), name),
+            None => [b"/", name].concat().into(),
         }
-        if !path.ends_with(b"/") {
-            path.push(b'/');
-        }
-        path.extend_from_slice(name);
-        path.into()
+    }
+
+    fn below_node(&self, export: &Export, directory: &Node, name: &[u8]) -> Arc<[u8]> {
+        let above = self.path_of(export, directory);
+        with_path(|path| {
+            path.extend_from_slice(&above);
+            if above.is_empty() {
+                path.extend_from_slice(export.source.as_bytes());
+                path.extend_from_slice(b"/...");
+            }
+            if !path.ends_with(b"/") {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name);
+        })
     }
 
     /// A name that a file has beside the one by which it is known.
     fn also(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules) {
-        let key = (export.id, *file);
+        let (key, link) = (Node::of(export.id, file), (Node::of(export.id, directory), Name::from(name)));
         match self.links.get(&key) {
             None => {
                 self.learn(export, file, directory, name, rules, Hearsay::No);
             }
-            Some(known) if known.0 == *directory && *known.1 == *name => {}
+            Some(known) if known == link => {}
             Some(_) => {
-                self.children.insert((export.id, *directory, name.into()), *file);
-                self.put_by(key, (*directory, name.into()), None);
+                self.children.insert(link.clone(), key.clone());
+                self.put_by(key, link, None);
             }
         }
     }
 
     /// Remembers a further name of a file, and that another is none of these any more.
-    fn put_by(&self, key: Node, link: (FileId, Name), not: Option<&(FileId, Name)>) {
+    fn put_by(&self, key: Node, link: Link, not: Option<&Link>) {
         let mut others = self.others.get(&key).map_or_else(Links::default, |others| (*others).clone());
         others.links.retain(|known| *known != link && Some(known) != not);
         others.links.push(link);
@@ -284,54 +283,54 @@ impl Names {
 
     /// A name is no more, or another file's.
     fn forget(&self, export: &Export, directory: &FileId, name: &[u8]) {
-        if let Some((_, file)) = self.children.remove(&Child(export.id, directory, name)) {
-            self.unlink(export, &file, directory, name);
+        let directory = Node::of(export.id, directory);
+        if let Some((_, file)) = self.children.remove(&Child(&directory, name)) {
+            self.unlink(export, &file, &directory, name);
         }
     }
 
     /// A name is no more, and was the end of this path. What had it has nothing below it.
     fn forget_removed(&self, export: &Export, directory: &FileId, name: &[u8], path: &[u8]) {
-        if let Some((_, file)) = self.children.remove(&Child(export.id, directory, name)) {
-            self.unlink_from(export, &file, directory, name, || self.stamps.moved(path));
+        let directory = Node::of(export.id, directory);
+        if let Some((_, file)) = self.children.remove(&Child(&directory, name)) {
+            self.unlink_from(&file, &directory, name, || self.stamps.moved(path));
         }
     }
 
-    fn unlink(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8]) {
-        let key = (export.id, *file);
-        if !self.links.get(&key).is_some_and(|link| link.0 == *directory && *link.1 == *name) {
+    fn unlink(&self, export: &Export, file: &Node, directory: &Node, name: &[u8]) {
+        if !self.links.get(file).is_some_and(|link| link.0 == *directory && *link.1 == *name) {
             // Hardly: it would have to become that meanwhile.
-            return self.unlink_from(export, file, directory, name, || self.stamps.all_moved());
+            return self.unlink_from(file, directory, name, || self.stamps.all_moved());
         }
-        let path = self.path(export, file);
-        self.unlink_from(export, file, directory, name, || self.stamps.moved(&path));
+        let path = self.path_of(export, file);
+        self.unlink_from(file, directory, name, || self.stamps.moved(&path));
     }
 
     /// `moved`: called when it can be seen that the name was that by which the file was known.
-    fn unlink_from(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], moved: impl FnOnce()) {
-        let key = (export.id, *file);
-        let is_it = |link: &(FileId, Name)| link.0 == *directory && *link.1 == *name;
-        let known = self.others.get(&key);
+    fn unlink_from(&self, file: &Node, directory: &Node, name: &[u8], moved: impl FnOnce()) {
+        let is_it = |link: &Link| link.0 == *directory && *link.1 == *name;
+        let known = self.others.get(file);
         let Some(known) = known else {
             // As most files it had no other name.
-            if self.links.remove_if(&key, is_it).is_some() {
-                self.whole.remove(&key);
+            if self.links.remove_if(file, is_it).is_some() {
+                self.whole.remove(file);
                 moved();
             }
             return;
         };
         let mut others = (*known).clone();
         others.links.retain(|link| !is_it(link));
-        if self.links.get(&key).is_some_and(|link| is_it(&link)) {
+        if self.links.get(file).is_some_and(|link| is_it(&link)) {
             match others.links.pop() {
-                Some(other) => self.links.insert(key, other),
-                None => drop(self.links.remove(&key)),
+                Some(other) => self.links.insert(file.clone(), other),
+                None => drop(self.links.remove(file)),
             }
-            self.whole.remove(&key);
+            self.whole.remove(file);
             moved();
         }
         match others.links.is_empty() && !others.are_more {
-            true => drop(self.others.remove(&key)),
-            false => self.others.insert(key, Arc::new(others)),
+            true => drop(self.others.remove(file)),
+            false => self.others.insert(file.clone(), Arc::new(others)),
         }
     }
 
@@ -341,21 +340,22 @@ impl Names {
             && let Some(path) = &path.0
             && !Rules::is_partial(path)
         {
-            self.at_hand.put((export.id, *file), moves, path.clone());
+            self.at_hand.put(Node::of(export.id, file), moves, path.clone(), None);
         }
     }
 
     /// Whether this is the name by which it is known, which it was or is the first.
     fn learn(&self, export: &Export, file: &FileId, directory: &FileId, name: &[u8], rules: &Rules, hearsay: Hearsay) -> bool {
-        let key = (export.id, *file);
+        let key = Node::of(export.id, file);
+        let link = (Node::of(export.id, directory), Name::from(name));
         let before = self.links.get(&key);
-        let known = before.as_ref().is_some_and(|(parent, known)| *parent == *directory && **known == *name);
+        let known = before.as_ref().is_some_and(|before| *before == link);
         if known || file == directory {
             return known;
         }
         // Another name of the file, or of a directory that was renamed on the server itself: then what lies below has other paths, too. Whoever looks up the names of one
         // file in turn makes old that file's path and nobody else's.
-        let old = before.is_some().then(|| self.path(export, file));
+        let old = before.is_some().then(|| self.path_of(export, &key));
         // What has one name alone, and has the one by which it is known, had this one before somebody renamed it.
         if let (Hearsay::Yes, Some(old)) = (hearsay, &old)
             && **old != *self.below(export, Some(directory), name)
@@ -364,20 +364,20 @@ impl Names {
         {
             return false;
         }
-        let link = (*directory, Name::from(name));
-        self.links.insert(key, link.clone());
-        self.children.insert((export.id, *directory, link.1.clone()), *file);
-        if let Some(before) = before {
-            self.put_by(key, before, Some(&link));
-        }
-        match old {
-            Some(old) => {
+        self.links.insert(key.clone(), link.clone());
+        self.children.insert(link.clone(), key.clone());
+        match before.zip(old) {
+            Some((before, old)) => {
+                self.put_by(key, before, Some(&link));
                 self.stamps.moved(&old);
                 self.moved.found(rules, &old, &self.below(export, Some(directory), name));
                 false
             }
             None => {
-                self.whole.remove(&key);
+                if let Some((_, stale)) = self.whole.remove(&key) {
+                    // Threads may have it at hand.
+                    self.stamps.moved(&stale.path);
+                }
                 true
             }
         }
@@ -385,35 +385,39 @@ impl Names {
 
     /// The path of a file; of one that nobody knows a name of, the export's and its identity's place in `file`.
     pub(super) fn path(&self, export: &Export, file: &FileId) -> Arc<[u8]> {
-        let key = (export.id, *file);
+        self.path_of(export, &Node::of(export.id, file))
+    }
+
+    fn path_of(&self, export: &Export, file: &Node) -> Arc<[u8]> {
         let moves = self.stamps.moves();
-        if let Some(path) = self.at_hand.get(&key, moves) {
+        if let Some(path) = self.at_hand.get(file, moves, &self.stamps) {
             return path;
         }
-        if let Some(known) = self.whole.get(&key)
+        if let Some(known) = self.whole.get(file)
             && self.stamps.is_good(&known)
         {
-            if !Rules::is_partial(&known.path) {
-                self.at_hand.put(key, moves, known.path.clone());
+            let path = known.path.clone();
+            if !Rules::is_partial(&path) {
+                self.at_hand.put(file.clone(), moves, path.clone(), Some(known));
             }
-            return known.path.clone();
+            return path;
         }
-        let path = Arc::<[u8]>::from(self.put_together(export, file));
+        let path = self.put_together(export, file);
         if !path.is_empty()
             && let Some(stamped) = self.stamps.stamp(path.clone(), moves)
         {
-            self.whole.insert(key, stamped);
+            self.whole.insert(file.clone(), stamped);
         }
         path
     }
 
-    fn put_together(&self, export: &Export, file: &FileId) -> Vec<u8> {
-        let root = export.file_system.root();
+    fn put_together(&self, export: &Export, file: &Node) -> Arc<[u8]> {
+        let root = Node::of(export.id, &export.file_system.root());
         let mut parts: Vec<Name> = Vec::new();
-        let mut at = *file;
+        let mut at = file.clone();
         let mut path = export.source.as_bytes().to_vec();
         while at != root && parts.len() < DEPTH_MAX {
-            match self.links.get(&(export.id, at)) {
+            match self.links.get(&at) {
                 Some((parent, name)) => {
                     parts.push(name);
                     at = parent;
@@ -421,7 +425,7 @@ impl Names {
                 None => {
                     match self.asked(export, &at) {
                         Some(above) => path = above.to_vec(),
-                        None if parts.is_empty() => return Vec::new(),
+                        None if parts.is_empty() => return Arc::default(),
                         None => path.extend_from_slice(b"/..."),
                     }
                     break;
@@ -437,21 +441,20 @@ impl Names {
             }
             path.extend_from_slice(part);
         }
-        path
+        path.into()
     }
 
     /// The path as the file system tells it.
-    fn asked(&self, export: &Export, file: &FileId) -> Option<Arc<[u8]>> {
-        let key = (export.id, *file);
-        if let Some(known) = self.told.get(&key)
+    fn asked(&self, export: &Export, file: &Node) -> Option<Arc<[u8]>> {
+        if let Some(known) = self.told.get(file)
             && self.stamps.is_good(&known)
         {
             return Some(known.path.clone());
         }
         let moves = self.stamps.moves();
-        let path = self.ask(export, file)?;
+        let path = self.ask(export, &file.file())?;
         if let Some(stamped) = self.stamps.stamp(path.clone(), moves) {
-            self.told.insert(key, stamped);
+            self.told.insert(file.clone(), stamped);
         }
         Some(path)
     }
@@ -466,6 +469,18 @@ impl Names {
         path.extend_from_slice(&below);
         Some(path.into())
     }
+}
+
+/// A path that is put together in a place that the thread keeps for that.
+fn with_path(put: impl FnOnce(&mut Vec<u8>)) -> Arc<[u8]> {
+    thread_local! {
+        static PATH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    PATH.with_borrow_mut(|path| {
+        path.clear();
+        put(path);
+        Arc::from(&path[..])
+    })
 }
 
 /// Files whose names are remembered.

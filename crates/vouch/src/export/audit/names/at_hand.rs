@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Node;
+use super::node::Node;
+use super::stamps::{Stamped, Stamps};
 
 /// Which names these are of: a thread's paths may be of others.
 pub(super) struct AtHand {
@@ -15,9 +16,11 @@ pub(super) struct AtHand {
 struct Known {
     number: u64,
     node: Node,
-    /// How often anything had been moved: a path is good for as long as nothing is.
+    /// How often anything had been moved when the path was good.
     moves: u64,
     path: Arc<[u8]>,
+    /// By which it is seen that it is good although something was moved. None: it isn't.
+    stamped: Option<Arc<Stamped>>,
 }
 
 thread_local! {
@@ -30,24 +33,32 @@ impl AtHand {
         AtHand { number: LAST_NUMBER.fetch_add(1, Ordering::Relaxed) }
     }
 
-    pub(super) fn get(&self, node: &Node, moves: u64) -> Option<Arc<[u8]>> {
-        let is_it = |known: &&Known| known.moves == moves && known.number == self.number && known.node == *node;
-        LAST.with_borrow(|last| last[place(node)].as_ref().filter(is_it).map(|known| known.path.clone()))
+    /// `moves`: how often anything was moved, asked before.
+    pub(super) fn get(&self, node: &Node, moves: u64, stamps: &Stamps) -> Option<Arc<[u8]>> {
+        LAST.with_borrow_mut(|last| {
+            let known = last[place(node)].as_mut().filter(|known| known.number == self.number && known.node == *node)?;
+            if known.moves != moves {
+                known.stamped.as_ref().filter(|stamped| stamps.is_good(stamped))?;
+                known.moves = moves;
+            }
+            Some(known.path.clone())
+        })
     }
 
     /// A path that was good after so many moves.
-    pub(super) fn put(&self, node: Node, moves: u64, path: Arc<[u8]>) {
-        LAST.with_borrow_mut(|last| last[place(&node)] = Some(Known { number: self.number, node, moves, path }));
+    pub(super) fn put(&self, node: Node, moves: u64, path: Arc<[u8]>, stamped: Option<Arc<Stamped>>) {
+        LAST.with_borrow_mut(|last| {
+            let place = place(&node);
+            last[place] = Some(Known { number: self.number, node, moves, path, stamped });
+        });
     }
 }
 
 /// Files that are made one after the other have ids that differ little.
 fn place(node: &Node) -> usize {
-    let (words, rest) = node.1.as_bytes().as_chunks::<8>();
-    let rest = rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
-    let words = words.iter().map(|word| u64::from_le_bytes(*word)).chain([rest]);
     // Fibonacci hashing: the product's upper bits depend on all of the lower ones.
-    (words.fold(0, |sum, word| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> (64 - COUNT_LOG2)) as usize
+    let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (node.words().fold(0, mix) >> (64 - COUNT_LOG2)) as usize
 }
 
 /// Paths that a thread has at hand.

@@ -4,7 +4,7 @@ use vouch_audit::rules::Rules;
 use vouch_nfs4_server::{Export, ExportId, NameOrder, Naming};
 use vouch_vfs::FileId;
 
-use super::{Child, DEPTH_MAX, Hearsay, Names, ORDERS, Paths};
+use super::{DEPTH_MAX, Hearsay, Names, Node, ORDERS, Paths};
 
 impl Names {
     /// What keeps the order of an export's changes of names.
@@ -44,7 +44,7 @@ impl Names {
             Naming::Renamed(file, from, to) => {
                 paths.new_path = self.below(export, Some(to.0), to.1).into();
                 // What had the new name.
-                if let Some(replaced) = self.children.get(&Child(export.id, to.0, to.1)) {
+                if let Some(replaced) = self.child(export, to.0, to.1) {
                     paths.new_others = others(&replaced, &paths.new_path);
                     paths.new_others.links.iter().for_each(|other| self.moved.found(rules, &paths.new_path, other));
                 }
@@ -69,7 +69,7 @@ impl Names {
         // What had the new name has it no more.
         self.forget(export, to, new);
         self.forget(export, from, old);
-        self.unlink(export, file, from, old);
+        self.unlink(export, &Node::of(export.id, file), &Node::of(export.id, from), old);
         self.learn(export, file, to, new, rules, Hearsay::No);
         // Also where no name was known: the file system may have told paths of what lies below.
         match self.path(export, from).is_empty() {
@@ -80,10 +80,10 @@ impl Names {
 
     /// Whether all names of a directory's path are known. A directory may be called as what stands in a path for those that aren't.
     pub(super) fn is_whole(&self, export: &Export, directory: &FileId) -> bool {
-        let root = export.file_system.root();
-        let mut at = *directory;
+        let root = Node::of(export.id, &export.file_system.root());
+        let mut at = Node::of(export.id, directory);
         for _ in 0..DEPTH_MAX {
-            match self.links.get(&(export.id, at)) {
+            match self.links.get(&at) {
                 _ if at == root => return true,
                 Some((parent, _)) => at = parent,
                 None => return self.asked(export, &at).is_some(),

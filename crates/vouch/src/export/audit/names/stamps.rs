@@ -51,7 +51,7 @@ impl Stamps {
 
     /// What had this path has another now, or none, and so has what is below. To be called when that can be seen.
     pub(super) fn moved(&self, path: &[u8]) {
-        if let Some(place) = self.each_place(path).last() {
+        if let Some(place) = self.last_place(path) {
             self.counts[usize::from(place)].fetch_add(1, Ordering::SeqCst);
         }
         self.moves.fetch_add(1, Ordering::SeqCst);
@@ -72,14 +72,27 @@ impl Stamps {
     /// The places of all names of a path, that of the whole last.
     fn each_place<'p>(&self, path: &'p [u8]) -> impl Iterator<Item = u16> + use<'p> {
         let mut hasher = self.seed.clone();
-        let names = path.split(|byte| *byte == b'/').filter(|name| !name.is_empty());
-        names.map(move |name| {
-            hasher.write(name);
-            // No name has it in it, so that two names are not taken for one.
-            hasher.write_u8(b'/');
+        names(path).map(move |name| {
+            write(&mut hasher, name);
             hasher.finish() as u16
         })
     }
+
+    /// The place of the whole path.
+    fn last_place(&self, path: &[u8]) -> Option<u16> {
+        let mut hasher = self.seed.clone();
+        names(path).map(|name| write(&mut hasher, name)).last().map(|()| hasher.finish() as u16)
+    }
+}
+
+fn names(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'/').filter(|name| !name.is_empty())
+}
+
+fn write(hasher: &mut DefaultHasher, name: &[u8]) {
+    hasher.write(name);
+    // No name has it in it, so that two names are not taken for one.
+    hasher.write_u8(b'/');
 }
 
 #[cfg(test)]
@@ -103,6 +116,14 @@ mod tests {
         stamps.all_moved();
         assert_eq!(good(&stamp()), [true; 7]);
         assert_eq!(good(&again), [false; 7]);
+    }
+
+    #[test]
+    fn the_place_of_a_path_is_the_last_of_its_names() {
+        let stamps = Stamps::new(7);
+        for path in ["", "/", "/srv", "/srv/a", "/srv//a/b/", "srv"] {
+            assert_eq!(stamps.last_place(path.as_bytes()), stamps.each_place(path.as_bytes()).last(), "{path}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use vouch_nfs4_server::{ClientAccess, ClientMatcher, Naming};
+use vouch_nfs4_server::{ClientAccess, ClientMatcher, ExportId, Naming};
 use vouch_vfs::memory::MemoryFs;
 use vouch_vfs::{Caller, FileSystem as _, NewNode, SetAttributes};
 
@@ -160,9 +160,8 @@ fn a_name_is_found_that_is_asked_for_without_a_copy() {
     let files = Arc::new(MemoryFs::new());
     let (export, names, root) = (export(&files), Names::seeded(7, Moved::read(None)), files.root());
     names.learn(&export, &id(1), &root, b"a", &Rules::default(), Hearsay::No);
-    let file = |directory: &FileId, name: &[u8]| names.children.get(&Child(export.id, directory, name));
+    let file = |directory: &FileId, name: &[u8]| names.child(&export, directory, name);
     assert_eq!((file(&root, b"a"), file(&root, b"b"), file(&id(1), b"a")), (Some(id(1)), None, None));
-    assert_eq!(names.children.get(&(export.id, root, b"a"[..].into())), Some(id(1)));
 }
 
 #[test]
