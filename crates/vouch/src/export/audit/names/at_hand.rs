@@ -1,5 +1,5 @@
-//! The paths that a thread asked for last, each in the one place that its file has. Calls are often about a few files again and again, and what all threads share is not
-//! asked for these.
+//! The paths that a thread asked for last, each in one of the two places that its file has. Calls are often about a few files again and again, and what all threads share is
+//! not asked for these.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ struct Known {
 }
 
 thread_local! {
-    static LAST: RefCell<[Option<Known>; COUNT]> = const { RefCell::new([const { None }; COUNT]) };
+    /// Of each pair, the one that was put there last is the first.
+    static LAST: RefCell<[[Option<Known>; 2]; COUNT]> = const { RefCell::new([const { [const { None }; 2] }; COUNT]) };
 }
 
 impl AtHand {
@@ -36,7 +37,7 @@ impl AtHand {
     /// `moves`: how often anything was moved, asked before.
     pub(super) fn get(&self, node: &Node, moves: u64, stamps: &Stamps) -> Option<Arc<[u8]>> {
         LAST.with_borrow_mut(|last| {
-            let known = last[place(node)].as_mut().filter(|known| known.number == self.number && known.node == *node)?;
+            let known = last[place(node)].iter_mut().flatten().find(|known| known.number == self.number && known.node == *node)?;
             if known.moves != moves {
                 known.stamped.as_ref().filter(|stamped| stamps.is_good(stamped))?;
                 known.moves = moves;
@@ -48,8 +49,11 @@ impl AtHand {
     /// A path that was good after so many moves.
     pub(super) fn put(&self, node: Node, moves: u64, path: Arc<[u8]>, stamped: Option<Arc<Stamped>>) {
         LAST.with_borrow_mut(|last| {
-            let place = place(&node);
-            last[place] = Some(Known { number: self.number, node, moves, path, stamped });
+            let [first, second] = &mut last[place(&node)];
+            if first.as_ref().is_some_and(|first| first.number != self.number || first.node != node) {
+                std::mem::swap(first, second);
+            }
+            *first = Some(Known { number: self.number, node, moves, path, stamped });
         });
     }
 }
@@ -61,6 +65,6 @@ fn place(node: &Node) -> usize {
     (node.words().fold(0, mix) >> (64 - COUNT_LOG2)) as usize
 }
 
-/// Paths that a thread has at hand.
+/// Half as many paths as a thread has at hand.
 const COUNT: usize = 1 << COUNT_LOG2;
 const COUNT_LOG2: u32 = 6;

@@ -28,7 +28,7 @@ impl Stamps {
     pub(super) fn new(seed: u64) -> Self {
         let mut hasher = DefaultHasher::new();
         hasher.write_u64(seed);
-        Stamps { counts: (0..=u16::MAX).map(|_| AtomicU64::new(0)).collect(), moves: AtomicU64::new(0), seed: hasher }
+        Stamps { counts: (0..COUNT).map(|_| AtomicU64::new(0)).collect(), moves: AtomicU64::new(0), seed: hasher }
     }
 
     /// To be asked before a path is put together, and given to [`Stamps::stamp`] after.
@@ -74,14 +74,14 @@ impl Stamps {
         let mut hasher = self.seed.clone();
         names(path).map(move |name| {
             write(&mut hasher, name);
-            hasher.finish() as u16
+            place(&hasher)
         })
     }
 
     /// The place of the whole path.
     fn last_place(&self, path: &[u8]) -> Option<u16> {
         let mut hasher = self.seed.clone();
-        names(path).map(|name| write(&mut hasher, name)).last().map(|()| hasher.finish() as u16)
+        names(path).map(|name| write(&mut hasher, name)).last().map(|()| place(&hasher))
     }
 }
 
@@ -94,6 +94,13 @@ fn write(hasher: &mut DefaultHasher, name: &[u8]) {
     // No name has it in it, so that two names are not taken for one.
     hasher.write_u8(b'/');
 }
+
+fn place(hasher: &DefaultHasher) -> u16 {
+    (hasher.finish() % COUNT) as u16
+}
+
+/// So many as stay in the second level of a CPU's cache: with each name that is removed one of these changes, and a path that it makes old by chance is put together anew.
+const COUNT: u64 = 8192;
 
 #[cfg(test)]
 mod tests {
