@@ -3,6 +3,7 @@
 //! A thread that records takes its own ring's lock for as long as it takes to copy a record; the disk is never waited for, unless the ring is full and the policy is to
 //! block. What must not be acknowledged before its record is kept is handed in with [`Trail::after`], and done when all that was recorded before is.
 
+mod courtesy;
 mod house;
 mod keeping;
 mod ring;
@@ -19,6 +20,7 @@ use parking_lot::{Condvar, Mutex};
 use super::{Disk, Log, LogError, Lost};
 use crate::Record;
 use crate::record::Class;
+use courtesy::Courtesy;
 use house::{Backlog, Closed, Removal, Tidying};
 pub use keeping::{Durable, Keeping, Policy};
 use ring::{Gap, Ring};
@@ -324,6 +326,7 @@ impl Writer {
         let mut taken = 0;
         // A seal is due so long after a record came, not after what it tells of: some wait long for their change to be durable.
         let now = now_ns();
+        let mut courtesy = Courtesy::new(self.shared.keeping.holds(), Instant::now());
         let mut appending = self.log.appending();
         batch.drain(|time, body| {
             if is_full {
@@ -331,6 +334,9 @@ impl Writer {
             } else {
                 appending.append(body, now);
                 taken += 1;
+                if courtesy.is_due(Instant::now) {
+                    thread::yield_now();
+                }
             }
         });
         drop(appending);
