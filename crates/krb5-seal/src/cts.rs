@@ -132,6 +132,13 @@ impl Decryption {
         }
     }
 
+    /// Decrypts all of `message`. The caller wipes what that leaves on the stack.
+    pub(crate) fn all(kernels: &Kernels, key: &AesKey, message: &mut [u8]) {
+        Decryption::new().decrypt(kernels, key, message, usize::MAX);
+    }
+
+    /// In a frame of its own, which lies where the caller wipes.
+    #[inline(never)]
     fn decrypt(&mut self, kernels: &Kernels, key: &AesKey, message: &mut [u8], step_len: usize) {
         let len = message.len();
         // The last two blocks, of which the second may be unfinished, are for the end; a lone block is as in CBC.

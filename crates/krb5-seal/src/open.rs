@@ -6,15 +6,16 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
 use crate::cts::Decryption;
-use crate::digest::{Digest, Sha1, Sha256, Sha384};
+use crate::digest::{Digest, HmacPads, Sha1, Sha256, Sha384};
 use crate::enctype::Enctype;
 use crate::hashing::{self, Blocks, HashLane, Hashing, Region, STEP_LEN};
 use crate::kernels::{Kernels, LANES_MAX, SHORTS_MAX};
-use crate::keys::ContextKeys;
+use crate::keys::{AesKey, ContextKeys};
 use crate::mic::{WrapCheck, check_wrap};
 use crate::short::{Batch, SHORT_LEN_MAX};
 use crate::stack::Stack;
 use crate::token::{TOKEN_HEADER_LEN, TokenError, WrapHeader};
+use crate::wipe::wipe_frame;
 
 /// A token that was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,7 +108,7 @@ pub fn open_many_with(kernels: &Kernels, jobs: &mut [OpenJob<'_>]) {
         match enctype {
             Enctype::Aes128CtsHmacSha1_96 | Enctype::Aes256CtsHmacSha1_96 => match Batch::new(kernels) {
                 Some(batch) => {
-                    let mut shorts = Shorts { kernels, batch, waiting: [const { None }; SHORTS_MAX] };
+                    let mut shorts = Shorts { kernels, batch, waiting: Stack::new() };
                     decrypt_and_verify(kernels, jobs.filter_map(|job| shorts.take(job)));
                     shorts.run();
                 }
@@ -204,42 +205,56 @@ fn settle(job: &mut OpenJob<'_>, header: &[u8; TOKEN_HEADER_LEN], holds: bool) {
     }
 }
 
-/// Short tokens of RFC 3962: decrypted as they come, and verified together.
+/// Short tokens of RFC 3962: decrypted one after the other, and verified together.
 struct Shorts<'a, 'b, 'k> {
     kernels: &'k Kernels,
     batch: Batch<'k, Sha1>,
-    waiting: [Option<&'a mut OpenJob<'b>>; SHORTS_MAX],
+    waiting: Stack<(&'a mut OpenJob<'b>, &'b HmacPads<Sha1>), SHORTS_MAX>,
 }
 
 impl<'a, 'b> Shorts<'a, 'b, '_> {
     /// Takes the job if its token is short.
     fn take(&mut self, job: &'a mut OpenJob<'b>) -> Option<&'a mut OpenJob<'b>> {
-        let end = job.token.len() - job.keys.enctype().checksum_len();
-        let direction = &job.keys.receive;
-        let pads = Sha1::pads(&direction.seal)?;
-        if end - TOKEN_HEADER_LEN > SHORT_LEN_MAX {
+        let keys = job.keys;
+        if job.token.len() - TOKEN_HEADER_LEN - keys.enctype().checksum_len() > SHORT_LEN_MAX {
             return Some(job);
         }
-        let message = &mut job.token[TOKEN_HEADER_LEN..end];
-        Decryption::new().step(self.kernels, &direction.cipher, message, usize::MAX);
-        let at = self.batch.add(pads, [&*message]);
-        self.waiting[at] = Some(job);
-        if self.batch.is_full() {
+        let pads = Sha1::pads(&keys.receive.seal)?;
+        self.waiting.push((job, pads));
+        if self.waiting.len() >= self.kernels.shorts {
             self.run();
         }
         None
     }
 
     fn run(&mut self) {
-        let waiting = &mut self.waiting;
-        self.batch.run(|at, mac| {
-            let Some(job) = waiting[at].take() else { return };
+        let Shorts { kernels, batch, waiting } = self;
+        if waiting.is_empty() {
+            return;
+        }
+        for (job, _) in waiting.iter_mut() {
+            let (key, message) = sealed(job);
+            Decryption::all(kernels, key, message);
+        }
+        wipe_frame();
+        for (job, pads) in waiting.iter_mut() {
+            batch.add(pads, [&*sealed(job).1]);
+        }
+        batch.run(|at, mac| {
+            let (job, _) = &mut waiting[at];
             let checksum_len = job.keys.enctype().checksum_len();
             let holds = bool::from(mac[..checksum_len].ct_eq(&job.token[job.token.len() - checksum_len..]));
             let header = *job.token.first_chunk().expect("prepared: longer than its header");
             settle(job, &header, holds);
         });
+        waiting.clear();
     }
+}
+
+/// What lies encrypted in a token, or did, and its key.
+fn sealed<'a>(job: &'a mut OpenJob<'_>) -> (&'a AesKey, &'a mut [u8]) {
+    let end = job.token.len() - job.keys.enctype().checksum_len();
+    (&job.keys.receive.cipher, &mut job.token[TOKEN_HEADER_LEN..end])
 }
 
 /// RFC 3962: the checksum is of the plaintext, so each step decrypts and then hashes what it decrypted.

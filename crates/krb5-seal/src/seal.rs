@@ -140,7 +140,7 @@ impl<'a, 'b> Shorts<'a, 'b, '_> {
             // SAFETY: each has a message of its own; the jobs are of one enctype.
             unsafe { cts::step(self.kernels, &mut self.hashed, |encryption| encryption) };
         }
-        self.hashed = Stack::new();
+        self.hashed.clear();
     }
 
     fn finish(&mut self) {

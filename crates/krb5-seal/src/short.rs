@@ -1,6 +1,8 @@
 //! HMACs of short messages, as most calls' headers, verifiers and bodies are: laid out whole, and hashed two by two or over all lanes. They take none of the steps by which long
 //! messages go side by side, which would cost several times what the hash does.
 
+use std::mem::MaybeUninit;
+
 use zeroize::{Zeroize, optimization_barrier};
 
 use crate::digest::{BLOCK_LEN_MAX, DIGEST_LEN_MAX, Digest, HmacPads};
@@ -26,7 +28,9 @@ struct Room<D: Digest> {
     state: D::State,
     outer: D::State,
     blocks: usize,
-    bytes: [u8; ROOM_LEN],
+    /// Bytes at the beginning that were ever written.
+    used: usize,
+    bytes: [MaybeUninit<u8>; ROOM_LEN],
 }
 
 impl<'k, D: Digest> Batch<'k, D> {
@@ -38,14 +42,14 @@ impl<'k, D: Digest> Batch<'k, D> {
     /// Lays out a message in parts, of [`SHORT_LEN_MAX`] bytes at most, and says the how manyeth it is.
     pub(crate) fn add<'p>(&mut self, pads: &HmacPads<D>, parts: impl IntoIterator<Item = &'p [u8]>) -> usize {
         let at = self.rooms.len();
-        let room = self.rooms.push(Room { state: D::INITIAL, outer: D::INITIAL, blocks: 0, bytes: [0; ROOM_LEN] });
+        let bytes = [const { MaybeUninit::uninit() }; ROOM_LEN];
+        let room = self.rooms.push(Room { state: D::INITIAL, outer: D::INITIAL, blocks: 0, used: 0, bytes });
         let mut len = 0;
         for part in parts {
-            room.bytes[len..len + part.len()].copy_from_slice(part);
+            put(&mut room.bytes[len..len + part.len()], part);
             len += part.len();
         }
-        room.blocks = (len + 1 + D::COUNT_LEN).div_ceil(D::BLOCK_LEN);
-        pad(&mut room.bytes[..room.blocks * D::BLOCK_LEN], len, (D::BLOCK_LEN + len) as u64);
+        room.pad(len, (D::BLOCK_LEN + len) as u64);
         // One by one: a pair would be made on the stack first.
         room.state = pads.inner;
         room.outer = pads.outer;
@@ -58,47 +62,61 @@ impl<'k, D: Digest> Batch<'k, D> {
 
     /// Gives `finish` the number and the HMAC of each message, and forgets them.
     pub(crate) fn run(&mut self, mut finish: impl FnMut(usize, &[u8; DIGEST_LEN_MAX])) {
+        if self.rooms.is_empty() {
+            return;
+        }
         self.hash();
         for room in self.rooms.iter_mut() {
-            room.bytes[..D::LEN].copy_from_slice(&D::output(&room.state)[..D::LEN]);
-            pad(&mut room.bytes[..D::BLOCK_LEN], D::LEN, (D::BLOCK_LEN + D::LEN) as u64);
-            room.blocks = 1;
+            put(&mut room.bytes[..D::LEN], &D::output(&room.state)[..D::LEN]);
+            room.pad(D::LEN, (D::BLOCK_LEN + D::LEN) as u64);
             room.state = room.outer;
         }
         self.hash();
+        // Once for both: it costs as much as hashing a message.
+        if self.rooms.len() <= FEW {
+            wipe_frame()
+        } else {
+            wipe_frames()
+        }
         for (at, room) in self.rooms.iter().enumerate() {
             finish(at, &D::output(&room.state));
         }
         self.forget();
     }
 
-    /// Compresses what is laid out.
+    /// Compresses what is laid out. The caller wipes what it leaves on the stack.
     fn hash(&mut self) {
-        let rooms = &mut *self.rooms;
-        if rooms.len() <= FEW {
-            for pair in rooms.chunks_mut(2) {
-                let mut states = [pair[0].state, pair[pair.len() - 1].state];
-                let (first, second) = (&pair[0], pair.get(1));
-                let starts = [first.bytes.as_ptr(), second.unwrap_or(first).bytes.as_ptr()];
-                // SAFETY: as many blocks of each room as were laid out.
-                unsafe { (self.few)(&mut states, starts, [first.blocks, second.map_or(0, |room| room.blocks)]) };
-                pair.iter_mut().zip(&states).for_each(|(room, state)| room.state = *state);
-                states.zeroize();
-            }
-            return wipe_frame();
+        if self.rooms.len() <= FEW { self.hash_pairs() } else { self.hash_lanes() }
+    }
+
+    /// In a frame of its own, which lies where the caller wipes.
+    #[inline(never)]
+    fn hash_pairs(&mut self) {
+        for pair in self.rooms.chunks_mut(2) {
+            let mut states = [pair[0].state, pair[pair.len() - 1].state];
+            let (first, second) = (&pair[0], pair.get(1));
+            let starts = [first.bytes.as_ptr(), second.unwrap_or(first).bytes.as_ptr()].map(<*const _>::cast);
+            // SAFETY: as many blocks of each room as were laid out.
+            unsafe { (self.few)(&mut states, starts, [first.blocks, second.map_or(0, |room| room.blocks)]) };
+            pair.iter_mut().zip(&states).for_each(|(room, state)| room.state = *state);
+            states.zeroize();
         }
+    }
+
+    /// Likewise.
+    #[inline(never)]
+    fn hash_lanes(&mut self) {
         let mut items = Stack::<HashItem<D::State>, SHORTS_MAX>::new();
-        for room in rooms.iter_mut() {
-            let segment = Segment { start: room.bytes.as_mut_ptr(), blocks: room.blocks };
+        for room in self.rooms.iter_mut() {
+            let segment = Segment { start: room.bytes.as_mut_ptr().cast(), blocks: room.blocks };
             items.push(HashItem { state: D::INITIAL, segments: [segment, Segment::NONE] }).state = room.state;
         }
         // SAFETY: the segments lie in the rooms, which are ours and not moved.
         unsafe { D::run(self.kernels, &mut items) };
-        for (room, item) in rooms.iter_mut().zip(items.iter_mut()) {
+        for (room, item) in self.rooms.iter_mut().zip(items.iter_mut()) {
             room.state = item.state;
             item.state.zeroize();
         }
-        wipe_frames();
     }
 
     /// What was hashed may be secret, and what came out is.
@@ -107,7 +125,7 @@ impl<'k, D: Digest> Batch<'k, D> {
             room.state.zeroize();
             room.outer.zeroize();
             // As a whole: `zeroize` goes byte by byte.
-            room.bytes = [0; ROOM_LEN];
+            room.bytes[..room.used].fill(MaybeUninit::new(0));
             optimization_barrier(&room.bytes);
         }
         self.rooms.clear();
@@ -120,13 +138,24 @@ impl<D: Digest> Drop for Batch<'_, D> {
     }
 }
 
+impl<D: Digest> Room<D> {
+    /// Pads what holds the first `filled` bytes of the last blocks; `total_len` bytes are hashed in all.
+    fn pad(&mut self, filled: usize, total_len: u64) {
+        self.blocks = (filled + 1 + D::COUNT_LEN).div_ceil(D::BLOCK_LEN);
+        let len = self.blocks * D::BLOCK_LEN;
+        self.used = self.used.max(len);
+        let end = len - 8;
+        self.bytes[filled].write(0x80);
+        self.bytes[filled + 1..end].fill(MaybeUninit::new(0));
+        put(&mut self.bytes[end..len], &(8 * total_len).to_be_bytes());
+    }
+}
+
+/// Copies as many bytes as there are places.
+fn put(to: &mut [MaybeUninit<u8>], from: &[u8]) {
+    // SAFETY: a byte that is initialised is one that may be or not.
+    to.copy_from_slice(unsafe { &*(std::ptr::from_ref(from) as *const [MaybeUninit<u8>]) });
+}
+
 /// So many messages are hashed two by two, by the CPU's instructions for the hash, before it is worth filling lanes.
 const FEW: usize = 4;
-
-/// Pads what `blocks` holds the first `filled` bytes of; `total_len` bytes are hashed in all.
-fn pad(blocks: &mut [u8], filled: usize, total_len: u64) {
-    let end = blocks.len() - 8;
-    blocks[filled] = 0x80;
-    blocks[filled + 1..end].fill(0);
-    blocks[end..].copy_from_slice(&(8 * total_len).to_be_bytes());
-}

@@ -8,9 +8,8 @@ const DEPTH: usize = 64 * 1024;
 /// More than the frame of any kernel of ours takes: round keys in the widest vectors are 960 bytes.
 const FRAME: usize = 2048;
 
-/// More than a kernel's takes, its caller's and those of the libraries that it calls: a hash over the widest vectors has 3.3 KiB of them below what fills its lanes, which has
-/// 2.4 KiB.
-const FRAMES: usize = 12 * 1024;
+/// More than a kernel's takes, its caller's and those of the libraries that it calls: SHA-384 over the widest vectors has 6.3 KiB of them, items and lanes among it.
+const FRAMES: usize = 8 * 1024;
 
 /// More than the library's cipher goes down: bit-sliced round keys are 960 bytes, and it moves them by value through some frames.
 const CIPHER: usize = 16 * 1024;

@@ -27,7 +27,7 @@ unsafe fn wide<const N: usize, const ROUNDS: usize, const SAME: bool>(lanes: &mu
     let keys = &lanes.keys;
     // SAFETY: keys and chains are rows of 16 bytes; each lane has `blocks` blocks for reads and writes.
     unsafe {
-        let key = |round: usize, lane: usize| vld1q_u8(keys[round][if SAME { 0 } else { lane }].as_ptr());
+        let key = |round: usize, lane: usize| vld1q_u8(keys[round][if SAME { 0 } else { lane }].as_ptr().cast());
         let mut x: [uint8x16_t; N] = std::array::from_fn(|lane| vld1q_u8(lanes.chain[lane].as_ptr()));
         for block in 0..blocks {
             for lane in 0..N {

@@ -1,9 +1,12 @@
 //! Gives items to lanes: every lane works on an item of its own, all take as many blocks at once as the shortest has left, and a lane
 //! whose item ends takes the next one. Lanes without work repeat a busy lane's, which costs nothing in lockstep and changes nothing.
 
+use std::mem::MaybeUninit;
+
 use zeroize::{DefaultIsZeroes, Zeroize, optimization_barrier};
 
 use super::{CbcItem, HashItem, Segment};
+use crate::keys::AesKey;
 use crate::wipe::wipe_frame;
 
 /// States of `N` messages, word by word, and where their next blocks lie.
@@ -141,10 +144,31 @@ unsafe fn finish<T: DefaultIsZeroes, const WORDS: usize, const N: usize>(
 /// Keys, chains and places of `N` messages.
 #[repr(C, align(64))]
 pub(super) struct CbcLanes<const N: usize> {
-    /// Round by round, the key of each lane.
-    pub(super) keys: [[[u8; 16]; N]; 15],
+    /// Round by round, the key of each lane, as far as the kernel reads them.
+    pub(super) keys: [[MaybeUninit<[u8; 16]>; N]; 15],
     pub(super) chain: [[u8; 16]; N],
     pub(super) data: [*mut u8; N],
+}
+
+impl<const N: usize> CbcLanes<N> {
+    /// All chains zero, and no keys.
+    pub(super) fn new(data: [*mut u8; N]) -> CbcLanes<N> {
+        CbcLanes { keys: [const { [const { MaybeUninit::uninit() }; N] }; 15], chain: [[0; 16]; N], data }
+    }
+
+    pub(super) fn set_key(&mut self, lane: usize, key: &AesKey) {
+        for (column, round_key) in self.keys.iter_mut().zip(&key.encrypt).take(key.rounds + 1) {
+            column[lane].write(*round_key);
+        }
+    }
+
+    /// Wipes the keys of the first `count` lanes.
+    pub(super) fn wipe_keys(&mut self, count: usize) {
+        for column in &mut self.keys {
+            column[..count].fill(MaybeUninit::new([0; 16]));
+        }
+        optimization_barrier(&self.keys);
+    }
 }
 
 /// Encrypts this many blocks of every lane in place; pointers and chains are moved on. Lanes may be the same message's: those compute and
@@ -166,10 +190,10 @@ pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcF
     // SAFETY: the caller promises that keys are valid for reads.
     let rounds = unsafe { (*first.key).rounds };
     let forms = if rounds == 10 { &forms.rounds10 } else { &forms.rounds14 };
-    let mut lanes = CbcLanes { keys: [[[0; 16]; N]; 15], chain: [[0; 16]; N], data: [std::ptr::null_mut(); N] };
+    let mut lanes = CbcLanes::new([std::ptr::null_mut(); N]);
     let mut turns: [Option<Turn>; N] = [None; N];
     // Whose key a lane's column holds.
-    let mut holds = [std::ptr::null::<crate::keys::AesKey>(); N];
+    let mut holds = [std::ptr::null::<AesKey>(); N];
     let mut next = 0;
     loop {
         let mut any = None;
@@ -204,10 +228,7 @@ pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcF
             // With one key for all, the kernel reads the first lane's only.
             if holds[lane] != key && (lane == 0 || !same) {
                 // SAFETY: the caller promises that keys are valid for reads.
-                let key = unsafe { &*key };
-                for (column, round_key) in lanes.keys.iter_mut().zip(&key.encrypt).take(rounds + 1) {
-                    column[lane] = *round_key;
-                }
+                lanes.set_key(lane, unsafe { &*key });
                 holds[lane] = key;
             }
         }
@@ -227,8 +248,7 @@ pub(super) unsafe fn encrypt<const N: usize>(items: &mut [CbcItem], forms: &CbcF
             }
         }
     }
-    // Wiped as a whole: `zeroize` goes byte by byte, which costs a tenth of a short message.
-    lanes.keys = [[[0; 16]; N]; 15];
-    optimization_barrier(&lanes.keys);
+    let held = holds.iter().rposition(|key| !key.is_null()).map_or(0, |last| last + 1);
+    lanes.wipe_keys(held);
     wipe_frame();
 }

@@ -12,6 +12,11 @@ pub(super) trait Beside {
     unsafe fn begin(&mut self, block: usize);
     /// The part that goes with the hash's round `round`.
     unsafe fn turn(&mut self, round: usize);
+    /// Keeps rounds in their order where nothing goes on between them that does.
+    #[inline(always)]
+    unsafe fn ordered<V: Vector>(vector: V) -> V {
+        vector
+    }
 }
 
 /// The hash goes by itself.
@@ -23,6 +28,12 @@ impl Beside for Alone {
 
     #[inline(always)]
     unsafe fn turn(&mut self, _round: usize) {}
+
+    #[inline(always)]
+    unsafe fn ordered<V: Vector>(vector: V) -> V {
+        // SAFETY: as the caller.
+        unsafe { vector.here() }
+    }
 }
 
 /// Words of as many messages as the vector has lanes.
@@ -47,6 +58,8 @@ pub(super) trait Vector: Copy {
     /// The majority of each bit of three.
     unsafe fn majority(self, b: Self, c: Self) -> Self;
     unsafe fn xor3(self, b: Self, c: Self) -> Self;
+    /// The same. Nothing is computed from it before other vectors have come here that do so earlier in the program: registers would not suffice for what a compiler takes first.
+    unsafe fn here(self) -> Self;
     /// The 16 words of a block of each lane: lane `i`'s block lies at `data[i] + offset`, its words are big-endian.
     unsafe fn load_block(data: *const *const u8, offset: usize) -> [Self; 16];
 }

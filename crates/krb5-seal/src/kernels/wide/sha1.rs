@@ -12,7 +12,7 @@ const K: [u32; 4] = [0x5a827999, 0x6ed9eba1, 0x8f1bbcdc, 0xca62c1d6];
 #[inline(always)]
 pub(in crate::kernels) unsafe fn compress<V: Vector<Word = u32>, const N: usize>(lanes: &mut HashLanes<u32, 5, N>, blocks: usize) {
     // SAFETY: the caller's promise.
-    unsafe { compress_beside::<V, N>(lanes, blocks, &mut Alone) }
+    unsafe { compress_beside::<V, _, N>(lanes, blocks, &mut Alone) }
 }
 
 /// The same, with something beside it.
@@ -20,10 +20,10 @@ pub(in crate::kernels) unsafe fn compress<V: Vector<Word = u32>, const N: usize>
 /// # Safety
 /// As [`compress`] says; what goes beside it may write to a block once that has begun.
 #[inline(always)]
-pub(in crate::kernels) unsafe fn compress_beside<V: Vector<Word = u32>, const N: usize>(
+pub(in crate::kernels) unsafe fn compress_beside<V: Vector<Word = u32>, B: Beside, const N: usize>(
     lanes: &mut HashLanes<u32, 5, N>,
     blocks: usize,
-    beside: &mut impl Beside,
+    beside: &mut B,
 ) {
     // SAFETY: the caller's promises; the state's rows are aligned to the vector, being rows of a table aligned to 64 bytes.
     unsafe {
@@ -40,7 +40,7 @@ pub(in crate::kernels) unsafe fn compress_beside<V: Vector<Word = u32>, const N:
                 ($t:expr) => {{
                     if $t >= 16 {
                         let mixed = w[($t + 13) & 15].xor(w[($t + 8) & 15]).xor3(w[($t + 2) & 15], w[$t & 15]);
-                        w[$t & 15] = mixed.rotate::<31, 1>();
+                        w[$t & 15] = B::ordered(mixed.rotate::<31, 1>());
                     }
                     w[$t & 15]
                 }};
@@ -48,7 +48,7 @@ pub(in crate::kernels) unsafe fn compress_beside<V: Vector<Word = u32>, const N:
             macro_rules! round {
                 ($f:ident, $t:expr, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident) => {{
                     let sum = $e.add(V::splat(K[$t / 20])).add(word!($t));
-                    $e = sum.add($f($b, $c, $d)).add($a.rotate::<27, 5>());
+                    $e = B::ordered(sum.add($f($b, $c, $d)).add($a.rotate::<27, 5>()));
                     $b = $b.rotate::<2, 30>();
                     beside.turn($t);
                 }};

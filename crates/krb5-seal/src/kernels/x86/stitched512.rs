@@ -2,8 +2,9 @@
 //! cipher waits for itself; and what lies in memory is fetched once and not twice.
 
 use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
 
-use zeroize::{Zeroize, optimization_barrier};
+use zeroize::Zeroize;
 
 use super::stitched;
 use super::vectors512::{U32x8, U32x16};
@@ -42,17 +43,14 @@ unsafe fn over<const N: usize>(items: &mut [Stitched], blocks: usize, kernels: [
     // SAFETY: keys are valid for reads.
     let rounds = unsafe { (*first.key).rounds };
     let mut hash = HashLanes { state: [[0; N]; 5], data: [first.data.cast_const(); N] };
-    let mut cbc = CbcLanes { keys: [[[0; 16]; N]; 15], chain: [[0; 16]; N], data: [first.data; N] };
+    let mut cbc = CbcLanes::new([first.data; N]);
     for lane in 0..N {
         let item = items.get(lane).unwrap_or(&items[0]);
         for (words, word) in hash.state.iter_mut().zip(item.state) {
             words[lane] = word;
         }
         // SAFETY: keys are valid for reads.
-        let key = unsafe { &*item.key };
-        for (column, round_key) in cbc.keys.iter_mut().zip(&key.encrypt).take(rounds + 1) {
-            column[lane] = *round_key;
-        }
+        cbc.set_key(lane, unsafe { &*item.key });
         (cbc.chain[lane], cbc.data[lane], hash.data[lane]) = (item.chain, item.data, item.data);
     }
     // SAFETY: the caller's promise.
@@ -63,9 +61,7 @@ unsafe fn over<const N: usize>(items: &mut [Stitched], blocks: usize, kernels: [
         item.chain = cbc.chain[lane];
     }
     hash.state.zeroize();
-    // As a whole: `zeroize` goes byte by byte.
-    cbc.keys = [[[0; 16]; N]; 15];
-    optimization_barrier(&cbc.keys);
+    cbc.wipe_keys(N);
 }
 
 /// As [`over`] says.
@@ -96,7 +92,7 @@ unsafe fn both<V: Vector<Word = u32>, C: Blocks, const N: usize, const ROUNDS: u
         let chain = cbc.chain.as_mut_ptr().cast::<C>();
         let mut cipher =
             Cipher::<C, N, ROUNDS> { x: std::array::from_fn(|at| *chain.add(at)), keys: &cbc.keys, data: &cbc.data, offset: 0 };
-        sha1::compress_beside::<V, N>(hash, blocks, &mut cipher);
+        sha1::compress_beside::<V, _, N>(hash, blocks, &mut cipher);
         for (at, x) in cipher.x.into_iter().enumerate() {
             *chain.add(at) = x;
         }
@@ -113,7 +109,7 @@ const TURNS: usize = 80;
 /// CBC encryption of what is hashed.
 struct Cipher<'a, C, const N: usize, const ROUNDS: usize> {
     x: [C; VECTORS],
-    keys: &'a [[[u8; 16]; N]; 15],
+    keys: &'a [[MaybeUninit<[u8; 16]>; N]; 15],
     data: &'a [*mut u8; N],
     /// Where the block that is hashed lies in each message.
     offset: usize,

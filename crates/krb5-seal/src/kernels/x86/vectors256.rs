@@ -85,6 +85,11 @@ macro_rules! vector {
             }
 
             #[inline(always)]
+            unsafe fn here(self) -> Self {
+                self
+            }
+
+            #[inline(always)]
             unsafe fn load_block(data: *const *const u8, offset: usize) -> [Self; 16] {
                 // SAFETY: as Vector says; the type is a transparent cover of the other.
                 unsafe { std::mem::transmute::<[__m256i; 16], [$name; 16]>($load_block(data, offset)) }

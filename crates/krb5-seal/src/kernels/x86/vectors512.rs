@@ -9,7 +9,7 @@ use crate::kernels::wide::Vector;
 macro_rules! vector {
     (
         $name:ident($vector:ident), $word:ty, $splat:ident($as:ty), $load:ident, $store:ident, $add:ident, $xor:ident, $rotate:ident, $shift:ident,
-        $ternary:ident, $load_block:path
+        $ternary:ident, $here:path, $load_block:path
     ) => {
         #[derive(Clone, Copy)]
         #[repr(transparent)]
@@ -79,6 +79,12 @@ macro_rules! vector {
             }
 
             #[inline(always)]
+            unsafe fn here(self) -> Self {
+                // SAFETY: as Vector says.
+                unsafe { $name($here(self.0)) }
+            }
+
+            #[inline(always)]
             unsafe fn load_block(data: *const *const u8, offset: usize) -> [Self; 16] {
                 // SAFETY: as Vector says; the type is a transparent cover of the other.
                 unsafe { std::mem::transmute::<[$vector; 16], [$name; 16]>($load_block(data, offset)) }
@@ -98,6 +104,7 @@ vector!(
     _mm512_ror_epi32,
     _mm512_srl_epi32,
     _mm512_ternarylogic_epi32,
+    here,
     load_block32
 );
 vector!(
@@ -111,6 +118,7 @@ vector!(
     _mm512_ror_epi64,
     _mm512_srl_epi64,
     _mm512_ternarylogic_epi64,
+    here,
     load_block64
 );
 vector!(
@@ -124,6 +132,7 @@ vector!(
     _mm256_ror_epi32,
     _mm256_srl_epi32,
     _mm256_ternarylogic_epi32,
+    here_half,
     vectors256::load_block32
 );
 vector!(
@@ -137,8 +146,25 @@ vector!(
     _mm256_ror_epi64,
     _mm256_srl_epi64,
     _mm256_ternarylogic_epi64,
+    here_half,
     vectors256::load_block64
 );
+
+/// As [`Vector::here`].
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn here(mut vector: __m512i) -> __m512i {
+    // SAFETY: no instruction.
+    unsafe { std::arch::asm!("/* {0} */", inout(zmm_reg) vector, options(nomem, nostack, preserves_flags)) };
+    vector
+}
+
+/// The same, for vectors half as wide.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn here_half(vector: __m256i) -> __m256i {
+    _mm512_castsi512_si256(here(_mm512_castsi256_si512(vector)))
+}
 
 /// Exchanges vectors' quarters: quarter `q` of result `r` is quarter `r` of argument `q`.
 ///
