@@ -1,7 +1,9 @@
 //! A bounded cache whose entries expire: soon where the answer was no, so that a new account is not refused for long, and at once where nobody answered.
 
+use std::cell::RefCell;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::LocalKey;
 
 use quick_cache::sync;
 use vouch_nfs4_server::WouldWait;
@@ -13,7 +15,7 @@ use crate::export::clock;
 
 pub(super) struct Cache<K, V> {
     entries: sync::Cache<K, Entry<V>>,
-    /// How often all was forgotten.
+    /// Another one each time that all is forgotten, and no other cache's.
     age: AtomicU64,
 }
 
@@ -28,6 +30,22 @@ struct Entry<V> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Age(u64);
 
+impl Age {
+    fn new() -> Age {
+        static AGES: AtomicU64 = AtomicU64::new(0);
+        Age(AGES.fetch_add(1, Ordering::SeqCst))
+    }
+}
+
+/// What a thread found last in a cache of these.
+pub(super) struct Lately<K, V>([Option<(K, Entry<V>)>; LATELY]);
+
+impl<K, V> Lately<K, V> {
+    pub(super) const fn new() -> Self {
+        Lately([const { None }; LATELY])
+    }
+}
+
 /// What an answer is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Worth {
@@ -41,13 +59,24 @@ pub(super) enum Worth {
 
 impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     pub(super) fn new(entries_max: usize) -> Self {
-        Cache { entries: sync::Cache::new(entries_max), age: AtomicU64::new(0) }
+        Cache { entries: sync::Cache::new(entries_max), age: AtomicU64::new(Age::new().0) }
     }
 
-    /// What is known and has not expired.
-    pub(super) fn get(&self, key: &K) -> Option<V> {
-        let entry = self.entries.get(key)?;
-        (entry.age == self.age() && clock::mono_ms() < entry.until_ms).then_some(entry.value)
+    /// What is known and has not expired; first by what this thread found last, as each look at a table that threads share writes to memory that they share.
+    pub(super) fn get(&self, lately: &'static LocalKey<RefCell<Lately<K, V>>>, key: &K) -> Option<V> {
+        lately.with_borrow_mut(|lately| {
+            if let Some((_, entry)) = lately.0.iter().flatten().find(|(known, entry)| known == key && self.holds(entry)) {
+                return Some(entry.value.clone());
+            }
+            let entry = self.entries.get(key).filter(|entry| self.holds(entry))?;
+            lately.0.rotate_right(1);
+            lately.0[0] = Some((key.clone(), entry.clone()));
+            Some(entry.value)
+        })
+    }
+
+    fn holds(&self, entry: &Entry<V>) -> bool {
+        entry.age == self.age() && clock::mono_ms() < entry.until_ms
     }
 
     /// To be asked before anything that an answer depends on is looked at.
@@ -66,7 +95,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     }
 
     pub(super) fn clear(&self) {
-        self.age.fetch_add(1, Ordering::SeqCst);
+        self.age.store(Age::new().0, Ordering::SeqCst);
         self.entries.clear();
     }
 }
@@ -75,11 +104,12 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, Option<T>> {
     /// What is known, or what `ask` says if that may sleep; nothing where nobody answers.
     pub(super) fn get_or(
         &self,
+        lately: &'static LocalKey<RefCell<Lately<K, Option<T>>>>,
         key: &K,
         patience: Patience,
         ask: impl FnOnce() -> Result<Option<T>, Silent>,
     ) -> Result<Option<T>, WouldWait> {
-        if let Some(known) = self.get(key) {
+        if let Some(known) = self.get(lately, key) {
             return Ok(known);
         }
         if patience == Patience::None {
@@ -96,6 +126,8 @@ impl<K: Hash + Eq + Clone, T: Clone> Cache<K, Option<T>> {
     }
 }
 
+/// Owners whose files one looks at come in turn, but few.
+const LATELY: usize = 4;
 /// As long as idmapd believes its answers.
 const LIFE_MS: u64 = 600_000;
 const LIFE_OF_NO_MS: u64 = 30_000;

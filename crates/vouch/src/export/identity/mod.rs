@@ -7,7 +7,7 @@ mod kerberos;
 mod principal_map;
 mod service;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use parking_lot::RwLock;
 use vouch_nfs4_server::{Identity, Principal, Squash, SquashWho, WouldWait};
 use vouch_vfs::{Caller, Patience};
 
-use cache::{Cache, Worth};
+use cache::{Cache, Lately, Worth};
 pub(crate) use idmap::Idmap;
 pub use kerberos::Unknown;
 use kerberos::{Asking, Rules};
@@ -44,7 +44,7 @@ pub(super) struct Names<S> {
     groups: Groups,
     unknown: Unknown,
     map: RwLock<Arc<PrincipalMap>>,
-    callers: Cache<(Principal, Rule), Option<Arc<Caller>>>,
+    callers: Cache<Asked, Option<Arc<Caller>>>,
     user_names: Cache<u32, Option<Arc<str>>>,
     group_names: Cache<u32, Option<Arc<str>>>,
     uids: Cache<Box<str>, Option<u32>>,
@@ -53,6 +53,8 @@ pub(super) struct Names<S> {
 
 /// A squash as a key.
 type Rule = (u8, u32, u32);
+/// Whom a caller was asked for.
+type Asked = (Principal, Rule);
 
 impl<S: NameService> Names<S> {
     pub(super) fn new(service: S, idmap: Idmap, groups: Groups, map: PrincipalMap, unknown: Unknown) -> Self {
@@ -124,7 +126,7 @@ impl<S: NameService> Identity for Names<S> {
     ) -> Result<Option<Arc<Caller>>, WouldWait> {
         let rule = (squash.who as u8, squash.anonymous_uid, squash.anonymous_gid);
         let key = (principal.clone(), rule);
-        if let Some(known) = self.callers.get(&key) {
+        if let Some(known) = self.callers.get(&CALLERS, &key) {
             return Ok(known);
         }
         let age = self.callers.age();
@@ -144,23 +146,28 @@ impl<S: NameService> Identity for Names<S> {
     }
 
     fn user_name(&self, uid: u32, patience: Patience) -> Result<Option<Arc<str>>, WouldWait> {
-        self.user_names.get_or(&uid, patience, || Ok(self.service.user(uid)?.map(|user| user.name.into())))
+        self.user_names.get_or(&USER_NAMES, &uid, patience, || Ok(self.service.user(uid)?.map(|user| user.name.into())))
     }
 
     fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, WouldWait> {
-        self.group_names.get_or(&gid, patience, || Ok(self.service.group(gid)?.map(Arc::from)))
+        self.group_names.get_or(&GROUP_NAMES, &gid, patience, || Ok(self.service.group(gid)?.map(Arc::from)))
     }
 
     fn uid(&self, name: &str, patience: Patience) -> Result<Option<u32>, WouldWait> {
-        self.uids.get_or(&Box::from(name), patience, || Ok(self.service.user_by_name(name)?.map(|user| user.uid)))
+        self.uids.get_or(&UIDS, &Box::from(name), patience, || Ok(self.service.user_by_name(name)?.map(|user| user.uid)))
     }
 
     fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, WouldWait> {
-        self.gids.get_or(&Box::from(name), patience, || self.service.group_by_name(name))
+        self.gids.get_or(&GIDS, &Box::from(name), patience, || self.service.group_by_name(name))
     }
 }
 
 thread_local! {
+    static CALLERS: RefCell<Lately<Asked, Option<Arc<Caller>>>> = const { RefCell::new(Lately::new()) };
+    static USER_NAMES: RefCell<Lately<u32, Option<Arc<str>>>> = const { RefCell::new(Lately::new()) };
+    static GROUP_NAMES: RefCell<Lately<u32, Option<Arc<str>>>> = const { RefCell::new(Lately::new()) };
+    static UIDS: RefCell<Lately<Box<str>, Option<u32>>> = const { RefCell::new(Lately::new()) };
+    static GIDS: RefCell<Lately<Box<str>, Option<u32>>> = const { RefCell::new(Lately::new()) };
     static WOULD_WAIT: Cell<bool> = const { Cell::new(false) };
 }
 
