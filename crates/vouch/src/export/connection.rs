@@ -104,6 +104,11 @@ impl Connection {
         self.engine.peer()
     }
 
+    /// Whether nothing has come that was not read. A system call.
+    pub(super) fn is_read_out(&self) -> bool {
+        rustix::io::ioctl_fionread(&self.socket).is_ok_and(|len| len == 0)
+    }
+
     /// Whether the last reply that was sealed was a long one.
     pub(super) fn long_replies(&self) -> bool {
         self.long_replies.load(Ordering::Relaxed)

@@ -14,6 +14,7 @@ use vouch_xdr::Writer;
 use super::*;
 use crate::export::connection::Side;
 use crate::export::inbox::{Inbox, Message};
+use crate::export::limits::SEAL_SOON_COUNT;
 use crate::export::receive::{Buffers, Input, Look, Read, Record, Records};
 use crate::export::shares::{Charge, Commons};
 use crate::export::tools::Tools;
@@ -232,16 +233,43 @@ fn kept(message: Message) -> (Arc<Connection>, Outgoing) {
     }
 }
 
-#[test]
-fn replies_that_waited_for_records_are_sealed_together_by_the_thread_that_serves() {
+/// A connection, where its messages go, and its client's end.
+fn connection() -> (Arc<Connection>, Arc<Inbox>, std::net::TcpStream) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut there = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let there = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (here, peer) = listener.accept().unwrap();
     let poll = mio::Poll::new().unwrap();
     let inbox = Arc::new(Inbox::new(poll.registry(), WAKE).unwrap());
     let shares = Commons::new(1, || ()).of(peer.ip());
     let engine = crate::export::tests::engine().connection_opened(peer);
-    let connection = Arc::new(Connection::new(here, Side::Client, engine, inbox.clone(), 0, shares));
+    (Arc::new(Connection::new(here, Side::Client, engine, inbox.clone(), 0, shares)), inbox, there)
+}
+
+#[test]
+fn some_replies_leave_before_the_others_are_made_if_their_client_waits_and_not_if_it_goes_on() {
+    let (connection, _, mut there) = connection();
+    let (gss, mut client) = context(Service::Privacy);
+    let mut replies = (0..3 * SEAL_SOON_COUNT).map(|_| reply(&gss, &mut client, &[7; 64]).0);
+    let mut tools = Tools::new(1 << 20);
+    let mut sent_by = |count: usize| {
+        replies.by_ref().take(count).for_each(|reply| tools.push_for(&connection, reply));
+        connection.sent_len()
+    };
+    assert_eq!(sent_by(SEAL_SOON_COUNT - 1), 0);
+    let soon = sent_by(1);
+    assert!(soon > 0);
+    there.write_all(b"another call").unwrap();
+    while connection.is_read_out() {
+        std::thread::yield_now();
+    }
+    assert_eq!(sent_by(2 * SEAL_SOON_COUNT), soon);
+    tools.seal();
+    assert_eq!(connection.sent_len(), 3 * soon);
+}
+
+#[test]
+fn replies_that_waited_for_records_are_sealed_together_by_the_thread_that_serves() {
+    let (connection, inbox, mut there) = connection();
     let (gss, mut client) = context(Service::Privacy);
     let replies: Vec<_> = (0..5).map(|at| reply(&gss, &mut client, &[at; 64])).collect();
     let numbers: Vec<GssSeq> = replies.iter().map(|(_, seq)| *seq).collect();
