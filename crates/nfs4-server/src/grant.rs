@@ -50,7 +50,7 @@ pub(crate) struct Asker<'a> {
 }
 
 impl Grant {
-    /// The grant of `asker` for an export. STALE if the export is gone or not for this client, as Linux answers; DELAY if that can't be told yet; ACCESS if the caller is nobody here.
+    /// The grant of `asker` for an export. STALE if the export is gone or not for this client, as Linux answers; DELAY if that, or who the caller is, can't be told yet; ACCESS if the caller is nobody here.
     pub(crate) fn resolve(asker: &Asker<'_>, tree: &Tree, identity: &dyn Identity, export: ExportId) -> Result<Arc<Grant>, Stop> {
         let mut cache = asker.connection.grants().lock();
         let known = cache.entries.iter().position(|entry| {

@@ -7,9 +7,14 @@ use vouch_vfs::{Caller, Patience};
 
 use crate::{Principal, Squash};
 
-/// The answer would have to wait for a name service, and [`Patience::None`] was asked.
+/// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WouldWait;
+pub enum Unanswered {
+    /// It would have to wait for a name service, and [`Patience::None`] was asked.
+    WouldWait,
+    /// The name service fails, which says nothing of what it was asked.
+    Silent,
+}
 
 /// Maps principals to local rights, and owners to names and back. Called on the hot path: answers that were given a short while ago must come from memory without
 /// allocation.
@@ -22,17 +27,17 @@ pub trait Identity: Send + Sync {
         client: SocketAddr,
         squash: &Squash,
         patience: Patience,
-    ) -> Result<Option<Arc<Caller>>, WouldWait>;
+    ) -> Result<Option<Arc<Caller>>, Unanswered>;
 
     /// Name of a user without domain.
-    fn user_name(&self, uid: u32, patience: Patience) -> Result<Option<Arc<str>>, WouldWait>;
+    fn user_name(&self, uid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered>;
 
     /// Name of a group without domain.
-    fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, WouldWait>;
+    fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered>;
 
     /// Number of the user of this name, without domain.
-    fn uid(&self, name: &str, patience: Patience) -> Result<Option<u32>, WouldWait>;
+    fn uid(&self, name: &str, patience: Patience) -> Result<Option<u32>, Unanswered>;
 
     /// Number of the group of this name, without domain.
-    fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, WouldWait>;
+    fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, Unanswered>;
 }

@@ -54,7 +54,7 @@ pub use config::Config;
 pub use connection::Connection;
 pub use effect::{CallbackContext, CallbackContexts, CallbackId, CallbackTo, ConnectionId, ContextLife, Effect, Recovered, Unreachable};
 pub use export::{ClientAccess, ClientMatcher, Export, ExportId, Exports, ExportsError, FlavourAccess, Squash, SquashWho};
-pub use identity::{Identity, WouldWait};
+pub use identity::{Identity, Unanswered};
 pub use job::{Job, JobProgress};
 pub use limits::Limits;
 pub use naming::NameOrder;

@@ -3,7 +3,7 @@
 use vouch_nfs4::Status;
 use vouch_vfs::Error;
 
-use crate::WouldWait;
+use crate::Unanswered;
 
 /// Why an operation did not succeed.
 #[derive(Debug)]
@@ -27,9 +27,13 @@ impl From<Status> for Stop {
     }
 }
 
-impl From<WouldWait> for Stop {
-    fn from(_: WouldWait) -> Self {
-        Stop::Blocked
+impl From<Unanswered> for Stop {
+    fn from(why: Unanswered) -> Self {
+        match why {
+            Unanswered::WouldWait => Stop::Blocked,
+            // ACCESS would be believed: a client drops what was written to an open file, and was to reach the disk under a right that nobody has taken away.
+            Unanswered::Silent => Stop::Status(Status::DELAY),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use vouch_vfs::{Caller, Patience, Time};
 
 use crate::{
     ClientAccess, ClientMatcher, Config, Export, ExportId, Exports, Flavour, FlavourAccess, Identity, Limits, NoObserver, Now, Principal,
-    Recovered, Server, Squash, SquashWho, WouldWait,
+    Recovered, Server, Squash, SquashWho, Unanswered,
 };
 
 /// Lease and grace of [`config`], milliseconds.
@@ -71,26 +71,26 @@ pub fn server(files: &Arc<MemoryFs>, boot: u64, limits: Limits, recovered: Recov
 pub struct Numbers;
 
 impl Identity for Numbers {
-    fn caller(&self, principal: &Principal, _: SocketAddr, _: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, WouldWait> {
+    fn caller(&self, principal: &Principal, _: SocketAddr, _: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, Unanswered> {
         Ok(match principal {
             Principal::Sys { uid, gid, gids } => Some(Arc::new(Caller::new(*uid, *gid, gids.iter().copied()))),
             _ => None,
         })
     }
 
-    fn user_name(&self, _: u32, _: Patience) -> Result<Option<Arc<str>>, WouldWait> {
+    fn user_name(&self, _: u32, _: Patience) -> Result<Option<Arc<str>>, Unanswered> {
         Ok(None)
     }
 
-    fn group_name(&self, _: u32, _: Patience) -> Result<Option<Arc<str>>, WouldWait> {
+    fn group_name(&self, _: u32, _: Patience) -> Result<Option<Arc<str>>, Unanswered> {
         Ok(None)
     }
 
-    fn uid(&self, _: &str, _: Patience) -> Result<Option<u32>, WouldWait> {
+    fn uid(&self, _: &str, _: Patience) -> Result<Option<u32>, Unanswered> {
         Ok(None)
     }
 
-    fn gid(&self, _: &str, _: Patience) -> Result<Option<u32>, WouldWait> {
+    fn gid(&self, _: &str, _: Patience) -> Result<Option<u32>, Unanswered> {
         Ok(None)
     }
 }

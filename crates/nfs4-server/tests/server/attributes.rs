@@ -7,7 +7,7 @@ use vouch_vfs::{Caller, FileSystem as _, Patience, PosixAcl, PosixAclEntry, Posi
 
 use crate::world::{Client, Packed, World, access, attributes, export, getattr};
 
-fn setattr(packed: &Packed) -> Args<'_> {
+pub(crate) fn setattr(packed: &Packed) -> Args<'_> {
     Args::Setattr(op::SetattrArgs { stateid: Stateid::ANONYMOUS, attrs: packed.fattr() })
 }
 

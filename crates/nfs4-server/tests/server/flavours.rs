@@ -4,11 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use vouch_nfs4::op::{self, Args, OpenClaim, OpenHow, Results};
-use vouch_nfs4::{Bytes, ClientId, Filehandle, GssInfo, GssService, Name, OwnerSeq, SecInfo, StateOwner, StateProtect, Status};
+use vouch_nfs4::{Attributes, Bytes, ClientId, Filehandle, GssInfo, GssService, Name, OwnerSeq, SecInfo, StateOwner, StateProtect, Status};
 use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Principal};
 
+use crate::attributes::setattr;
 use crate::world::{
-    Client, MemoryFs, World, access, attributes, compound, export, getattr, lookup, mode, name_of, open_args, results, under, user,
+    Client, MemoryFs, Packed, World, access, attributes, compound, export, getattr, lookup, mode, name_of, open_args, results, under, user,
 };
 
 pub(crate) fn proven(name: &str) -> Principal {
@@ -167,6 +168,24 @@ fn a_wrong_flavour_is_told_before_a_missing_account() {
     assert_eq!(client.status(&[], &[lookup("e")]), Status::WRONGSEC);
     client.flavour = Flavour::Krb5p;
     assert_eq!(client.status(&[], &[lookup("e")]), Status::ACCESS);
+}
+
+// RFC 8881, section 15.1.1.3: what may succeed later is DELAY. ACCESS would have a client drop what it has to write.
+#[test]
+fn who_can_not_be_told_now_is_to_ask_again() {
+    let files = Arc::new(MemoryFs::new());
+    let world = World::with(files.clone(), vec![export(1, &["e"], &files, takes(&[Flavour::Sys, Flavour::Krb5p]))]);
+    let mut client = Client::new(&world, "one", 0);
+    assert_eq!(client.status(&["e"], &[open_args("f", Some(&mode(0o666)))]), Status::OK);
+    let handle = handle_of(&mut client, &["e", "f"]);
+    let put = Args::Putfh(op::PutfhArgs { handle });
+    let to_nobody_knows = Packed::new(&[36], &Attributes { owner: Some(Bytes(b"unanswered@example.org")), ..Attributes::default() });
+    assert_eq!(client.status(&["e", "f"], &[setattr(&to_nobody_knows)]), Status::DELAY);
+    (client.flavour, client.principal) = (Flavour::Krb5p, proven("unanswered@EXAMPLE.ORG"));
+    assert_eq!(client.run(std::slice::from_ref(&put)).0, Status::DELAY);
+    assert_eq!(client.status(&[], &[lookup("e")]), Status::DELAY);
+    client.principal = proven("alice@EXAMPLE.ORG");
+    assert_eq!(client.run(&[put]).0, Status::OK);
 }
 
 // exports(5): `secure` is about claims, not about proofs.

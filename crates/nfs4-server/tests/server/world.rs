@@ -14,7 +14,7 @@ use vouch_nfs4::{
 use vouch_nfs4_server::testing::{self, at};
 use vouch_nfs4_server::{
     Compound, Config, Connection, Effect, Export, Exports, Flavour, Identity, Limits, NoObserver, Now, Observer, Principal, Progress,
-    Recovered, Request, Server, Squash, SquashWho, WouldWait,
+    Recovered, Request, Server, Squash, SquashWho, Unanswered,
 };
 use vouch_vfs::{Caller, Patience};
 use vouch_xdr::{Reader, Writer};
@@ -22,13 +22,14 @@ use vouch_xdr::{Reader, Writer};
 pub(crate) use vouch_nfs4_server::testing::{access, export, under};
 pub(crate) use vouch_vfs::memory::MemoryFs;
 
-/// Users are their numbers; user 1000 is alice.
+/// Users are their numbers; user 1000 is alice, and of one nobody answers.
 pub(crate) struct Names;
 
 impl Identity for Names {
-    fn caller(&self, principal: &Principal, _: SocketAddr, squash: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, WouldWait> {
+    fn caller(&self, principal: &Principal, _: SocketAddr, squash: &Squash, _: Patience) -> Result<Option<Arc<Caller>>, Unanswered> {
         let anonymous = Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
         Ok(Some(Arc::new(match principal {
+            Principal::Gss { name } if &**name == "unanswered@EXAMPLE.ORG" => return Err(Unanswered::Silent),
             Principal::Gss { name } if &**name == "alice@EXAMPLE.ORG" => Caller::new(1000, 1000, []),
             // Machines are nobody in particular, everybody else has no account.
             Principal::Gss { name } if !name.starts_with("nfs/") => return Ok(None),
@@ -38,19 +39,19 @@ impl Identity for Names {
         })))
     }
 
-    fn user_name(&self, uid: u32, _: Patience) -> Result<Option<Arc<str>>, WouldWait> {
+    fn user_name(&self, uid: u32, _: Patience) -> Result<Option<Arc<str>>, Unanswered> {
         Ok((uid == 1000).then(|| "alice".into()))
     }
 
-    fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, WouldWait> {
+    fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered> {
         self.user_name(gid, patience)
     }
 
-    fn uid(&self, name: &str, _: Patience) -> Result<Option<u32>, WouldWait> {
-        Ok((name == "alice").then_some(1000))
+    fn uid(&self, name: &str, _: Patience) -> Result<Option<u32>, Unanswered> {
+        if name == "unanswered" { Err(Unanswered::Silent) } else { Ok((name == "alice").then_some(1000)) }
     }
 
-    fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, WouldWait> {
+    fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, Unanswered> {
         self.uid(name, patience)
     }
 }

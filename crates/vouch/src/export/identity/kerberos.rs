@@ -63,7 +63,7 @@ impl Rules<'_> {
             },
         };
         let silent = |Silent| {
-            tracing::warn!(principal, name, %client, "refused for now: the name service fails; see getent passwd and its log");
+            tracing::warn!(principal, name, %client, "the name service fails: this principal has the rights that it had, or waits; see getent passwd and its log");
             Silent
         };
         let Some(user) = service.user_by_name(&name).map_err(silent)? else {

@@ -12,10 +12,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use vouch_nfs4_server::{Identity, Principal, Squash, SquashWho, WouldWait};
+use vouch_nfs4_server::{Identity, Principal, Squash, SquashWho, Unanswered};
 use vouch_vfs::{Caller, Patience};
 
-use cache::{Cache, Lately, Worth};
+use cache::{Cache, Lately};
 pub(crate) use idmap::Idmap;
 pub use kerberos::Unknown;
 use kerberos::{Asking, Rules};
@@ -44,11 +44,11 @@ pub(super) struct Names<S> {
     groups: Groups,
     unknown: Unknown,
     map: RwLock<Arc<PrincipalMap>>,
-    callers: Cache<Asked, Option<Arc<Caller>>>,
-    user_names: Cache<u32, Option<Arc<str>>>,
-    group_names: Cache<u32, Option<Arc<str>>>,
-    uids: Cache<Box<str>, Option<u32>>,
-    gids: Cache<Box<str>, Option<u32>>,
+    callers: Cache<Asked, Arc<Caller>>,
+    user_names: Cache<u32, Arc<str>>,
+    group_names: Cache<u32, Arc<str>>,
+    uids: Cache<Box<str>, u32>,
+    gids: Cache<Box<str>, u32>,
 }
 
 /// A squash as a key.
@@ -87,7 +87,7 @@ impl<S: NameService> Names<S> {
         self.gids.clear();
     }
 
-    fn sys(&self, uid: u32, gid: u32, gids: &[u32], squash: &Squash, patience: Patience) -> Result<Result<Caller, Silent>, WouldWait> {
+    fn sys(&self, uid: u32, gid: u32, gids: &[u32], squash: &Squash, patience: Patience) -> Result<Result<Caller, Silent>, Unanswered> {
         let anonymous = Caller::new(squash.anonymous_uid, squash.anonymous_gid, []);
         if squash.who == SquashWho::All || (squash.who == SquashWho::Root && uid == 0) {
             return Ok(Ok(anonymous));
@@ -123,11 +123,11 @@ impl<S: NameService> Identity for Names<S> {
         client: SocketAddr,
         squash: &Squash,
         patience: Patience,
-    ) -> Result<Option<Arc<Caller>>, WouldWait> {
+    ) -> Result<Option<Arc<Caller>>, Unanswered> {
         let rule = (squash.who as u8, squash.anonymous_uid, squash.anonymous_gid);
         let key = (principal.clone(), rule);
         if let Some(known) = self.callers.get(&CALLERS, &key) {
-            return Ok(known);
+            return Ok(known?);
         }
         let age = self.callers.age();
         let caller = match principal {
@@ -136,45 +136,44 @@ impl<S: NameService> Identity for Names<S> {
             Principal::Gss { .. } if patience == Patience::None => return Err(would_wait()),
             Principal::Gss { name } => self.gss(Asking { principal: name, client }, squash),
         };
-        let (caller, worth) = match caller {
-            Ok(Some(caller)) => (Some(Arc::new(caller)), Worth::Yes),
-            Ok(None) => (None, Worth::No),
-            Err(Silent) => (None, Worth::Nothing),
-        };
-        self.callers.put(key, caller.clone(), worth, age);
-        Ok(caller)
+        Ok(self.callers.put(key, caller.map(|caller| caller.map(Arc::new)), age)?)
     }
 
-    fn user_name(&self, uid: u32, patience: Patience) -> Result<Option<Arc<str>>, WouldWait> {
-        self.user_names.get_or(&USER_NAMES, &uid, patience, || Ok(self.service.user(uid)?.map(|user| user.name.into())))
+    fn user_name(&self, uid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered> {
+        shown(self.user_names.get_or(&USER_NAMES, &uid, patience, || Ok(self.service.user(uid)?.map(|user| user.name.into()))))
     }
 
-    fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, WouldWait> {
-        self.group_names.get_or(&GROUP_NAMES, &gid, patience, || Ok(self.service.group(gid)?.map(Arc::from)))
+    fn group_name(&self, gid: u32, patience: Patience) -> Result<Option<Arc<str>>, Unanswered> {
+        shown(self.group_names.get_or(&GROUP_NAMES, &gid, patience, || Ok(self.service.group(gid)?.map(Arc::from))))
     }
 
-    fn uid(&self, name: &str, patience: Patience) -> Result<Option<u32>, WouldWait> {
+    fn uid(&self, name: &str, patience: Patience) -> Result<Option<u32>, Unanswered> {
         self.uids.get_or(&UIDS, &Box::from(name), patience, || Ok(self.service.user_by_name(name)?.map(|user| user.uid)))
     }
 
-    fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, WouldWait> {
+    fn gid(&self, name: &str, patience: Patience) -> Result<Option<u32>, Unanswered> {
         self.gids.get_or(&GIDS, &Box::from(name), patience, || self.service.group_by_name(name))
     }
 }
 
+/// While the name service fails numbers are shown in the place of names.
+fn shown(name: Result<Option<Arc<str>>, Unanswered>) -> Result<Option<Arc<str>>, Unanswered> {
+    if name == Err(Unanswered::Silent) { Ok(None) } else { name }
+}
+
 thread_local! {
-    static CALLERS: RefCell<Lately<Asked, Option<Arc<Caller>>>> = const { RefCell::new(Lately::new()) };
-    static USER_NAMES: RefCell<Lately<u32, Option<Arc<str>>>> = const { RefCell::new(Lately::new()) };
-    static GROUP_NAMES: RefCell<Lately<u32, Option<Arc<str>>>> = const { RefCell::new(Lately::new()) };
-    static UIDS: RefCell<Lately<Box<str>, Option<u32>>> = const { RefCell::new(Lately::new()) };
-    static GIDS: RefCell<Lately<Box<str>, Option<u32>>> = const { RefCell::new(Lately::new()) };
+    static CALLERS: RefCell<Lately<Asked, Arc<Caller>>> = const { RefCell::new(Lately::new()) };
+    static USER_NAMES: RefCell<Lately<u32, Arc<str>>> = const { RefCell::new(Lately::new()) };
+    static GROUP_NAMES: RefCell<Lately<u32, Arc<str>>> = const { RefCell::new(Lately::new()) };
+    static UIDS: RefCell<Lately<Box<str>, u32>> = const { RefCell::new(Lately::new()) };
+    static GIDS: RefCell<Lately<Box<str>, u32>> = const { RefCell::new(Lately::new()) };
     static WOULD_WAIT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The name service has to be asked, and this thread must not.
-fn would_wait() -> WouldWait {
+fn would_wait() -> Unanswered {
     WOULD_WAIT.set(true);
-    WouldWait
+    Unanswered::WouldWait
 }
 
 /// Whether a call that this thread has just stopped waits for the name service, and for no disk.

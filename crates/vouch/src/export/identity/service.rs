@@ -28,7 +28,7 @@ pub(in crate::export) enum Local {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::export) struct Silent;
 
-/// What is asked of a name service. While it fails a caller is refused, whoever has no account may be, and what is shown is numbers.
+/// What is asked of a name service. While it fails what it said last holds; a caller of whom it has said nothing waits, whoever has no account may be, and what is shown is numbers.
 pub(in crate::export) trait NameService: Send + Sync {
     fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent>;
     fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent>;

@@ -1,5 +1,6 @@
 //! Mapping of principals, with a small name service.
 
+use super::cache::Lives;
 use super::service::{Local, Silent, UserRecord};
 use super::*;
 
@@ -81,14 +82,14 @@ fn more_than_sixteen_groups_come_from_the_name_service() {
 fn impatience_is_answered_from_memory_only() {
     let names = names(Groups::Server);
     let who = sys(1000, 100, &[]);
-    assert_eq!(names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Patience::None), Err(WouldWait));
+    assert_eq!(names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Patience::None), Err(Unanswered::WouldWait));
     let caller = names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Patience::Any).unwrap();
     assert_eq!(names.caller(&who, CLIENT, &squash(SquashWho::Nobody), Patience::None), Ok(caller));
-    assert_eq!(names.user_name(1000, Patience::None), Err(WouldWait));
+    assert_eq!(names.user_name(1000, Patience::None), Err(Unanswered::WouldWait));
     assert_eq!(names.user_name(1000, Patience::Any).unwrap().as_deref(), Some("alice"));
     assert_eq!(names.user_name(1000, Patience::None).unwrap().as_deref(), Some("alice"));
     names.forget();
-    assert_eq!(names.user_name(1000, Patience::None), Err(WouldWait));
+    assert_eq!(names.user_name(1000, Patience::None), Err(Unanswered::WouldWait));
 }
 
 /// The user number of a principal; none if it is refused.
@@ -220,52 +221,106 @@ fn what_was_asked_for_before_a_reload_is_not_remembered_after_it() {
     assert!(names.gid("users", Patience::None).unwrap().is_some());
 }
 
-#[test]
-fn a_name_service_that_fails_is_neither_believed_nor_remembered() {
-    /// Fails until it is mended.
-    struct Sick(std::sync::atomic::AtomicBool);
-    impl Sick {
-        fn well(&self) -> Result<(), Silent> {
-            if self.0.load(std::sync::atomic::Ordering::SeqCst) { Ok(()) } else { Err(Silent) }
-        }
+/// A name service that fails until it is mended.
+struct Sick(std::sync::atomic::AtomicBool);
+
+impl Sick {
+    fn well(&self) -> Result<(), Silent> {
+        if self.0.load(std::sync::atomic::Ordering::SeqCst) { Ok(()) } else { Err(Silent) }
     }
-    impl NameService for Sick {
-        fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
-            self.well().and_then(|()| Small.user(uid))
-        }
-        fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
-            // Groups alone fail: the one that is easily overlooked.
-            Small.user_by_name(name)
-        }
-        fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
-            self.well().and_then(|()| Small.group(gid))
-        }
-        fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
-            self.well().and_then(|()| Small.group_by_name(name))
-        }
-        fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent> {
-            self.well().and_then(|()| Small.groups(user, gid))
-        }
-        fn local_name(&self, principal: &str) -> Local {
-            Small.local_name(principal)
-        }
+
+    fn be(&self, well: bool) {
+        self.0.store(well, std::sync::atomic::Ordering::SeqCst);
     }
+}
+
+impl NameService for Sick {
+    fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
+        self.well().and_then(|()| Small.user(uid))
+    }
+    fn user_by_name(&self, name: &str) -> Result<Option<UserRecord>, Silent> {
+        // Groups alone fail: the one that is easily overlooked.
+        Small.user_by_name(name)
+    }
+    fn group(&self, gid: u32) -> Result<Option<String>, Silent> {
+        self.well().and_then(|()| Small.group(gid))
+    }
+    fn group_by_name(&self, name: &str) -> Result<Option<u32>, Silent> {
+        self.well().and_then(|()| Small.group_by_name(name))
+    }
+    fn groups(&self, user: &str, gid: u32) -> Result<Vec<u32>, Silent> {
+        self.well().and_then(|()| Small.groups(user, gid))
+    }
+    fn local_name(&self, principal: &str) -> Local {
+        Small.local_name(principal)
+    }
+}
+
+/// One that is asked by this rule, and what is remembered of it.
+fn sick(well: bool, lives: Option<Lives>) -> Names<Sick> {
     let idmap = Idmap::parse("[General]\nDomain = example.org\n");
     let map = PrincipalMap::parse(b"").unwrap();
-    let names = Names::new(Sick(false.into()), idmap, Groups::Server, map, Unknown::Squash);
+    let names = Names::new(Sick(well.into()), idmap, Groups::Server, map, Unknown::Squash);
+    let Some(lives) = lives else { return names };
+    Names {
+        callers: Cache::with(10, lives),
+        user_names: Cache::with(10, lives),
+        group_names: Cache::with(10, lives),
+        uids: Cache::with(10, lives),
+        gids: Cache::with(10, lives),
+        ..names
+    }
+}
+
+#[test]
+fn a_name_service_that_fails_is_neither_believed_nor_remembered() {
+    let names = sick(false, None);
     let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
     let squash = squash(SquashWho::Nobody);
-    let ask = |who: &Principal| names.caller(who, CLIENT, &squash, Patience::Any).unwrap();
-    // Not the anonymous user, who makes files that are nobody's; nor alice without her groups.
-    assert_eq!((ask(&alice), ask(&sys(1000, 100, &[3]))), (None, None));
-    assert_eq!((names.user_name(1000, Patience::Any).unwrap(), names.gid("users", Patience::Any).unwrap()), (None, None));
-    names.service.0.store(true, std::sync::atomic::Ordering::SeqCst);
+    let ask = |who: &Principal| names.caller(who, CLIENT, &squash, Patience::Any);
+    // Neither refused, nor the anonymous user, who makes files that are nobody's; nor alice without her groups. For a second it is not asked again.
+    for _ in 0..2 {
+        assert_eq!((ask(&alice), ask(&sys(1000, 100, &[3]))), (Err(Unanswered::Silent), Err(Unanswered::Silent)));
+        assert_eq!((names.user_name(1000, Patience::Any), names.gid("users", Patience::Any)), (Ok(None), Err(Unanswered::Silent)));
+    }
+    names.service.be(true);
     let patience = std::time::Instant::now();
-    while ask(&alice).is_none() || ask(&sys(1000, 100, &[3])).is_none() || names.user_name(1000, Patience::Any).unwrap().is_none() {
+    while ask(&alice).is_err() || ask(&sys(1000, 100, &[3])).is_err() || names.user_name(1000, Patience::Any) == Ok(None) {
         // What is known not to be is believed for as long as this.
         assert!(patience.elapsed() < std::time::Duration::from_secs(25), "the failure is still remembered");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    assert!(ask(&alice).unwrap().is_in(539) && ask(&sys(1000, 100, &[3])).unwrap().is_in(539));
+    let is_in = |who: &Principal| ask(who).unwrap().unwrap().is_in(539);
+    assert!(is_in(&alice) && is_in(&sys(1000, 100, &[3])));
     assert_eq!(names.gid("users", Patience::Any), Ok(Some(100)));
+}
+
+#[test]
+fn what_was_known_last_holds_while_the_name_service_fails_and_not_for_ever() {
+    /// Asked anew each time.
+    const LIVES: Lives = Lives { yes_ms: 0, no_ms: 0, silence_ms: 0, last_ms: 3_600_000 };
+    let alice = Principal::Gss { name: "alice@EXAMPLE.ORG".into() };
+    let squash = squash(SquashWho::Nobody);
+    let ask = |names: &Names<Sick>| {
+        let groups = names.caller(&alice, CLIENT, &squash, Patience::Any).map(|caller| caller.unwrap().is_in(539));
+        (groups, names.user_name(1000, Patience::Any).map(|name| name.is_some()), names.gid("users", Patience::Any))
+    };
+    let known = (Ok(true), Ok(true), Ok(Some(100)));
+    let silent = (Err(Unanswered::Silent), Ok(false), Err(Unanswered::Silent));
+    let names = sick(true, Some(LIVES));
+    assert_eq!((ask(&names), names.gid("nobody-knows", Patience::Any)), (known, Ok(None)));
+    names.service.be(false);
+    // Also when it has failed before; but a no is none that holds.
+    for _ in 0..3 {
+        assert_eq!((ask(&names), names.gid("nobody-knows", Patience::Any)), (known, Err(Unanswered::Silent)));
+    }
+    // What the administrator has had forgotten is forgotten.
+    names.forget();
+    assert_eq!(ask(&names), silent);
+    names.service.be(true);
+    assert_eq!(ask(&names), known);
+    let names = sick(true, Some(Lives { last_ms: 0, ..LIVES }));
+    assert_eq!(ask(&names), known);
+    names.service.be(false);
+    assert_eq!(ask(&names), silent);
 }
