@@ -4,9 +4,9 @@ use crate::ffi::{CONTEXT_EXPIRED, Gss, Status};
 
 /// A failure of the Kerberos library, for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}{}", cure.map(|cure| format!("; cure: {cure}")).unwrap_or_default())]
+#[error("{}{}", printable(what), cure.map(|cure| format!("; cure: {cure}")).unwrap_or_default())]
 pub struct Fault {
-    /// What failed, in the library's words.
+    /// What failed, in the library's words; names in it are others'.
     pub what: String,
     /// What an administrator or a user can do, where it is known.
     pub cure: Option<&'static str>,
@@ -58,6 +58,11 @@ impl Fault {
     pub(crate) fn refused(what: String, cure: &'static str) -> Self {
         Self { what, cure: Some(cure), major: FAILURE, minor: 0 }
     }
+}
+
+/// Text that others wrote, for logs and terminals: neither ends a line nor is obeyed.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 /// A principal's name as text. What is not UTF-8 is refused: two names that differ in what can't be written would be one.
@@ -140,6 +145,12 @@ fn cure(status: Status, side: Side) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_wrote_ends_no_line_and_is_not_obeyed() {
+        let name = name_text("m\rFAKE\n\u{1b}[2J\u{9b}31mü@EXAMPLE.ORG".into()).expect("it is UTF-8");
+        assert_eq!(Fault::refused(name, "none").to_string(), "m?FAKE??[2J?31mü@EXAMPLE.ORG; cure: none");
+    }
 
     #[test]
     fn names_that_are_not_utf_8_are_refused_and_told_apart() {

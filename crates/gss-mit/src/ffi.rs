@@ -12,6 +12,8 @@ use zeroize::Zeroizing;
 
 use raw::{Buffer, Functions, Handle, KeyValue, KeyValues, LucidContext, Oid, OidSet};
 
+use crate::fault::printable;
+
 mod krb5;
 mod raw;
 
@@ -267,7 +269,8 @@ impl Gss {
                 let (mut minor, mut text) = (0, empty());
                 // SAFETY: pointers to values that outlive the call.
                 let major = unsafe { (self.functions.display_status)(&mut minor, code, kind, &krb5_oid(), &mut more, &mut text) };
-                let text = String::from_utf8_lossy(&self.take(text)).into_owned();
+                // It may quote what a client sent.
+                let text = printable(&String::from_utf8_lossy(&self.take(text)));
                 if major & FAILED != 0 {
                     break;
                 }

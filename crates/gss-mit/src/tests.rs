@@ -1,4 +1,4 @@
-//! What is left of tickets in memory when who got them is dropped. A child asks a real KDC; this process knows the keys by opening what the child would send to the service,
+//! Keytabs; and what is left of tickets in memory when who got them is dropped. A child asks a real KDC; this process knows the keys by opening what the child would send to the service,
 //! and reads the child's memory.
 
 use std::ffi::CString;
@@ -9,12 +9,13 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use vouch_rpcsec_gss::{InitStep, Initiator as _};
+use vouch_rpcsec_gss::{Accept, Acceptor as _, InitStep, Initiator as _};
 
 use crate::ffi::{Gss, Opened};
 use crate::kdc::Kdc;
+use crate::ticket::tests::token_for;
 use crate::ticket::{Request, subkey};
-use crate::{ClientSource, MitInitiator};
+use crate::{ClientSource, MitAcceptor, MitInitiator};
 
 /// Set for the child, which gets tickets: its keytab.
 const CHILD: &str = "VOUCH_TEST_GETS_TICKETS";
@@ -139,4 +140,43 @@ fn the_keytab_that_is_used_where_none_is_named_is_that_of_the_configuration() {
     };
     assert!(tell(None).contains("keytab <FILE:/srv/some.keytab>"));
     assert!(tell(Some("WRFILE:/srv/other.keytab")).contains("keytab <WRFILE:/srv/other.keytab>"));
+}
+
+/// A keytab with a key of AES-256 for each of these, of the first version (MIT's documentation, "Keytab file format").
+fn keytab(path: &std::path::Path, principals: &[[&str; 2]]) {
+    let counted = |text: &str| [&(text.len() as u16).to_be_bytes(), text.as_bytes()].concat();
+    let mut bytes = vec![5, 2];
+    for parts in principals {
+        let mut entry = vec![0, 2];
+        ["EXAMPLE.ORG", parts[0], parts[1]].iter().for_each(|text| entry.extend(counted(text)));
+        // Kind of name, when it was written, version; enctype, and the key.
+        entry.extend([0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 18, 0, 32]);
+        entry.extend([7; 32]);
+        bytes.extend((entry.len() as u32).to_be_bytes());
+        bytes.extend(entry);
+    }
+    std::fs::write(path, bytes).expect("a file");
+}
+
+/// Why a ticket for a service is refused that somebody made up.
+fn refused(acceptor: &MitAcceptor, service: &[&[u8]]) -> String {
+    let Accept::Failed { reason, .. } = acceptor.accept(None, &token_for(service, 18, 300)) else {
+        panic!("no key is needed to make it up")
+    };
+    reason
+}
+
+#[test]
+fn who_has_no_ticket_writes_no_lines_of_his_own() {
+    if crate::available().is_err() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("keytab");
+    keytab(&path, &[["nfs", "localhost"]]);
+    let acceptor = MitAcceptor::new(Some(&path), "nfs").expect("it holds a key");
+    let reason = refused(&acceptor, &[b"nfs", b"x\r2026-11-23 FAKE LINE\x1b[2J\n"]);
+    // The library quotes the name, beside what is read of the ticket here.
+    assert!(reason.matches("x?2026-11-23 FAKE LINE?[2J").count() >= 2, "{reason:?}");
+    assert!(!reason.contains(char::is_control), "{reason:?}");
 }

@@ -3,6 +3,8 @@
 
 use vouch_krb5_seal::Enctype;
 
+use crate::fault::printable;
+
 /// The clear part of a ticket (RFC 4120, section 5.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
@@ -122,7 +124,7 @@ pub(crate) fn old_name(enctype: i32) -> String {
 
 /// Names end up in the log: what isn't printable doesn't.
 fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_LEN_MAX)]).chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+    printable(&String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_LEN_MAX)]))
 }
 
 const TEXT_LEN_MAX: usize = 256;
@@ -165,7 +167,7 @@ fn integer(bytes: &[u8]) -> Option<i32> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
@@ -180,8 +182,13 @@ mod tests {
     }
 
     fn token(enctype: u8, cipher_len: usize) -> Vec<u8> {
+        token_for(&[b"nfs", b"fs1.example.org"], enctype, cipher_len)
+    }
+
+    /// The token of who has no ticket for a service, and no key.
+    pub(crate) fn token_for(service: &[&[u8]], enctype: u8, cipher_len: usize) -> Vec<u8> {
         let number = |field: u8, value: u8| der(0xa0 | field, &[&der(2, &[&[value]])]);
-        let names = der(0x30, &[&der(0x1b, &[b"nfs"]), &der(0x1b, &[b"fs1.example.org"])]);
+        let names = der(0x30, &[&service.iter().flat_map(|part| der(0x1b, &[part])).collect::<Vec<u8>>()]);
         let name = der(0xa2, &[&der(0x30, &[&number(0, 2), &der(0xa1, &[&names])])]);
         let sealed = der(0xa3, &[&der(0x30, &[&number(0, enctype), &number(1, 7), &der(0xa2, &[&der(4, &[&vec![9; cipher_len]])])])]);
         let ticket = der(0x61, &[&der(0x30, &[&number(0, 5), &der(0xa1, &[&der(0x1b, &[b"EXAMPLE.ORG"])]), &name, &sealed])]);

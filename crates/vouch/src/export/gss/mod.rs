@@ -153,7 +153,7 @@ impl Gss {
             Accept::Established { context, .. } => {
                 self.counts.made.add(1);
                 let (principal, service) = (&context.principal, &context.service);
-                tracing::debug!(%peer, %principal, %service, enctype = %context.keys.enctype(), lifetime_s = context.lifetime_s, "a Kerberos context is made");
+                tracing::debug!(%peer, ?principal, ?service, enctype = %context.keys.enctype(), lifetime_s = context.lifetime_s, "a Kerberos context is made");
             }
             Accept::Continue { .. } => {}
             Accept::Failed { reason, major, minor, principal, enctype, .. } => {
