@@ -11,7 +11,7 @@ use vouch_rpcsec_gss::{Accept, Acceptor, EstablishedContext};
 
 use crate::Fault;
 use crate::fault::{EXPIRED, NOT_YET_VALID, SKEW, Side, name_text};
-use crate::ffi::{Context, Cred, Exchange, Gss, Lucid, Name, Opened, OpenedTicket, Status, Usage};
+use crate::ffi::{Context, Cred, Exchange, Gss, Lucid, Name, Opened, OpenedTicket, Status, Usage, holds_key};
 use crate::ticket::{Request, Ticket, made_s, old_name};
 
 /// Accepts contexts by the keys of a keytab: any key of it whose principal is of the service that was named, so that one server answers to several host names and in
@@ -34,16 +34,8 @@ impl MitAcceptor {
     /// Without the library, or a keytab that can be read and holds a key.
     pub fn new(keytab: Option<&Path>, service: &str) -> Result<Self, Fault> {
         let gss = Gss::get().map_err(Fault::no_library)?;
-        let mut stores = Vec::new();
-        let mut named = None;
-        let mut of = String::from("the system's keytab");
-        if let Some(path) = keytab {
-            let path_bytes = CString::new(path.as_os_str().as_bytes())
-                .map_err(|_| Fault::refused("the keytab's path holds a zero byte".into(), "name another"))?;
-            named = Some(path_bytes.clone());
-            stores.push(("keytab", path_bytes));
-            of = path.display().to_string();
-        }
+        let (of, named) = place(keytab)?;
+        let stores: Vec<_> = named.iter().map(|path| ("keytab", path.clone())).collect();
         let cred = gss.acquire(None, Usage::Accept, &stores).map_err(|status| Fault::of(gss, &of, status, Side::Server))?;
         Ok(Self { gss, cred, service: format!("{service}/"), keytab: named })
     }
@@ -71,6 +63,14 @@ impl MitAcceptor {
     }
 }
 
+/// A keytab, or the system's, in words, and as the library is told of it.
+fn place(keytab: Option<&Path>) -> Result<(String, Option<CString>), Fault> {
+    let Some(path) = keytab else { return Ok(("the system's keytab".into(), None)) };
+    let bytes = CString::new(path.as_os_str().as_bytes());
+    let bytes = bytes.map_err(|_| Fault::refused("the keytab's path holds a zero byte".into(), "name another"))?;
+    Ok((path.display().to_string(), Some(bytes)))
+}
+
 impl Acceptor for MitAcceptor {
     type Partial = Partial;
 
@@ -83,6 +83,11 @@ impl Acceptor for MitAcceptor {
 }
 
 impl MitAcceptor {
+    /// Whether the keytab can be read and holds any key now.
+    fn has_keys(&self) -> bool {
+        holds_key(self.gss, self.keytab.as_deref(), |_| true).unwrap_or(false)
+    }
+
     /// In a frame of its own, below which nothing is left of keys.
     #[inline(never)]
     fn take(&self, partial: Option<Partial>, token: &[u8]) -> Accept<Partial> {
@@ -113,6 +118,8 @@ impl MitAcceptor {
                 let fault = match &opened {
                     Opened::All(opened) => times(&fault, opened, now_s()).map_or(fault.clone(), |times| fault.and(&times)),
                     Opened::TicketAlone => fault.of_altered(),
+                    // The library has one code for a key that is not found and for a keytab that is not there.
+                    Opened::Nothing if fault.is_of_keytab() && !self.has_keys() => fault.of_no_keytab(),
                     Opened::Nothing => fault,
                 };
                 match Ticket::of_token(token) {

@@ -48,6 +48,16 @@ impl Fault {
         Self { what: "a first token that is no Kerberos V5 ticket".into(), cure: Some(NO_TICKET), ..self }
     }
 
+    /// The same, where there is no key at all to open a ticket by.
+    pub(crate) fn of_no_keytab(self) -> Self {
+        Self { cure: Some(NO_KEYTAB), ..self }
+    }
+
+    /// Whether the keytab is to blame, as far as the library tells.
+    pub(crate) fn is_of_keytab(&self) -> bool {
+        self.cure == Some(LACKS_KEY)
+    }
+
     /// The library isn't there.
     pub(crate) fn no_library(reason: &str) -> Self {
         let cure = Some("install MIT Kerberos (Debian: libgssapi-krb5-2)");
@@ -75,6 +85,13 @@ pub(crate) fn name_text(name: Vec<u8>) -> Result<String, Fault> {
 
 /// What helps where keys are of the time before AES.
 const OLD_ENCTYPE: &str = "old enctypes are not taken: give the principal AES keys (kadmin: cpw -randkey -e aes256-cts-hmac-sha1-96:normal nfs/HOST, then ktadd), or allow AES in permitted_enctypes of krb5.conf";
+
+/// What helps where the key that the ticket is for is not in the keytab, in this version or at all.
+const LACKS_KEY: &str = "the keytab lacks this key: write the present keys of the service to it (kadmin: ktadd -norandkey -k KEYTAB nfs/HOST), then let clients get new tickets (kdestroy, kinit); if it is there, allow its enctype in permitted_enctypes of krb5.conf";
+
+/// What helps where there is no keytab, or nothing in it.
+const NO_KEYTAB: &str =
+    "the keytab is missing, unreadable or empty: look at its path and rights, or give --keytab FILE with the keys of nfs/HOST";
 
 /// What helps where a ticket is good and its sender has not its key.
 const ALTERED: &str = "the ticket is good, and what came with it is not by its key: it was altered on its way, or somebody sent it who has only read it; look for who does that";
@@ -109,6 +126,11 @@ fn code(minor: u32) -> i32 {
 
 /// What helps, by the codes of krb5.h.
 fn cure(status: Status, side: Side) -> Option<&'static str> {
+    let routine = status.major & 0x00ff_0000;
+    // The codes beside it are those of a key that is not found, which there can't be.
+    if (routine, side) == (NO_CRED, Side::Server) {
+        return Some(NO_KEYTAB);
+    }
     let by_code = match code(status.minor) {
         SKEW => Some("set the clocks of client, server and KDC by NTP, or raise clockskew in krb5.conf"),
         EXPIRED => Some("the client's ticket has ended: kinit again, or have the client renew it before"),
@@ -116,10 +138,7 @@ fn cure(status: Status, side: Side) -> Option<&'static str> {
         34 => Some(
             "the same authenticator came twice; an honest client asks again by itself. If it goes on, give each machine tickets of its own (cloned images, one cache on many nodes), or look for who records the network",
         ),
-        // The key that the ticket is for is not in the keytab, in this version or at all.
-        31 | 35 | 41 | 44 | 45 | 181 | 230 => Some(
-            "the keytab lacks this key: write the present keys of the service to it (kadmin: ktadd -norandkey -k KEYTAB nfs/HOST), then let clients get new tickets (kdestroy, kinit); if it is there, allow its enctype in permitted_enctypes of krb5.conf",
-        ),
+        31 | 35 | 41 | 44 | 45 | 181 | 230 => Some(LACKS_KEY),
         14 | 150 | 188 | 236 => Some(OLD_ENCTYPE),
         6 | 7 => Some(
             "the KDC doesn't know that name: create the principal (kadmin: addprinc -randkey nfs/HOST), or mount by the name that the keytab has",
@@ -132,8 +151,7 @@ fn cure(status: Status, side: Side) -> Option<&'static str> {
         164..=172 => Some("the replay cache can't be written: look at rights and room of /var/tmp, or set KRB5RCACHEDIR"),
         _ => None,
     };
-    by_code.or(match (status.major & 0x00ff_0000, side) {
-        (NO_CRED, Side::Server) => Some("the keytab is missing, unreadable or empty: give --keytab FILE with the keys of nfs/HOST"),
+    by_code.or(match (routine, side) {
         (NO_CRED, Side::Client) => Some("there is no ticket: kinit, or name a keytab"),
         (CREDENTIALS_EXPIRED | CONTEXT_EXPIRED, _) => {
             Some("the client's ticket has ended: kinit again, or have the client renew it before")

@@ -17,7 +17,7 @@ use crate::fault::printable;
 mod krb5;
 mod raw;
 
-pub(crate) use krb5::{MemoryCache, Opened, OpenedTicket, default_keytab};
+pub(crate) use krb5::{MemoryCache, Opened, OpenedTicket, default_keytab, holds_key};
 
 /// A status of GSS-API: whose parts are explained by [`Gss::explain`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -180,3 +180,28 @@ fn who_has_no_ticket_writes_no_lines_of_his_own() {
     assert!(reason.matches("x?2026-11-23 FAKE LINE?[2J").count() >= 2, "{reason:?}");
     assert!(!reason.contains(char::is_control), "{reason:?}");
 }
+
+#[test]
+fn a_keytab_that_is_not_there_and_one_that_lacks_a_key_are_told_apart() {
+    if crate::available().is_err() {
+        return;
+    }
+    const NOT_THERE: &str = "; cure: the keytab is missing, unreadable or empty: look at its path and rights";
+    const LACKS: &str = "; cure: the keytab lacks this key";
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("keytab");
+    let failure = |path| MitAcceptor::new(Some(path), "nfs").map(drop).expect_err("there is no key").to_string();
+    assert!(failure(&path).contains(NOT_THERE), "{}", failure(&path));
+    keytab(&path, &[]);
+    assert!(failure(&path).contains(NOT_THERE), "{}", failure(&path));
+    keytab(&path, &[["nfs", "localhost"]]);
+    let acceptor = MitAcceptor::new(Some(&path), "nfs").expect("it holds a key");
+    let reason = || refused(&acceptor, &[b"nfs", b"elsewhere"]);
+    assert!(reason().contains(LACKS), "{}", reason());
+    std::fs::remove_file(&path).expect("it is there");
+    assert!(reason().contains(NOT_THERE), "{}", reason());
+    keytab(&path, &[]);
+    assert!(reason().contains(NOT_THERE), "{}", reason());
+    keytab(&path, &[["host", "localhost"]]);
+    assert!(reason().contains(LACKS), "{}", reason());
+}

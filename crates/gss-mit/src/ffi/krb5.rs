@@ -1,12 +1,13 @@
-//! What is asked of libkrb5 itself: a credential cache that ends when it should, and what a ticket that was refused holds.
+//! What is asked of libkrb5 itself: a credential cache that ends when it should, whose keys a keytab holds, and what a ticket that was refused does.
 
 use std::ffi::{CStr, CString, c_int};
+use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use zeroize::Zeroizing;
 
-use super::raw::{Data, EncData, EncTicketPart, Handle};
+use super::raw::{Data, EncData, EncTicketPart, Handle, KeytabEntry};
 use super::{Gss, Status};
 use crate::fault::FAILURE;
 use crate::ticket::Request;
@@ -48,6 +49,66 @@ pub(crate) fn default_keytab(gss: &'static Gss) -> Option<Vec<u8>> {
     // SAFETY: the library writes at most so many bytes, with a zero at the end, and fails where that is too few.
     check(unsafe { (gss.functions.kt_default_name)(krb5.handle, name.as_mut_ptr().cast(), len) }).ok()?;
     CStr::from_bytes_until_nul(&name).ok().map(|name| name.to_bytes().to_vec())
+}
+
+/// A keytab, which need not be there.
+struct Keytab<'a> {
+    handle: Handle,
+    krb5: &'a Krb5,
+}
+
+impl<'a> Keytab<'a> {
+    /// Of this name, or the system's.
+    fn new(krb5: &'a Krb5, name: Option<&CStr>) -> Result<Self, Status> {
+        let mut handle = null_mut();
+        let functions = &krb5.gss.functions;
+        // SAFETY: the name, if any, outlives the call; the pointer is to a value that outlives it too.
+        check(unsafe {
+            match name {
+                Some(name) => (functions.kt_resolve)(krb5.handle, name.as_ptr(), &mut handle),
+                None => (functions.kt_default)(krb5.handle, &mut handle),
+            }
+        })?;
+        Ok(Self { handle, krb5 })
+    }
+}
+
+impl Drop for Keytab<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the keytab is the library's and is not used again.
+        unsafe { (self.krb5.gss.functions.kt_close)(self.krb5.handle, self.handle) };
+    }
+}
+
+/// Whether a keytab, the system's if none, holds a key of such a principal. Reads it; the library wipes what it has read of keys, but for what is left on the stack.
+pub(crate) fn holds_key(gss: &'static Gss, keytab: Option<&CStr>, is_such: impl Fn(&[u8]) -> bool) -> Result<bool, Status> {
+    /// `KRB5_KT_END`.
+    const END: i32 = -1_765_328_202;
+    let krb5 = Krb5::new(gss)?;
+    let keytab = Keytab::new(&krb5, keytab)?;
+    let functions = &gss.functions;
+    let mut cursor = null_mut();
+    // SAFETY: the keytab is the library's, and lives; the pointer is to a value that outlives the call.
+    check(unsafe { (functions.kt_start_seq_get)(krb5.handle, keytab.handle, &mut cursor) })?;
+    let found = loop {
+        let mut entry = MaybeUninit::<KeytabEntry>::zeroed();
+        // SAFETY: the cursor is of this keytab, and has not been ended; the pointers are to values that outlive the call.
+        match unsafe { (functions.kt_next_entry)(krb5.handle, keytab.handle, entry.as_mut_ptr(), &mut cursor) } {
+            0 => {}
+            END => break Ok(false),
+            code => break check(code).map(|()| false),
+        }
+        // SAFETY: the library has filled it in, as it says.
+        let name = krb5.name(unsafe { entry.assume_init_ref() }.principal);
+        // SAFETY: what it holds is the library's, and nothing borrows from it any more.
+        unsafe { (functions.free_keytab_entry_contents)(krb5.handle, entry.as_mut_ptr()) };
+        if name.is_some_and(|name| is_such(&name)) {
+            break Ok(true);
+        }
+    };
+    // SAFETY: the cursor is of this keytab, and is not used again.
+    unsafe { (functions.kt_end_seq_get)(krb5.handle, keytab.handle, &mut cursor) };
+    found
 }
 
 /// Longest name of a keytab, with its zero: a path, and its type before it.
@@ -132,19 +193,9 @@ impl Opened {
         let mut ticket = null_mut();
         // SAFETY: the bytes outlive the call, which only reads them.
         check(unsafe { (functions.decode_ticket)(&data(request.ticket)?, &mut ticket) }).ok()?;
-        let mut keys = null_mut();
-        // SAFETY: the name, if any, outlives the call; the pointer is to a value that outlives it too.
-        let resolved = check(unsafe {
-            match keytab {
-                Some(name) => (functions.kt_resolve)(krb5.handle, name.as_ptr(), &mut keys),
-                None => (functions.kt_default)(krb5.handle, &mut keys),
-            }
-        });
-        let opened = resolved.ok().and_then(|()| {
+        let opened = Keytab::new(&krb5, keytab).ok().and_then(|keys| {
             // SAFETY: ticket and keytab are the library's, and live.
-            let decrypted = check(unsafe { (functions.decrypt_ticket)(krb5.handle, keys, ticket) });
-            // SAFETY: the keytab is the library's and is not used again.
-            unsafe { (functions.kt_close)(krb5.handle, keys) };
+            let decrypted = check(unsafe { (functions.decrypt_ticket)(krb5.handle, keys.handle, ticket) });
             // SAFETY: the library fills this in with a structure of its own when it succeeds, which lives as long as the ticket.
             let part = decrypted.ok().and_then(|()| unsafe { (*ticket).enc_part2.as_ref() })?;
             Some(krb5.read(part, request).map_or(Self::TicketAlone, Self::All))

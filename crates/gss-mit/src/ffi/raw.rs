@@ -86,6 +86,16 @@ pub(super) struct Keyblock {
     pub(super) contents: *const u8,
 }
 
+/// `krb5_keytab_entry`.
+#[repr(C)]
+pub(super) struct KeytabEntry {
+    pub(super) magic: i32,
+    pub(super) principal: Handle,
+    pub(super) written_s: u32,
+    pub(super) kvno: u32,
+    pub(super) key: Keyblock,
+}
+
 /// `krb5_enc_data`.
 #[repr(C)]
 pub(super) struct EncData {
@@ -172,6 +182,10 @@ functions! {
     kt_default: b"krb5_kt_default\0" fn(Handle, *mut Handle) -> i32;
     kt_default_name: b"krb5_kt_default_name\0" fn(Handle, *mut c_char, c_int) -> i32;
     kt_close: b"krb5_kt_close\0" fn(Handle, Handle) -> i32;
+    kt_start_seq_get: b"krb5_kt_start_seq_get\0" fn(Handle, Handle, *mut Handle) -> i32;
+    kt_next_entry: b"krb5_kt_next_entry\0" fn(Handle, Handle, *mut KeytabEntry, *mut Handle) -> i32;
+    kt_end_seq_get: b"krb5_kt_end_seq_get\0" fn(Handle, Handle, *mut Handle) -> i32;
+    free_keytab_entry_contents: b"krb5_free_keytab_entry_contents\0" fn(Handle, *mut KeytabEntry) -> i32;
     decode_ticket: b"krb5_decode_ticket\0" fn(*const Data, *mut *mut RawTicket) -> i32;
     decrypt_ticket: b"krb5_server_decrypt_ticket_keytab\0" fn(Handle, Handle, *mut RawTicket) -> i32;
     free_ticket: b"krb5_free_ticket\0" fn(Handle, *mut RawTicket);
