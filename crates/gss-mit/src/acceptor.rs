@@ -63,6 +63,22 @@ impl MitAcceptor {
     }
 }
 
+/// Looks whether a keytab, the system's if none is named, holds a key of a principal `service/...`: without one nobody is let in. Reads it.
+///
+/// # Errors
+/// Without the library, without such a key, and if the keytab can't be read.
+pub fn check_keytab(keytab: Option<&Path>, service: &str) -> Result<(), Fault> {
+    let gss = Gss::get().map_err(Fault::no_library)?;
+    let (of, named) = place(keytab)?;
+    let prefix = format!("{service}/");
+    let found = holds_key(gss, named.as_deref(), |name| name.starts_with(prefix.as_bytes()));
+    wipe_stack();
+    match found.map_err(|status| Fault::of(gss, &of, status, Side::Server).of_no_keytab())? {
+        true => Ok(()),
+        false => Err(Fault::refused(format!("{of} holds no key of {prefix}HOST"), "write them to it (kadmin: ktadd -k KEYTAB nfs/HOST)")),
+    }
+}
+
 /// A keytab, or the system's, in words, and as the library is told of it.
 fn place(keytab: Option<&Path>) -> Result<(String, Option<CString>), Fault> {
     let Some(path) = keytab else { return Ok(("the system's keytab".into(), None)) };

@@ -15,7 +15,7 @@ mod kdc;
 mod tests;
 mod ticket;
 
-pub use acceptor::{MitAcceptor, Partial};
+pub use acceptor::{MitAcceptor, Partial, check_keytab};
 pub use fault::Fault;
 pub use initiator::{ClientSource, MitInitiator};
 

@@ -15,7 +15,7 @@ use crate::ffi::{Gss, Opened};
 use crate::kdc::Kdc;
 use crate::ticket::tests::token_for;
 use crate::ticket::{Request, subkey};
-use crate::{ClientSource, MitAcceptor, MitInitiator};
+use crate::{ClientSource, MitAcceptor, MitInitiator, check_keytab};
 
 /// Set for the child, which gets tickets: its keytab.
 const CHILD: &str = "VOUCH_TEST_GETS_TICKETS";
@@ -204,4 +204,27 @@ fn a_keytab_that_is_not_there_and_one_that_lacks_a_key_are_told_apart() {
     assert!(reason().contains(NOT_THERE), "{}", reason());
     keytab(&path, &[["host", "localhost"]]);
     assert!(reason().contains(LACKS), "{}", reason());
+}
+
+#[test]
+fn a_keytab_without_a_key_of_the_service_is_told() {
+    if crate::available().is_err() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("keytab");
+    let told = || check_keytab(Some(&path), "nfs").map_err(|fault| fault.to_string());
+    let missing = told().expect_err("it is not there");
+    assert!(missing.contains(path.to_str().expect("text")) && missing.contains("missing, unreadable or empty"), "{missing}");
+    for (principals, is_good) in
+        [(&[][..], false), (&[["host", "localhost"], ["nfsd", "localhost"]], false), (&[["host", "localhost"], ["nfs", "localhost"]], true)]
+    {
+        keytab(&path, principals);
+        match told() {
+            Ok(()) => assert!(is_good, "{principals:?}"),
+            Err(why) => assert!(!is_good && why.contains("holds no key of nfs/HOST; cure: "), "{principals:?}: {why}"),
+        }
+    }
+    std::fs::write(&path, "no keytab").expect("a file");
+    assert!(told().is_err());
 }

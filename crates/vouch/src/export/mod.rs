@@ -209,7 +209,7 @@ impl Server {
         if let (Some(audit), Some(_)) = (&audit, &gss) {
             seams::keytab(config.keytab).into_iter().for_each(|keytab| audit.watch_keys(keytab));
         }
-        let (exports, mut comments) = loaded.into_parts(gss.is_some());
+        let (exports, mut comments) = loaded.into_parts(gss.as_deref());
 
         let metrics = Arc::new(Metrics::new());
         let listed = list(&exports);

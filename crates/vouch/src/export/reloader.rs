@@ -54,7 +54,7 @@ impl Reloader {
         match loaded {
             Ok((map, rules, loaded)) => {
                 let summary = loaded.summary();
-                let (exports, mut comments) = loaded.into_parts(self.driver.gss.is_some());
+                let (exports, mut comments) = loaded.into_parts(self.driver.gss.as_deref());
                 *self.driver.exports.lock() = super::list(&exports);
                 self.metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
                 self.names.replace_map(map);

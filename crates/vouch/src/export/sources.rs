@@ -15,6 +15,7 @@ use vouch_vfs::FileSystem;
 
 use super::access::Clients;
 use super::exports::{self, At, Client, Comment, Entry, Fault, Fsid, Options, Source, Who, duplicates};
+use super::gss::Gss;
 use super::hosts::Hosts;
 use super::standing::Standing;
 use crate::output::printable;
@@ -128,14 +129,17 @@ impl Loaded {
         }
     }
 
-    /// What is to be said; `kerberos`: whether there is a keytab.
-    pub(super) fn into_parts(self, kerberos: bool) -> (Exports, Vec<String>) {
+    /// What is to be said; `gss`: Kerberos, if there is any. Reads the keytab if it is listed.
+    pub(super) fn into_parts(self, gss: Option<&Gss>) -> (Exports, Vec<String>) {
         let Loaded { exports, mut comments, kerberos: listed, .. } = self;
-        if let Some(source) = listed.filter(|_| !kerberos) {
-            comments.push(format!(
+        let missing = |source: &String| match gss.map(Gss::check_keys) {
+            Some(Ok(())) => None,
+            Some(Err(fault)) => Some(format!("{source} lists a Kerberos flavour, and its clients are refused: {fault}")),
+            None => Some(format!(
                 "{source} lists a Kerberos flavour, but there is no Kerberos here: its clients are refused; give --keytab FILE with the keys of nfs/HOST and start again"
-            ));
-        }
+            )),
+        };
+        comments.extend(listed.as_ref().and_then(missing));
         (exports, comments)
     }
 }

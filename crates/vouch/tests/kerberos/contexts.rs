@@ -105,6 +105,25 @@ fn keys_that_the_keytab_lacks_are_told_and_a_new_keytab_needs_no_restart() {
 }
 
 #[test]
+fn a_keytab_without_a_key_of_the_service_is_told_at_the_start_and_at_reloads() {
+    const NONE: &[&str] = &["lists a Kerberos flavour", "holds no key of nfs/HOST", "; cure: "];
+    let Some(kdc) = realm() else { return };
+    kdc.add(&["host/localhost"]);
+    kdc.keytab("host", &["host/localhost"]);
+    let export = Export::start_with(&kdc, Manner { keytab: "host", ..Manner::default() });
+    export.says(NONE);
+    let told = export.reload();
+    assert!(NONE.iter().all(|part| told.contains(part)), "{told}");
+    kdc.keytab("host", &[SERVICE]);
+    let told = export.reload();
+    assert!(!told.contains("Kerberos"), "{told}");
+    accepted(&kdc, &tickets(&kdc, "krb5", "alice", &[]), "nfs@localhost", &export);
+    std::fs::remove_file(kdc.path("keytabs/host")).expect("it is there");
+    let told = export.reload();
+    assert!(told.contains("the keytab is missing, unreadable or empty"), "{told}");
+}
+
+#[test]
 fn another_key_of_the_same_number_is_told() {
     let Some(kdc) = realm() else { return };
     let Some(other) = realm() else { return };

@@ -100,6 +100,16 @@ impl Export {
         std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
+    /// Has the list read anew: what is said of it.
+    pub(crate) fn reload(&self) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vouch"));
+        command.args(["export", "reload", "--state"]).arg(self.directory.path().join("state"));
+        let out = command.stdin(Stdio::null()).output().expect("the binary starts");
+        let said = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert!(out.status.success(), "{said}");
+        said
+    }
+
     /// A figure of its metrics.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let mut stream = TcpStream::connect(self.metrics).expect("its metrics");

@@ -3,11 +3,12 @@
 //! Calls of one read are checked together (`look`), replies of one round of a worker are sealed together (`seal`); no lock is held across either.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use vouch_audit::record::Refusal;
-use vouch_gss_mit::{MitAcceptor, Partial};
+use vouch_gss_mit::{Fault, MitAcceptor, Partial, check_keytab};
 use vouch_oncrpc::AuthStat;
 use vouch_rpcsec_gss::{Accept, Acceptor, ContextHandle, ContextLimits, Contexts, HANDLE_LEN, InitCall, ServerContext};
 use vouch_xdr::Writer;
@@ -37,6 +38,8 @@ pub(super) use seal::seal_all;
 /// The contexts of a server.
 pub(super) struct Gss {
     acceptor: Arc<dyn Acceptor<Partial = Partial>>,
+    /// Whether it has a key of the service now. Reads the keytab.
+    check_keys: Box<dyn Fn() -> Result<(), Fault> + Send + Sync>,
     contexts: Mutex<Contexts<Partial>>,
     /// Threads that make contexts. Of their own: they read the keytab and write the replay cache with the server's rights, while those of the other pool act as callers.
     pool: Pool,
@@ -65,13 +68,10 @@ pub(super) struct Recent(Vec<(ContextHandle, Weak<ServerContext>)>);
 
 impl Gss {
     /// By this library, without a context yet.
-    pub(super) fn new(acceptor: impl Acceptor<Partial = Partial> + 'static, relief: impl Fn() + Send + Sync + 'static) -> Self {
-        Self::by(Arc::new(acceptor), relief)
-    }
-
     pub(super) fn by(acceptor: Arc<dyn Acceptor<Partial = Partial>>, relief: impl Fn() + Send + Sync + 'static) -> Self {
         Gss {
             acceptor,
+            check_keys: Box::new(|| Ok(())),
             contexts: Mutex::new(Contexts::new(ContextLimits::default())),
             pool: Pool::new("kerberos", THREADS_MAX, WAITING_MAX, relief),
             counts: GssCounts::default(),
@@ -81,8 +81,17 @@ impl Gss {
     }
 
     /// With the keys of a keytab, or the system's.
-    pub(super) fn open(keytab: Option<&std::path::Path>, relief: impl Fn() + Send + Sync + 'static) -> Result<Self, vouch_gss_mit::Fault> {
-        Ok(Self::new(MitAcceptor::new(keytab, SERVICE)?, relief))
+    pub(super) fn open(keytab: Option<&Path>, relief: impl Fn() + Send + Sync + 'static) -> Result<Self, Fault> {
+        let gss = Self::by(Arc::new(MitAcceptor::new(keytab, SERVICE)?), relief);
+        let keytab = keytab.map(Path::to_owned);
+        Ok(Gss { check_keys: Box::new(move || check_keytab(keytab.as_deref(), SERVICE)), ..gss })
+    }
+
+    /// Whether anybody can be let in by the keys that there are now.
+    pub(super) fn check_keys(&self) -> Result<(), Fault> {
+        // A keytab is its owner's alone.
+        as_ourselves();
+        (self.check_keys)()
     }
 
     /// The context of this name. Who asks has proven nothing yet, and makes it no younger.

@@ -56,7 +56,7 @@ impl Initiator for Claimer {
 
 /// A server's contexts with one in them, and the client's side of it.
 pub(in crate::export) fn context(service: Service) -> (Arc<Gss>, ClientContext) {
-    let gss = Arc::new(Gss::new(Believer, || ()));
+    let gss = Arc::new(Gss::by(Arc::new(Believer), || ()));
     let initiation = Initiation::begin(Claimer, service).unwrap();
     let mut w = Writer::new();
     initiation.call(1, 100_003, 4, &mut w);
