@@ -15,6 +15,7 @@ use vouch_nfs4::op::Args;
 use vouch_oncrpc::RecordReader;
 use vouch_xdr::Writer;
 
+use crate::gss::wants_another;
 use crate::handshake::bind;
 use crate::{BackChannel, CallKind, CallbackHandler, Compound, Core, Error, Identity, NoCallbacks, Protection, Renewal, Reply};
 
@@ -96,9 +97,11 @@ struct State {
     back_again_at: Option<Instant>,
     callbacks: Box<dyn CallbackHandler>,
     pending: HashMap<u64, Pending>,
-    /// Calls that the server denied for want of a context, and whether one is being made.
+    /// Calls that wait for a context, as the server denied them or the one that there is protects no more, and whether one is being made.
     denied: Vec<u64>,
     renewing: bool,
+    /// Whether the context has no numbers left: what is out under it is waited for before another takes its place.
+    used_up: bool,
     connections: Vec<Connection>,
     next_token: u64,
     /// The call that ends the last context, and who waits for its answer.
@@ -151,6 +154,7 @@ impl Client {
             pending: HashMap::new(),
             denied: Vec::new(),
             renewing: false,
+            used_up: false,
             connections: Vec::new(),
             next_token: 0,
             parting: None,
@@ -286,9 +290,9 @@ impl Shared {
         self.slot_free.notify_waiters();
     }
 
-    /// Puts a call on a connection's way; none if no slot is free.
+    /// Puts a call on a connection's way, or has it wait for a new context; none if no slot is free.
     fn submit(
-        &self,
+        self: &Arc<Self>,
         kind: CallKind,
         operations: &mut Option<Vec<u8>>,
         count: u32,
@@ -307,13 +311,31 @@ impl Shared {
             return if hope { Ok(None) } else { Err(Error::Lost) };
         };
         let out = &mut state.connections[at].out;
-        let Some(mut call) = state.core.begin(token, kind, out)? else { return Ok(None) };
+        let begun = state.core.begin(token, kind, out);
+        if matches!(begun, Ok(None)) {
+            return Ok(None);
+        }
         let operations = operations.take().expect("a call is submitted once");
-        call.raw(out, &operations, count);
-        state.core.end(call, out)?;
+        let sent = begun.and_then(|call| {
+            let mut call = call.expect("there is a free slot");
+            call.raw(out, &operations, count);
+            state.core.end(call, out)
+        });
+        let has_context = match sent {
+            Ok(()) => true,
+            Err(error) if wants_another(&error) && self.renewal.is_some() => false,
+            Err(error) => return Err(error),
+        };
         let (reply, receiver) = oneshot::channel();
         state.pending.insert(token, Pending { connection: at, kind, operations, count, denials: 0, reply });
-        state.connections[at].wake.notify_one();
+        match has_context {
+            true => state.connections[at].wake.notify_one(),
+            false => {
+                state.denied.push(token);
+                state.used_up = true;
+                self.start_task(state);
+            }
+        }
         Ok(Some(receiver))
     }
 
@@ -396,11 +418,16 @@ async fn run(shared: std::sync::Weak<Shared>, at: usize, mut stream: TcpStream, 
             Ok(Some(new)) => {
                 stream = new;
                 strong.resume(at);
+                strong.start_task(&mut strong.state.lock());
                 if strong.state.lock().back_is_stale {
                     tokio::spawn(async move { Client { shared: strong }.tell_back_security().await });
                 }
             }
-            _ => return strong.give_up(at),
+            _ => {
+                strong.give_up(at);
+                strong.start_task(&mut strong.state.lock());
+                return;
+            }
         }
     }
 }

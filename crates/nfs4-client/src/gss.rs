@@ -14,7 +14,7 @@ use vouch_rpcsec_gss::{
 };
 use vouch_xdr::Writer;
 
-use crate::{BackSecurity, CallTag, LaidOut, Opener, Protection, ProtectionError, Received};
+use crate::{BackSecurity, CallTag, Error, LaidOut, Opener, Protection, ProtectionError, Received};
 
 /// Makes a protection anew when the server has forgotten its context. May sleep.
 pub type Renewal = Arc<dyn Fn() -> Result<Box<dyn Protection>, Box<dyn std::error::Error + Send + Sync>> + Send + Sync>;
@@ -22,6 +22,15 @@ pub type Renewal = Arc<dyn Fn() -> Result<Box<dyn Protection>, Box<dyn std::erro
 /// Whether a server that denies a call in this way wants a new context (RFC 2203, section 5.3.3.3).
 pub(crate) fn wants_renewal(stat: AuthStat) -> bool {
     matches!(stat, AuthStat::RPCSEC_GSS_CRED_PROBLEM | AuthStat::RPCSEC_GSS_CTX_PROBLEM)
+}
+
+/// Whether another context helps: the server wants one, or this one has no number left for a call (RFC 2203, section 5.3.3.1: none of MAXSEQ or more).
+pub(crate) fn wants_another(error: &Error) -> bool {
+    match error {
+        Error::Denied(stat) => wants_renewal(*stat),
+        Error::Protection(error) => *error == ProtectionError::NoContext,
+        _ => false,
+    }
 }
 
 /// Calls under one context.

@@ -4,13 +4,13 @@ use vouch_oncrpc::AuthStat;
 
 use super::{Line, Shared, State};
 use crate::Error;
-use crate::gss::wants_renewal;
+use crate::gss::wants_another;
 
 impl Shared {
     /// Makes a new context, if that is what an error asks for.
     pub(super) async fn renewed_for<T>(&self, outcome: &Result<T, Error>) -> bool {
         match outcome {
-            Err(Error::Denied(stat)) if wants_renewal(*stat) => self.renew_protection().await,
+            Err(error) if wants_another(error) => self.renew_protection().await,
             _ => false,
         }
     }
@@ -22,6 +22,7 @@ impl Shared {
             Ok(Ok(protection)) => {
                 let mut state = self.state.lock();
                 state.core.set_protection(protection);
+                state.used_up = false;
                 state.back_is_stale = state.back_follows && state.identity.back_security.is_some();
                 state.back_again_at = None;
                 true

@@ -4,6 +4,7 @@ mod back;
 mod ending;
 mod opening;
 mod server;
+mod used_up;
 
 use server::Protects;
 
