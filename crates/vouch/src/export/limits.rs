@@ -87,13 +87,14 @@ pub(super) const OUTPUT_REPLIES_MAX: usize = 1024;
 /// Replies gathered before the socket gets them although more calls wait in the same batch: the client's work should overlap with ours.
 pub(super) const FLUSH_LEN: usize = 64 * 1024;
 
+/// When half of the calls that came together are done and so many replies wait, it is looked whether their client waits for them too: half the widest vectors' lanes, in which a
+/// message costs little more.
+pub(super) const SEND_SOON_COUNT: usize = 8;
+/// Where those that are to be sealed are longer nobody looks.
+pub(super) const SEND_SOON_LEN_MAX: usize = 256 * 1024;
+
 /// Replies that are sealed together at most: enough for the lanes of the widest vectors several times over, and little enough that the client has work while we seal.
 pub(super) const SEAL_COUNT_MAX: usize = 64;
-/// After so many, or half of those whose calls came together if that is more, it is looked whether their client waits for them: half the widest vectors' lanes, in which a message costs
-/// little more.
-pub(super) const SEAL_SOON_COUNT: usize = 8;
-/// Where they are longer nobody looks: they fill the lanes for long, and worse by halves.
-pub(super) const SEAL_SOON_LEN_MAX: usize = 256 * 1024;
 /// Of each of the messages that fill the lanes ([`long_wraps`](vouch_rpcsec_gss::long_wraps)): a READ's reply is a little longer.
 pub(super) const SEAL_LEN_EACH_MAX: usize = 1 << 20;
 

@@ -301,6 +301,11 @@ impl Batch {
         self.at == self.end
     }
 
+    /// How many.
+    pub(super) fn left_len(&self) -> usize {
+        self.end - self.at
+    }
+
     fn mark(&self) -> Option<(usize, bool)> {
         mark(&self.bytes[self.at..self.end])
     }

@@ -38,7 +38,6 @@ impl Peer {
         let gss = driver.gss.as_ref();
         let now_ms = clock::boot_ms_nearly();
         let mut found = gss::find(fresh.bytes(), fresh.records, gss, &mut self.recent, now_ms);
-        tools.expect(found.len());
         let goes_on = fresh.is_one_record() && gss::is_laborious(&found, tools.laborious_len);
         if !goes_on && (!self.gathered || fresh.is_incomplete()) {
             if !found.is_empty() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::connection::Connection;
 use super::gss;
 use super::limits::{
-    REPLY_LEN_START, SEAL_COUNT_MAX, SEAL_LEN_EACH_MAX, SEAL_SOON_COUNT, SEAL_SOON_LEN_MAX, SPARE_LONG_REPLIES_MAX,
+    REPLY_LEN_START, SEAL_COUNT_MAX, SEAL_LEN_EACH_MAX, SEND_SOON_COUNT, SEND_SOON_LEN_MAX, SPARE_LONG_REPLIES_MAX,
     SPARE_LONG_REPLY_LEN_MAX, SPARE_REPLIES_MAX, SPARE_REPLY_LEN_MAX, laborious_len,
 };
 use super::output::Outgoing;
@@ -25,8 +25,6 @@ pub(super) struct Tools {
     pub(super) unsealed_len: usize,
     /// So many bytes of them are sealed without waiting for more.
     seal_len_max: usize,
-    /// So many short ones of a connection are, where its client waits.
-    seal_soon_count: usize,
     /// Long calls of this round, of any connection, that are to be checked together.
     pub(super) gathered: Vec<Gathered>,
     /// So many of them are checked without looking for more.
@@ -77,7 +75,6 @@ impl Tools {
             unsealed: Vec::new(),
             unsealed_len: 0,
             seal_len_max: lanes * SEAL_LEN_EACH_MAX,
-            seal_soon_count: SEAL_SOON_COUNT,
             gathered: Vec::new(),
             gathered_max: lanes,
             laborious_len: laborious_len(lanes),
@@ -103,23 +100,24 @@ impl Tools {
         connection.set_long_replies(outgoing.len() > SPARE_REPLY_LEN_MAX);
         self.unsealed_len += outgoing.len();
         self.unsealed.push((connection.clone(), outgoing));
-        if self.unsealed.len() >= SEAL_COUNT_MAX || self.unsealed_len >= self.seal_len_max || self.is_awaited(connection) {
+        if self.unsealed.len() >= SEAL_COUNT_MAX || self.unsealed_len >= self.seal_len_max {
             self.seal();
         }
     }
 
-    /// Whether a client has sent nothing since, and so may have nothing to do before it gets these replies: it and we would take turns.
-    fn is_awaited(&self, connection: &Arc<Connection>) -> bool {
-        let count = self.unsealed.len();
-        count.is_multiple_of(self.seal_soon_count)
-            && self.unsealed_len <= SEAL_SOON_LEN_MAX
-            && Arc::ptr_eq(&self.unsealed[count - self.seal_soon_count].0, connection)
-            && connection.is_read_out()
+    /// Whether so many replies wait for the end of the round that it is worth asking whether their client waits for them. Long ones that are to be sealed fill the lanes for long, and
+    /// worse by halves.
+    pub(super) fn is_worth_sending(&self) -> bool {
+        self.ready.len() + self.unsealed.len() >= SEND_SOON_COUNT && self.unsealed_len <= SEND_SOON_LEN_MAX
     }
 
-    /// So many calls have come together: while the client works on replies to half of them, the others are made.
-    pub(super) fn expect(&mut self, calls: usize) {
-        self.seal_soon_count = (calls / 2).next_multiple_of(SEAL_SOON_COUNT).max(SEAL_SOON_COUNT);
+    /// Sends what is ready before the other calls of the round are done, if its client has sent nothing since: it may have nothing to do before it gets these, and it and we
+    /// would take turns.
+    pub(super) fn send_if_awaited(&mut self, connection: &Connection) {
+        if connection.is_read_out() {
+            self.flush(connection);
+            self.seal();
+        }
     }
 
     /// A reply that another thread has left to this one.
@@ -147,6 +145,9 @@ impl Tools {
 
     /// Hands this turn's replies to the connection.
     pub(super) fn flush(&mut self, connection: &Connection) {
+        if self.ready.is_empty() {
+            return;
+        }
         self.ready_len = 0;
         let mut ready = std::mem::take(&mut self.ready);
         connection.send(ready.drain(..), |bytes| self.spare.keep(bytes));

@@ -378,6 +378,7 @@ impl Peer {
     pub(super) fn take_up(&mut self, mut batch: Batch, tools: &mut Tools, driver: &Arc<Driver>) -> Result<(), Why> {
         let now = clock::now();
         let mut calls = 0;
+        let mut half_len = batch.left_len() / 2;
         let result = loop {
             let record = match self.input.next(&mut batch, tools.record_len_max) {
                 Ok(Some(record)) => record,
@@ -400,6 +401,10 @@ impl Peer {
             if tools.ready_len >= FLUSH_LEN {
                 tools.flush(&self.connection);
             }
+            if !batch.is_empty() && batch.left_len() <= half_len && tools.is_worth_sending() {
+                half_len = 0;
+                tools.send_if_awaited(&self.connection);
+            }
             if !batch.is_empty()
                 && (self.is_crowded_out(driver)
                     || (calls % LOOK_ROUND == 0 || (tools.ready.is_empty() && tools.unsealed.is_empty())) && self.connection.pause())
@@ -410,9 +415,7 @@ impl Peer {
         };
         driver.traffic.calls.add(calls);
         self.input.put_back(batch, &mut tools.buffers);
-        if tools.ready_len > 0 {
-            tools.flush(&self.connection);
-        }
+        tools.flush(&self.connection);
         self.began_ms = match self.began_ms {
             // A record that ended since has been replaced by another.
             Some(began) if calls == 0 => Some(began),
@@ -457,9 +460,7 @@ impl Peer {
                     }
                     Progress::Blocked => {
                         // What is answered already goes first: a reply that is overtaken by later ones looks as old as it is to a client that compares.
-                        if tools.ready_len > 0 {
-                            tools.flush(connection);
-                        }
+                        tools.flush(connection);
                         driver.run_waiting(connection.clone(), compound, envelope);
                     }
                 }

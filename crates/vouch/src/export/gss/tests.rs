@@ -14,7 +14,7 @@ use vouch_xdr::Writer;
 use super::*;
 use crate::export::connection::Side;
 use crate::export::inbox::{Inbox, Message};
-use crate::export::limits::SEAL_SOON_COUNT;
+use crate::export::limits::SEND_SOON_COUNT;
 use crate::export::receive::{Buffers, Input, Look, Read, Record, Records};
 use crate::export::shares::{Charge, Commons};
 use crate::export::tools::Tools;
@@ -246,25 +246,27 @@ fn connection() -> (Arc<Connection>, Arc<Inbox>, std::net::TcpStream) {
 }
 
 #[test]
-fn some_replies_leave_before_the_others_are_made_if_their_client_waits_and_not_if_it_goes_on() {
+fn sealed_replies_leave_before_the_others_are_made_if_their_client_waits_and_not_if_it_goes_on() {
     let (connection, _, mut there) = connection();
     let (gss, mut client) = context(Service::Privacy);
-    let mut replies = (0..3 * SEAL_SOON_COUNT).map(|_| reply(&gss, &mut client, &[7; 64]).0);
+    let mut replies = (0..2 * SEND_SOON_COUNT).map(|_| reply(&gss, &mut client, &[7; 64]).0);
     let mut tools = Tools::new(1 << 20);
-    let mut sent_by = |count: usize| {
-        replies.by_ref().take(count).for_each(|reply| tools.push_for(&connection, reply));
-        connection.sent_len()
-    };
-    assert_eq!(sent_by(SEAL_SOON_COUNT - 1), 0);
-    let soon = sent_by(1);
+    replies.by_ref().take(SEND_SOON_COUNT - 1).for_each(|reply| tools.push_for(&connection, reply));
+    assert!(!tools.is_worth_sending());
+    replies.by_ref().take(1).for_each(|reply| tools.push_for(&connection, reply));
+    assert!(tools.is_worth_sending());
+    tools.send_if_awaited(&connection);
+    let soon = connection.sent_len();
     assert!(soon > 0);
     there.write_all(b"another call").unwrap();
     while connection.is_read_out() {
         std::thread::yield_now();
     }
-    assert_eq!(sent_by(2 * SEAL_SOON_COUNT), soon);
+    replies.for_each(|reply| tools.push_for(&connection, reply));
+    tools.send_if_awaited(&connection);
+    assert_eq!(connection.sent_len(), soon);
     tools.seal();
-    assert_eq!(connection.sent_len(), 3 * soon);
+    assert_eq!(connection.sent_len(), 2 * soon);
 }
 
 #[test]

@@ -176,6 +176,30 @@ pub(super) fn has_nothing(socket: &TcpStream) -> bool {
 }
 
 #[test]
+fn half_of_the_replies_leave_before_the_other_calls_are_done_if_the_client_waits() {
+    let (files, gate) = (MemoryFs::new(), Gate::default());
+    let passed = gate.clone();
+    files.set_fault(move |_, _| {
+        passed.pass();
+        None
+    });
+    let server = start(|_| (), &files, &Slow::default(), &Slow::default());
+    let mut socket = server.connect();
+    gate.set_closed(true);
+    // One write, one read there; the last call holds the thread.
+    let calls: Vec<u8> = (0..40).flat_map(|number| call(number, 0)).chain(owner(40, &[])).collect();
+    socket.write_all(&calls).unwrap();
+    until("the last call is being done", || gate.waiting().0 == 1);
+    for number in 0..20 {
+        assert_eq!(xid(&read_record(&mut socket)), number);
+    }
+    gate.set_closed(false);
+    for number in 20..=40 {
+        assert_eq!(xid(&read_record(&mut socket)), number);
+    }
+}
+
+#[test]
 fn what_waits_for_names_keeps_no_thread_from_the_disks() {
     let (files, names) = (MemoryFs::new(), Slow::default());
     files.set_slow_sync(true);
