@@ -46,7 +46,7 @@ pub(crate) fn sequence(walk: &mut Walk<'_>, opening: &Opening<'_>) -> Result<Seq
         address: walk.connection.peer().ip(),
         request_len: opening.body_len + CALL_HEADER_LEN,
         operations: opening.operations,
-        fingerprint: fingerprint::of(&walk.principal, opening.operations, opening.rest),
+        fingerprint: fingerprint::of(&walk.principal, walk.flavour, opening.operations, opening.rest),
     };
     let now = walk.now.mono_ms;
     match walk.state(|state| state.sequence(&call, now))? {
@@ -98,8 +98,8 @@ pub(crate) enum Duplicate {
 }
 
 pub(crate) fn duplicate(server: &Server, core: &mut Core, body: &[u8]) -> Duplicate {
-    let key =
-        ReplyKey { peer: core.connection.peer().ip(), xid: core.xid, digest: fingerprint::of(&core.principal, 0, body), len: body.len() };
+    let digest = fingerprint::of(&core.principal, core.flavour, 0, body);
+    let key = ReplyKey { peer: core.connection.peer().ip(), xid: core.xid, digest, len: body.len() };
     match server.replies().look(&key, &core.connection) {
         Some(Known::Answered(reply)) => Duplicate::Answered(reply),
         Some(Known::UnderWay) => Duplicate::UnderWay,

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use vouch_nfs4::attr::FileType;
 use vouch_nfs4::op::{self, Args, OpenClaim, OpenHow, Results};
 use vouch_nfs4::{Attributes, Bytes, ClientId, Filehandle, GssInfo, GssService, Name, OwnerSeq, SecInfo, StateOwner, StateProtect, Status};
 use vouch_nfs4_server::{ClientAccess, Flavour, FlavourAccess, Principal};
@@ -229,4 +230,40 @@ fn clients_are_told_apart_by_principals_and_not_by_contexts() {
     assert_eq!(id(user(0), Flavour::Sys), Err(Status::CLID_INUSE));
     let (_, list) = first.at(&["e"], &[getattr(&[1])]);
     assert!(attributes(&list[0]).file_type.is_some());
+}
+
+// RFC 8881, section 2.10.6.1.3.1: a retry under another flavour is another call. What an export of krb5p alone has answered is told under nothing weaker.
+#[test]
+fn a_reply_is_not_told_again_under_another_flavour() {
+    let files = Arc::new(MemoryFs::new());
+    let world = World::with(files.clone(), vec![export(1, &["e"], &files, takes(&[Flavour::Krb5p]))]);
+    let (mut client, _) = Client::introduced(&world, "one", proven("alice@EXAMPLE.ORG"), Flavour::Krb5p, StateProtect::None);
+    let once = [client.sequence(true), Args::Putrootfh, lookup("e"), getattr(&[1, 20])];
+    let (status, told) = client.bare(&once);
+    assert_eq!(status, Status::OK);
+    for weaker in [Flavour::Krb5, Flavour::Krb5i] {
+        client.flavour = weaker;
+        let (status, list) = client.bare(&once);
+        assert_eq!((status, list.len()), (Status::SEQ_FALSE_RETRY, 1), "{list:?}");
+    }
+    client.flavour = Flavour::Krb5p;
+    assert_eq!(client.bare(&once), (Status::OK, told));
+}
+
+// RFC 7530, section 3.1.1: nor in 4.0, where replies to what changes something are kept.
+#[test]
+fn a_reply_of_4_0_is_not_told_again_under_another_flavour() {
+    let files = Arc::new(MemoryFs::new());
+    let world = World::with(files.clone(), vec![export(1, &["e"], &files, takes(&[Flavour::Krb5p]))]);
+    let mut client = Client::new(&world, "one", 0);
+    (client.minor, client.flavour) = (0, Flavour::Krb5p);
+    let attrs = mode(0o755);
+    let kind = op::CreateType::Plain(FileType::Directory);
+    let make = [Args::Putrootfh, lookup("e"), Args::Create(op::CreateArgs { kind, name: Name(b"d"), attrs: attrs.fattr() })];
+    let once = client.bare(&make);
+    assert_eq!(once.0, Status::OK, "{:?}", once.1);
+    client.flavour = Flavour::Krb5;
+    assert_eq!(client.bare(&make).0, Status::WRONGSEC);
+    client.flavour = Flavour::Krb5p;
+    assert_eq!(client.bare(&make), once);
 }
