@@ -89,6 +89,7 @@ fn open(state: &mut State<Arc<()>>, client: ClientKey, file: FileKey) -> Stateid
         extra: Extra::default(),
         truncate: false,
         terms: Terms { flavour: Flavour::Sys, reserved_port: true },
+        opener: None,
     };
     state.open(&call, Arc::new(()), share, 1).expect("nothing speaks against it").stateid
 }

@@ -50,6 +50,7 @@ mod lock;
 mod looks;
 mod maker;
 mod open;
+mod opener;
 mod overlaps;
 mod owner;
 mod places;

@@ -341,6 +341,14 @@ impl<'s> Walk<'s> {
         self.session.as_ref().map(|running| running.turn.client)
     }
 
+    /// Who calls, where that is proven.
+    pub(crate) fn proven(&self) -> Option<Arc<str>> {
+        match &self.principal {
+            Principal::Gss { name } => Some(name.clone()),
+            Principal::Sys { .. } | Principal::None => None,
+        }
+    }
+
     /// The stateid that is meant. RFC 8881, section 16.2.3.1.2: a special one stands for the current one.
     pub(crate) fn substituted(&self, stateid: &Stateid) -> Result<Stateid, Status> {
         if self.minor == 0 || *stateid != Stateid::CURRENT {

@@ -27,6 +27,7 @@ struct Wish<'a> {
     extra: Extra,
     claim: Claim,
     terms: Terms,
+    opener: Option<&'a Arc<str>>,
 }
 
 /// What is told of an open beside its state.
@@ -57,7 +58,8 @@ fn execute(walk: &mut Walk<'_>, args: &OpenArgs<'_>, client: ClientKey) -> Outco
     // RFC 9754, sections 4 and 5: an extension of 4.2.
     let asked = |bit: ShareAccess| walk.minor >= 2 && args.access.contains(bit);
     let extra = Extra { times: asked(ShareAccess::WANT_DELEG_TIMESTAMPS), for_open: asked(ShareAccess::WANT_OPEN_XOR_DELEGATION) };
-    let wish = Wish { client, owner: args.owner.owner.0, share, want, extra, claim, terms: walk.terms() };
+    let opener = walk.proven().filter(|_| walk.minor == 0);
+    let wish = Wish { client, owner: args.owner.owner.0, share, want, extra, claim, terms: walk.terms(), opener: opener.as_ref() };
     let (file, found, opened) = match &args.how {
         // RFC 8881, section 18.16.3: a file is made only by name and without a claim to it.
         OpenHow::Create(how) => match args.claim {
@@ -244,8 +246,8 @@ impl<'a> Wish<'a> {
     fn call(&self, file: &FileRef, owner: u32) -> OpenCall<'a> {
         let may_set = !file.grant.read_only() && [0, owner].contains(&file.grant.caller.uid);
         let extra = Extra { times: self.extra.times && may_set, ..self.extra };
-        let Wish { client, owner, share, want, claim, terms, .. } = *self;
-        OpenCall { client, owner, file: file.key(), share, claim, want, extra, truncate: false, terms }
+        let Wish { client, owner, share, want, claim, terms, opener, .. } = *self;
+        OpenCall { client, owner, file: file.key(), share, claim, want, extra, truncate: false, terms, opener }
     }
 }
 

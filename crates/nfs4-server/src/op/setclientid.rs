@@ -51,10 +51,13 @@ pub(crate) fn confirm(walk: &mut Walk<'_>, args: &SetclientidConfirmArgs) -> Out
 }
 
 pub(crate) fn renew(walk: &mut Walk<'_>, args: &RenewArgs) -> Outcome {
-    let (connection, now) = (walk.connection.id(), walk.now.mono_ms);
+    let (connection, now, caller) = (walk.connection.id(), walk.now.mono_ms, walk.proven());
     walk.state(|state| {
-        state.called_over(args.client, connection);
-        state.renew(args.client, now)
+        let renewed = state.renew(args.client, caller.as_ref(), now);
+        if renewed != Err(Status::ACCESS) {
+            state.called_over(args.client, connection);
+        }
+        renewed
     })?;
     Results::Renew(Ok(())).encode(walk.out);
     Ok(())

@@ -1,7 +1,7 @@
 //! Records of clients: who they are, and what hangs on them. How records come and change is in `exchange_id`, `create_session` and `setclientid`, how they go in
 //! `expiry`.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -115,6 +115,8 @@ pub(super) struct V40 {
     /// A change of callback that waits for its confirmation.
     pub(super) pending: Option<(Verifier, Callback40)>,
     pub(super) path: Path40,
+    /// How many of its opens are of each principal that was proven.
+    pub(super) openers: BTreeMap<Arc<str>, usize>,
 }
 
 /// Where a client of 4.0 wants its callbacks.

@@ -51,7 +51,15 @@ impl<F: Clone> State<F> {
         let file = self.files.enter(destination);
         self.files[file].copies += 1;
         let copy = Copy { file: *destination, copied: 0, end: None };
-        let key = self.states.insert(Entry { client, file, export: destination.export, terms, seq: StateSeq(1), kind: Kind::Copy(copy) });
+        let key = self.states.insert(Entry {
+            client,
+            file,
+            export: destination.export,
+            terms,
+            opener: None,
+            seq: StateSeq(1),
+            kind: Kind::Copy(copy),
+        });
         self.clients[client].copies.push(key);
         self.copy_count += 1;
         Ok((key, self.states[key].stateid(self.boot, key)))

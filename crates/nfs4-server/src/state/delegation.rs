@@ -347,9 +347,9 @@ impl<F: Clone> State<F> {
         };
         let times = call.extra.times;
         let delegation = Delegation { key: call.file, write, file: open_file, times, recalled_ms: None, holder: None, asked_ms: None };
-        let export = call.file.export;
-        let key =
-            self.states.insert(Entry { client, file, export, terms: call.terms, seq: StateSeq(1), kind: Kind::Delegation(delegation) });
+        let (export, terms, opener) = (call.file.export, call.terms, call.opener.cloned());
+        let kind = Kind::Delegation(delegation);
+        let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind });
         self.clients[client].delegations.insert(key);
         debug_assert!(self.files[file].delegations.is_empty() || !write && self.write_delegation(file).is_none(), "one to write is alone");
         self.files[file].delegations.push(key);

@@ -20,6 +20,8 @@ pub(super) struct Entry<F> {
     pub(super) export: ExportId,
     /// And on these terms.
     pub(super) terms: Terms,
+    /// In 4.0: who opened it, or what it hangs on, where that was proven.
+    pub(super) opener: Option<Arc<str>>,
     pub(super) seq: StateSeq,
     pub(super) kind: Kind<F>,
 }

@@ -223,8 +223,8 @@ impl<F: Clone> State<F> {
             (sequencer.begun, sequencer.confirmed, sequencer.last) = (true, true, seq);
         }
         let lock = Lock { owner, open, ranges: Ranges::default() };
-        let (export, terms) = (call.file.export, self.states[open].terms);
-        let key = self.states.insert(Entry { client, file, export, terms, seq: StateSeq(1), kind: Kind::Lock(lock) });
+        let (export, terms, opener) = (call.file.export, self.states[open].terms, self.states[open].opener.clone());
+        let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind: Kind::Lock(lock) });
         self.owners[owner].states.insert((file, export), key);
         self.files[file].locks.enter(place, client);
         match &mut self.states[open].kind {

@@ -1,6 +1,7 @@
 //! OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE and CLOSE, as far as they are state (RFC 8881, sections 18.16, 18.18, 18.2; RFC 7530, section 16.18).
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use vouch_nfs4::op::DelegationType;
 use vouch_nfs4::{StateSeq, Stateid, Status};
@@ -52,6 +53,8 @@ pub struct OpenCall<'a> {
     pub truncate: bool,
     /// How it came.
     pub terms: Terms,
+    /// In 4.0: the principal that opens, where that is proven. Sessions tell in 4.1.
+    pub opener: Option<&'a Arc<str>>,
 }
 
 /// What a delegation shall be by RFC 9754.
@@ -199,8 +202,9 @@ impl<F: Clone> State<F> {
                     ranges: 0,
                 };
                 let export = call.file.export;
-                let (client, terms) = (call.client, call.terms);
-                let key = self.states.insert(Entry { client, file, export, terms, seq: StateSeq(1), kind: Kind::Open(open) });
+                let (client, terms, opener) = (call.client, call.terms, call.opener.cloned());
+                self.clients[client].has_opened(opener.as_ref());
+                let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind: Kind::Open(open) });
                 self.owners[owner].states.insert((file, export), key);
                 let place = self.clients[call.client].place;
                 self.files[file].opens.insert(key, Opener { place, client: call.client, export }, call.share);
@@ -332,7 +336,7 @@ impl<F: Clone> State<F> {
             return Err(Status::LOCKS_HELD);
         }
         let (owner, client, seq) = (open.owner, entry.client, entry.seq);
-        let (file, export, terms, other) = (entry.file, entry.export, entry.terms, stateid.other);
+        let (file, export, terms, opener, other) = (entry.file, entry.export, entry.terms, entry.opener.clone(), stateid.other);
         self.drop_open(key, Ended::Freed, None);
         if self.owners[owner].sequencer.is_none() {
             self.settle_owner(owner);
@@ -340,7 +344,7 @@ impl<F: Clone> State<F> {
             return Ok(Stateid::INVALID);
         }
         // A retry must find the owner.
-        let closed = Entry { client, file, export, terms, seq: seq.next(), kind: Kind::Closed(owner) };
+        let closed = Entry { client, file, export, terms, opener, seq: seq.next(), kind: Kind::Closed(owner) };
         let revived = self.states.revive(key, closed);
         let sequencer = self.owners[owner].sequencer.as_deref_mut().expect("it has just been seen");
         if let Some(old) = sequencer.closed.replace(revived) {
@@ -362,6 +366,7 @@ impl<F: Clone> State<F> {
         self.files[entry.file].opens.remove(key, by, open.share());
         self.owners[open.owner].states.remove(&(entry.file, entry.export));
         let client = &mut self.clients[entry.client];
+        client.has_closed(entry.opener.as_ref());
         client.opens -= 1;
         self.places.at(client.place).opens -= 1;
         self.open_count -= 1;

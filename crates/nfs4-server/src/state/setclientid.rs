@@ -1,5 +1,8 @@
 //! SETCLIENTID, SETCLIENTID_CONFIRM and RENEW of 4.0 (RFC 7530, sections 16.33, 16.34 and 16.29).
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use vouch_nfs4::{ClientId, ClientOwner, Status, Verifier};
 
 use super::State;
@@ -60,7 +63,7 @@ impl<F: Clone> State<F> {
         if let Named { unconfirmed: Some(old), .. } = self.named(Family::V40, &owner.id) {
             self.expire(old);
         }
-        let v40 = V40 { confirm, callback, pending: None, path: Path40::Unknown };
+        let v40 = V40 { confirm, callback, pending: None, path: Path40::Unknown, openers: BTreeMap::new() };
         let key = self.add_client(&owner.id, owner.verifier, credential, Dialect::V40(v40), now).map_err(SetClientError::Status)?;
         Ok((self.clients[key].id, confirm))
     }
@@ -106,10 +109,15 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// RENEW. Section 16.29.4: the lease is renewed even where CB_PATH_DOWN is answered, which is when delegations can't be recalled.
-    pub fn renew(&mut self, id: ClientId, now: u64) -> Result<(), Status> {
-        let key = self.client_of_40(id, now)?;
+    /// RENEW. Section 16.29.4: the lease is renewed even where CB_PATH_DOWN is answered, which is when delegations can't be recalled; and not where ACCESS is. `caller`: who
+    /// calls, where that is proven.
+    pub fn renew(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
+        let key = self.confirmed_of_40(id)?;
+        if !self.clients[key].is_renewed_by(caller) {
+            return Err(Status::ACCESS);
+        }
         let client = &mut self.clients[key];
+        client.renew(now);
         let holds = !client.delegations.is_empty();
         match client.v40().map(|v40| v40.path) {
             Some(Path40::Down) if holds => Err(Status::CB_PATH_DOWN),
@@ -120,17 +128,22 @@ impl<F: Clone> State<F> {
     /// The client of 4.0 that an operation names, whose lease is renewed by it (RFC 7530, section 9.5). STALE_CLIENTID for one of another life of the server and for
     /// one that is not confirmed, EXPIRED for one whose lease has ended.
     pub fn client_of_40(&mut self, id: ClientId, now: u64) -> Result<ClientKey, Status> {
+        let key = self.confirmed_of_40(id)?;
+        self.clients[key].renew(now);
+        Ok(key)
+    }
+
+    fn confirmed_of_40(&self, id: ClientId) -> Result<ClientKey, Status> {
         let key = match self.client_by_id(id) {
             Some(key) => key,
             // One that was given and is gone has expired.
             None if self.numbers.gave(id) => return Err(Status::EXPIRED),
             None => return Err(Status::STALE_CLIENTID),
         };
-        let client = &mut self.clients[key];
+        let client = &self.clients[key];
         if !client.confirmed || client.family() != Family::V40 {
             return Err(Status::STALE_CLIENTID);
         }
-        client.renew(now);
         Ok(key)
     }
 }

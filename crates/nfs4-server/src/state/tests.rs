@@ -205,6 +205,7 @@ impl World {
             extra: Extra::default(),
             truncate: false,
             terms: TERMS,
+            opener: None,
         };
         let plan = self.state.check_open(&call, self.now)?;
         self.state.open(&call, self.handle.clone(), plan.union, self.now)

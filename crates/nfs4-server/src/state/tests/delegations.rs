@@ -234,6 +234,7 @@ fn extended(world: &mut World, peer: &Peer, share: Share, extra: Extra) -> Opene
         extra,
         truncate: false,
         terms: TERMS,
+        opener: None,
     };
     let plan = world.state.check_open(&call, 0).unwrap();
     world.state.open(&call, world.handle.clone(), plan.union, 0).unwrap()

@@ -78,7 +78,7 @@ fn nobody_waits_for_a_client_of_4_0_that_holds_nothing() {
     // While it holds something it is recorded, however often it is looked at.
     let beat = |world: &mut World| {
         world.pass(LEASE_MS / 2);
-        world.state.renew(peer.id, world.now).unwrap();
+        world.state.renew(peer.id, None, world.now).unwrap();
     };
     (0..4).for_each(|_| beat(&mut world));
     store.carry_out(&mut world);

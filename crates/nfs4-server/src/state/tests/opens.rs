@@ -225,6 +225,7 @@ fn an_open_that_took_longer_than_a_lease_does_not_end_its_own_client() {
         extra: Extra::default(),
         truncate: false,
         terms: TERMS,
+        opener: None,
     };
     let plan = world.state.check_open(&call, world.now).unwrap();
     world.pass(LEASE_MS + 1);

@@ -103,7 +103,7 @@ fn a_client_is_confirmed_by_the_verifier_it_was_given() {
     let (same, change) = set(&mut world, "a", 1, 0).unwrap();
     assert_eq!(same, next);
     assert_eq!(world.state.confirm_client(same, change, sys(&user(0)), 0), Ok(()));
-    assert_eq!(world.state.renew(next, 0), Ok(()));
+    assert_eq!(world.state.renew(next, None, 0), Ok(()));
 }
 
 #[test]
@@ -111,9 +111,9 @@ fn a_call_that_had_to_wait_shortens_no_lease() {
     let mut world = World::new();
     let peer = client(&mut world, "a");
     world.pass(50_000);
-    world.state.renew(peer.id, 50_000).unwrap();
+    world.state.renew(peer.id, None, 50_000).unwrap();
     // One that came before, and is done now.
-    world.state.renew(peer.id, 10_000).unwrap();
+    world.state.renew(peer.id, None, 10_000).unwrap();
     assert_eq!(world.state.status(50_000).clients[0].silent_ms, 0);
 }
 
@@ -214,10 +214,10 @@ fn what_expired_is_told_from_what_never_was() {
     let other = world.peer("b");
     world.open(&other, 1, 1, 2).unwrap();
     assert_eq!(world.state.io(None, &stateid, &file(1), Io::Read, 0), Err(Status::EXPIRED));
-    assert_eq!(world.state.renew(peer.id, 0), Err(Status::EXPIRED));
+    assert_eq!(world.state.renew(peer.id, None, 0), Err(Status::EXPIRED));
     let foreign = Stateid { other: [9; 12], ..stateid };
     assert_eq!(world.state.io(None, &foreign, &file(1), Io::Read, 0), Err(Status::STALE_STATEID));
-    assert_eq!(world.state.renew(ClientId(9), 0), Err(Status::STALE_CLIENTID));
+    assert_eq!(world.state.renew(ClientId(9), None, 0), Err(Status::STALE_CLIENTID));
 }
 
 #[test]
@@ -237,9 +237,9 @@ fn delegations_wait_for_a_callback_that_arrives() {
     let recall = world.callbacks().remove(0);
     world.state.callback_done(recall.id, CallbackAnswer::Unreachable, 0);
     // Section 16.29.4.
-    assert_eq!(world.state.renew(peer.id, 0), Err(Status::CB_PATH_DOWN));
+    assert_eq!(world.state.renew(peer.id, None, 0), Err(Status::CB_PATH_DOWN));
     world.pass(LEASE_MS - 1);
-    let _ = world.state.renew(peer.id, world.now);
+    let _ = world.state.renew(peer.id, None, world.now);
     world.pass(1);
     assert_eq!(world.state.totals().delegations, 0);
 }
@@ -308,4 +308,80 @@ fn callbacks_have_the_flavour_that_the_client_introduced_itself_under() {
     client(&mut world, "a");
     let probe = world.callbacks().remove(0);
     assert_eq!(probe.credential, CallbackCredential::Sys { uid: 0, gid: 0, machine: Arc::from([]) });
+}
+
+pub(super) fn proven(name: &str) -> Principal {
+    Principal::Gss { name: name.into() }
+}
+
+pub(super) fn under_kerberos(principal: &Principal) -> Credential<'_> {
+    Credential { flavour: Flavour::Krb5p, ..sys(principal) }
+}
+
+/// A client that its machine has introduced under Kerberos.
+pub(super) fn proven_client(world: &mut World) -> Peer {
+    let owner = ClientOwner { verifier: Verifier([1; 8]), id: Bytes(b"proven") };
+    let machine = proven("host/a@R");
+    let (id, confirm) = world.state.set_client(&owner, callback(9), under_kerberos(&machine), world.now).unwrap();
+    world.state.confirm_client(id, confirm, under_kerberos(&machine), world.now).unwrap();
+    let client = world.state.client_of_40(id, world.now).unwrap();
+    Peer { client, id, session: SessionId([0; 16]), connection: ConnectionId(0), seq: SlotSeq(0) }
+}
+
+/// A confirmed open of file 1 by an owner of this name, who is this principal; the owner's next number is 3.
+pub(super) fn open_by(world: &mut World, peer: &Peer, name: &str, principal: Option<&str>) -> Stateid {
+    let opener = principal.map(Arc::from);
+    let call = OpenCall {
+        client: peer.client,
+        owner: name.as_bytes(),
+        file: file(1),
+        share: share(3, 0),
+        claim: Claim::New,
+        want: Want::Unstated,
+        extra: Extra::default(),
+        truncate: false,
+        terms: TERMS,
+        opener: opener.as_ref(),
+    };
+    let first = world.state.owner_turn(peer.client, OwnerKind::Open, name.as_bytes(), OwnerSeq(1)).unwrap();
+    let opened = world.state.open(&call, world.handle.clone(), share(3, 0), world.now).unwrap();
+    done(world, first, Status::OK, 18);
+    let second = world.state.owner_turn_by_state(&opened.stateid, OwnerSeq(2), world.now).unwrap();
+    let stateid = world.state.confirm_open(&opened.stateid, &file(1), world.now).unwrap();
+    done(world, second, Status::OK, 20);
+    stateid
+}
+
+// RFC 7530, section 16.27.4.
+#[test]
+fn a_proven_client_is_renewed_by_who_introduced_it_and_by_who_has_a_file_open() {
+    let mut world = World::new();
+    let peer = proven_client(&mut world);
+    let renew = |world: &mut World, name: Option<&str>| world.state.renew(peer.id, name.map(Arc::from).as_ref(), world.now);
+    let silent = |world: &World| world.state.status(world.now).clients[0].silent_ms;
+    world.pass(1000);
+    for stranger in [Some("mallory@R"), Some("alice@R"), None] {
+        assert_eq!(renew(&mut world, stranger), Err(Status::ACCESS));
+        assert_eq!(silent(&world), 1000);
+    }
+    assert_eq!((renew(&mut world, Some("host/a@R")), silent(&world)), (Ok(()), 0));
+    let stateid = open_by(&mut world, &peer, "alice's", Some("alice@R"));
+    world.pass(1000);
+    assert_eq!(renew(&mut world, Some("mallory@R")), Err(Status::ACCESS));
+    // No file is open under AUTH_SYS.
+    assert_eq!(renew(&mut world, None), Err(Status::ACCESS));
+    assert_eq!((renew(&mut world, Some("alice@R")), silent(&world)), (Ok(()), 0));
+    let third = world.state.owner_turn_by_state(&stateid, OwnerSeq(3), world.now).unwrap();
+    world.state.close(None, &stateid, &file(1), world.now).unwrap();
+    done(&mut world, third, Status::OK, 4);
+    assert_eq!(renew(&mut world, Some("alice@R")), Err(Status::ACCESS));
+    // A mount of the same client under AUTH_SYS.
+    open_by(&mut world, &peer, "somebody's", None);
+    assert_eq!(renew(&mut world, None), Ok(()));
+    // What was introduced under AUTH_SYS is renewed as before: machines change the user that they say.
+    let said = client(&mut world, "said");
+    assert_eq!(
+        (world.state.renew(said.id, None, world.now), world.state.renew(said.id, Some(&"alice@R".into()), world.now)),
+        (Ok(()), Ok(()))
+    );
 }
