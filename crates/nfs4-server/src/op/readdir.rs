@@ -7,6 +7,7 @@ use vouch_nfs4::op::{Op, ReaddirArgs};
 use vouch_nfs4::{Attributes, Bitmap, Status};
 use vouch_vfs::{DirectoryEntry, Error, FileId, FileType, Time};
 
+use crate::ExportId;
 use crate::attribute::{self, View};
 use crate::filehandle::PseudoId;
 use crate::look::PSEUDO_TRAITS;
@@ -21,6 +22,8 @@ const HEAD_LEN: usize = 16;
 const TAIL_LEN: usize = 8;
 /// Attributes that need no look at the file itself.
 const WITHOUT_FILE: Bitmap = Bitmap::of(&[Attr::FILEID.0, Attr::MOUNTED_ON_FILEID.0, Attr::RDATTR_ERROR.0]);
+/// Attributes of the place where an export hangs, which belong to the directory above: they are told whoever may not look into the export.
+const OF_PLACE: Bitmap = Bitmap::of(&[Attr::RDATTR_ERROR.0, Attr::MOUNTED_ON_FILEID.0]);
 /// Attributes that are asked of the file system while a listing is not under way: it may hold a lock for it.
 const ASKED_LATER: Bitmap = attribute::ACL.or(attribute::SPACE);
 
@@ -96,8 +99,7 @@ impl Listing {
             if at != together.0 {
                 together = (at, walk.out.len(), self.entries);
             }
-            let view = self.child(walk, child);
-            if self.push(walk, at, name, &view).is_break() {
+            if self.child(walk, at, name, child).is_break() {
                 walk.out.truncate(together.1);
                 self.entries = together.2;
                 return Ok(false);
@@ -146,10 +148,7 @@ impl Listing {
         for Later { name, cookie, file_number, file } in waiting {
             let place = walk.tree.junction(export, &directory.id, &name);
             let flow = match place.and_then(|place| walk.seen(place)) {
-                Some(child) => {
-                    let view = self.child(walk, child);
-                    self.push(walk, cookie, &name, &view)
-                }
+                Some(child) => self.child(walk, cookie, &name, child),
                 None => self.entry(walk, directory, cookie, &name, file_number, file),
             };
             if flow.is_break() {
@@ -189,27 +188,50 @@ impl Listing {
         walk.file_view(file, attributes, self.wanted)
     }
 
-    /// The root of an export stands where the name does (RFC 8881, section 7.7); under a flavour that it does not take only its place is told.
-    fn child(&self, walk: &Walk<'_>, child: Child) -> Result<View, Stop> {
-        let object = match child {
-            Child::Node(id) => return walk.pseudo_view(id, self.wanted),
-            Child::Export(export) => walk.object(walk.tree.site(export).ok_or(Status::STALE)?.handle())?,
+    /// The root of an export stands where the name does (RFC 8881, section 7.7). Section 18.23.3: one that does not take the flavour is no failure of READDIR; its place is
+    /// told, and the failure where more was asked.
+    fn child(&mut self, walk: &mut Walk<'_>, cookie: u64, name: &[u8], child: Child) -> ControlFlow<()> {
+        let id = match child {
+            Child::Node(id) => {
+                let view = walk.pseudo_view(id, self.wanted);
+                return self.push(walk, cookie, name, &view);
+            }
+            Child::Export(id) => id,
         };
+        let view = self.export_view(walk, id);
+        let place = walk.tree.site(id).map(|site| site.mounted_on);
+        let of_place = self.wanted.minus(OF_PLACE).is_empty() || self.wanted.has(Attr::RDATTR_ERROR.0);
+        match (&view, place) {
+            (Err(Stop::Status(status)), Some(mounted_on)) if of_place => {
+                self.put(walk, cookie, name, Ok((&bare(walk, mounted_on), self.wanted.and(OF_PLACE), *status)))
+            }
+            _ => self.push(walk, cookie, name, &view),
+        }
+    }
+
+    fn export_view(&self, walk: &Walk<'_>, id: ExportId) -> Result<View, Stop> {
+        let object = walk.object(walk.tree.site(id).ok_or(Status::STALE)?.handle())?;
         match &object {
             Object::File(file) if !file.grant.flavour_fits => Err(Status::WRONGSEC.into()),
             _ => walk.view(&object, self.wanted),
         }
     }
 
-    /// Appends an entry if it fits. RFC 8881, section 5.8.1.12: a failure ends the operation unless rdattr_error was asked for.
+    /// Appends an entry with all that was asked for, if it fits.
     fn push(&mut self, walk: &mut Walk<'_>, cookie: u64, name: &[u8], view: &Result<View, Stop>) -> ControlFlow<()> {
+        let wanted = self.wanted;
+        self.put(walk, cookie, name, view.as_ref().map(|view| (view, wanted, Status::OK)))
+    }
+
+    /// Appends an entry with these attributes and this rdattr_error, if it fits. RFC 8881, section 5.8.1.12: a failure ends the operation unless rdattr_error was asked for.
+    fn put(&mut self, walk: &mut Walk<'_>, cookie: u64, name: &[u8], told: Result<(&View, Bitmap, Status), &Stop>) -> ControlFlow<()> {
         let start = walk.out.len();
         walk.out.bool(true);
         walk.out.u64(cookie);
         walk.out.opaque(name);
         let owners = walk.owners();
-        let encoded = match view {
-            Ok(view) => attribute::encode(view, self.wanted, Status::OK, &owners, walk.out),
+        let encoded = match told {
+            Ok((view, of, error)) => attribute::encode(view, of, error, &owners, walk.out),
             Err(Stop::Blocked) => Err(Stop::Blocked),
             Err(stop) => match (self.wanted.has(Attr::RDATTR_ERROR.0), stop) {
                 (true, Stop::Status(status) | Stop::Written(status) | Stop::Fault(status, _)) => {

@@ -267,3 +267,59 @@ fn a_reply_of_4_0_is_not_told_again_under_another_flavour() {
     client.flavour = Flavour::Krb5p;
     assert_eq!(client.bare(&make), once);
 }
+
+// RFC 8881, section 18.23.3: READDIR does not say WRONGSEC of an entry but by rdattr_error, and a listing is to come to its end.
+#[test]
+fn a_listing_goes_over_exports_of_another_flavour_and_tells_their_places() {
+    let [error_of, fileid_of, place_of] = [11, 20, 55];
+    let (files, other, below) = (Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()), Arc::new(MemoryFs::new()));
+    // What the export below covers.
+    let (attrs, kind) = (mode(0o755), op::CreateType::Plain(FileType::Directory));
+    let make = Args::Create(op::CreateArgs { kind, name: Name(b"c"), attrs: attrs.fattr() });
+    let world = World::with(other.clone(), vec![export(2, &["b"], &other, access())]);
+    assert_eq!(Client::new(&world, "one", 0).status(&["b"], &[make]), Status::OK);
+    let exports = vec![
+        export(1, &["x", "a"], &files, takes(&[Flavour::Krb5p])),
+        export(2, &["x", "b"], &other, access()),
+        export(3, &["x", "b", "c"], &below, takes(&[Flavour::Krb5p])),
+    ];
+    let world = World::with(files, exports);
+    let mut client = Client::new(&world, "one", 0);
+    let mut list = |flavour, path: &[&str], wanted: &[u32]| {
+        client.flavour = flavour;
+        let wanted = vouch_nfs4::Bitmap::of(wanted);
+        let args = op::ReaddirArgs {
+            cookie: vouch_nfs4::Cookie(0),
+            verifier: vouch_nfs4::Verifier([0; 8]),
+            dir_count: 0,
+            max_count: 4096,
+            wanted,
+        };
+        match &client.at(path, &[Args::Readdir(args)]).1[0] {
+            Results::Readdir(Ok(ok)) => {
+                let entries = ok.entries.iter().map(|entry| {
+                    let told = entry.attrs.attributes().expect("values can be read");
+                    (entry.name.0.to_vec(), told.rdattr_error, told.fileid, told.mounted_on_fileid)
+                });
+                let mut entries: Vec<_> = entries.collect();
+                entries.sort();
+                Ok((entries, ok.eof))
+            }
+            other => Err(other.status()),
+        }
+    };
+    for (path, closed) in [(&["x"][..], b"a"), (&["x", "b"], b"c")] {
+        let (all, _): (Vec<(Vec<u8>, _, _, _)>, bool) = list(Flavour::Sys, path, &[]).unwrap();
+        assert!(all.iter().any(|(name, ..)| name == closed), "{all:?}");
+        for wanted in [&[][..], &[place_of], &[error_of], &[error_of, place_of], &[error_of, fileid_of, place_of]] {
+            let (entries, eof) = list(Flavour::Sys, path, wanted).unwrap();
+            let (_, error, fileid, mounted_on) = entries.iter().find(|(name, ..)| name == closed).expect("it is told");
+            let asked = |attr| wanted.contains(&attr);
+            assert_eq!((*error, fileid.is_some()), (asked(error_of).then_some(Status::WRONGSEC), false), "{wanted:?}");
+            assert!(eof && entries.len() == all.len() && mounted_on.is_some() == asked(place_of), "{wanted:?}: {entries:?}");
+            assert_ne!(*mounted_on, Some(0));
+        }
+        // Something of the export itself, and nowhere to say why not.
+        assert!(matches!(list(Flavour::Sys, path, &[fileid_of]), Err(Status::WRONGSEC) | Ok((_, false))));
+    }
+}
