@@ -71,8 +71,8 @@ pub(super) fn read(record: Bytes, connection: &Arc<Connection>, last: &mut LastC
     )
 }
 
-/// Takes a call under RPCSEC_GSS that was looked at.
-pub(super) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<Connection>, reply: Vec<u8>) -> Incoming {
+/// Takes a call under RPCSEC_GSS that was looked at. Those of a read are looked at together, so one before it may have ended its context since.
+pub(super) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<Connection>, reply: Vec<u8>, now_ms: u64) -> Incoming {
     let denied = |xid, stat, reply| Incoming::Answer(encode(&Reply::denied(xid, Denied::AuthError(stat)), reply));
     let Ok(call) = Call::decode(record) else { return Incoming::Broken };
     let outcome = other_than_compound(&call);
@@ -86,6 +86,7 @@ pub(super) fn read_protected(record: &Bytes, what: Protected, connection: &Arc<C
         (Protected::Refused(xid, stat), _) => return denied(xid, stat, reply),
     };
     let args = match verdict {
+        Verdict::Genuine(_) if gss.context().has_ended(now_ms) => return denied(gss.xid(), AuthStat::RPCSEC_GSS_CTX_PROBLEM, reply),
         Verdict::Genuine(args) => args,
         Verdict::Refused(stat) => return denied(gss.xid(), stat, reply),
         Verdict::Dropped => return Incoming::Dropped,

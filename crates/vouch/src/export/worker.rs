@@ -446,7 +446,7 @@ impl Peer {
             protected.record_refusal(audit, connection.engine());
         }
         let incoming = match protected {
-            Some(protected) => call::read_protected(&bytes, protected, connection.engine(), tools.reply(connection)),
+            Some(protected) => call::read_protected(&bytes, protected, connection.engine(), tools.reply(connection), clock::boot_ms()),
             None => call::read(bytes, connection.engine(), &mut self.last_credential, tools.reply(connection)),
         };
         match incoming {

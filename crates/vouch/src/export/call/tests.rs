@@ -95,7 +95,7 @@ fn a_context_is_neither_made_nor_ended_by_a_call_to_another_program_or_version()
     let (gss, mut client) = context(Service::Integrity);
     let taken = |mut record: Vec<u8>| {
         let what = look_alone(&mut record, Some(&gss), &mut Recent::default(), clock::boot_ms()).expect("a call under RPCSEC_GSS");
-        read_protected(&record.into(), what, &engine(), Vec::new())
+        read_protected(&record.into(), what, &engine(), Vec::new(), clock::boot_ms())
     };
     for (program, version, refusal) in [(100_005, 4, Some(&[0, 0, 0, 1][..])), (100_003, 3, Some(&[0, 0, 0, 2, 4, 4])), (100_003, 4, None)]
     {
@@ -118,6 +118,44 @@ fn a_context_is_neither_made_nor_ended_by_a_call_to_another_program_or_version()
             }
         }
     }
+}
+
+// RFC 2203, section 5.4. Calls of one read are looked at in one go, and done one by one.
+#[test]
+fn a_call_behind_the_end_of_its_context_is_not_done_though_it_was_looked_at_before() {
+    use crate::export::clock;
+    use crate::export::gss::tests::{call, context};
+    use crate::export::gss::{Recent, look_alone};
+    let (gss, mut client) = context(Service::Privacy);
+    let compound = |client: &mut _| call(client, 7, &[0; 12], usize::MAX).split_off(4);
+    let before = compound(&mut client);
+    let mut ending = Writer::new();
+    [7, 0, 2, 100_003, 4, 0].into_iter().for_each(|word| ending.u32(word));
+    client.destroy(&mut ending, 0).unwrap();
+    let records = [before, ending.into_bytes(), compound(&mut client)];
+    let looked = records.map(|mut record| {
+        let what = look_alone(&mut record, Some(&gss), &mut Recent::default(), clock::boot_ms()).expect("a call under RPCSEC_GSS");
+        (record, what)
+    });
+    let [before, ending, behind] = looked;
+    let taken = |(record, what): (Vec<u8>, Protected)| read_protected(&record.into(), what, &engine(), Vec::new(), clock::boot_ms());
+    assert!(matches!(taken(before), Incoming::Compound(..)));
+    let Incoming::Destroyed(_, _, context) = taken(ending) else { panic!("the end of a context") };
+    gss.destroy(&context);
+    // RPCSEC_GSS_CTXPROBLEM.
+    assert_eq!(answer(taken(behind)), [1, 1, 14]);
+}
+
+// The same of a ticket that ends meanwhile.
+#[test]
+fn a_call_is_not_done_when_its_ticket_has_ended_since_it_was_looked_at() {
+    use crate::export::clock;
+    use crate::export::gss::tests::{call, context};
+    use crate::export::gss::{Recent, look_alone};
+    let (gss, mut client) = context(Service::Integrity);
+    let mut record = call(&mut client, 7, &[0; 12], usize::MAX).split_off(4);
+    let what = look_alone(&mut record, Some(&gss), &mut Recent::default(), clock::boot_ms()).expect("a call under RPCSEC_GSS");
+    assert_eq!(answer(read_protected(&record.into(), what, &engine(), Vec::new(), u64::MAX)), [1, 1, 14]);
 }
 
 #[test]
