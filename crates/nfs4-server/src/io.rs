@@ -211,9 +211,16 @@ pub(crate) fn open_for(walk: &mut Walk<'_>, file: &FileRef, stateid: &Stateid, p
         Use::Write => Io::Write,
     };
     let (client, key, now) = (walk.client_of_session(), file.key(), walk.now.mono_ms);
-    let granted = walk.state(|state| match state.io(client, &stateid, &key, io, now) {
-        Err(Status::OPENMODE) if purpose == Use::Any => state.io(client, &stateid, &key, Io::Write, now),
-        granted => granted,
+    let caller = if walk.minor == 0 { walk.proven() } else { None };
+    let granted = walk.state(|state| {
+        if client.is_none() {
+            // Whether the lease is renewed by it. Who may read and write is told by rights, whoever has opened the file.
+            let _ = state.heard_by(&stateid, caller.as_ref(), now);
+        }
+        match state.io(client, &stateid, &key, io, now) {
+            Err(Status::OPENMODE) if purpose == Use::Any => state.io(client, &stateid, &key, Io::Write, now),
+            granted => granted,
+        }
     });
     let granted = granted.map_err(|status| match file.files().attributes(&file.id, walk.patience) {
         // The export shows another directory now: that the file is gone says more than that its state is.

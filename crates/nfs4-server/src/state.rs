@@ -15,6 +15,7 @@
 //! | SETCLIENTID, SETCLIENTID_CONFIRM, RENEW | [`State::set_client`], [`State::confirm_client`], [`State::renew`] |
 //! | any operation of 4.0 that names a client id | [`State::client_of_40`] |
 //! | any operation of 4.0 with an owner's seqid | [`State::owner_turn`] or [`State::owner_turn_by_state`] first, [`State::owner_done`] last |
+//! | any operation of 4.0 with a stateid | [`State::heard_by`] before |
 //! | OPEN | [`State::check_open`], then the file is opened or made, then [`State::open`] |
 //! | OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE | [`State::confirm_open`], [`State::downgrade`], [`State::close`] |
 //! | READ, WRITE, SETATTR of size, SEEK, COPY, … | [`State::io`] gives the open file for a stateid |
@@ -172,7 +173,7 @@ impl<F: Clone> State<F> {
         let numbers = id::ClientNumbers::new(&seed, config.boot);
         let grace = grace::Grace::new(recovered, config.grace_ms, now, hasher);
         let mut state = State {
-            boot: id::Boot::new(config.boot),
+            boot: id::Boot::new(config.boot, &seed),
             config,
             random,
             hasher,

@@ -10,6 +10,10 @@ pub(crate) fn delegreturn(walk: &mut Walk<'_>, args: &DelegreturnArgs) -> Outcom
     let file = walk.current_file(Status::BAD_STATEID)?;
     let stateid = walk.substituted(&args.stateid)?;
     let (client, now) = (walk.client_of_session(), walk.now.mono_ms);
+    if walk.minor == 0 {
+        let caller = walk.proven();
+        walk.state(|state| state.heard_by(&stateid, caller.as_ref(), now))?;
+    }
     let held = if walk.tracks { walk.state(|state| state.open_file(client, &stateid, &file.key(), now)) } else { None };
     walk.state(|state| state.return_delegation(client, &stateid, &file.key(), now))?;
     walk.totals = held.map(|held| held.tally().take(now));

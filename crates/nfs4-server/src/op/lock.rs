@@ -5,7 +5,7 @@ use vouch_nfs4::op::{
 };
 use vouch_nfs4::{Bytes, StateOwner, Status};
 
-use super::owner_call::in_turn;
+use super::owner_call::{by_state, in_turn};
 use crate::state::{Denied, LockBy, LockCall, LockError, Mode, Range};
 use crate::stop::{Outcome, Stop};
 use crate::walk::{FileRef, Walk};
@@ -17,31 +17,32 @@ pub(crate) fn lock(walk: &mut Walk<'_>, args: &LockArgs<'_>) -> Outcome {
         Locker::New(new) => (walk.substituted(&new.open)?, new.open_seq),
         Locker::Old(old) => (walk.substituted(&old.lock)?, old.seq),
     };
-    in_turn(
-        walk,
-        |state| state.owner_turn_by_state(&stateid, seq, now),
-        |walk| {
-            if let (Locker::New(new), 0) = (&args.locker, walk.minor) {
-                // RFC 7530, section 16.10.5: the lock owner's client id must be a good one.
-                walk.state(|state| state.client_of_40(new.owner.client, now))?;
+    let turn = by_state(walk, stateid, seq);
+    in_turn(walk, turn, |walk| {
+        if let (Locker::New(new), 0) = (&args.locker, walk.minor) {
+            // RFC 7530, section 16.10.5: the lock owner's client id must be a good one.
+            let caller = walk.proven();
+            walk.state(|state| {
+                let client = state.client_of_40(new.owner.client, now)?;
+                state.lock_owner_admits(client, &new.owner.owner, caller.as_ref())
+            })?;
+        }
+        let by = match &args.locker {
+            Locker::New(new) => LockBy::New { open: &stateid, owner: &new.owner.owner, seq: new.lock_seq },
+            Locker::Old(_) => LockBy::Old(&stateid),
+        };
+        let (mode, wait) = mode(args.kind);
+        let range = Range::new(args.offset, args.length)?;
+        let call = LockCall { client: walk.client_of_session(), file: file.key(), by, range, mode, wait, reclaim: args.reclaim };
+        match walk.state(|state| state.lock(&call, now)) {
+            Ok(stateid) => {
+                walk.result_stateid(stateid);
+                Results::Lock(Ok(LockOk { stateid })).encode(walk.out);
+                Ok(())
             }
-            let by = match &args.locker {
-                Locker::New(new) => LockBy::New { open: &stateid, owner: &new.owner.owner, seq: new.lock_seq },
-                Locker::Old(_) => LockBy::Old(&stateid),
-            };
-            let (mode, wait) = mode(args.kind);
-            let range = Range::new(args.offset, args.length)?;
-            let call = LockCall { client: walk.client_of_session(), file: file.key(), by, range, mode, wait, reclaim: args.reclaim };
-            match walk.state(|state| state.lock(&call, now)) {
-                Ok(stateid) => {
-                    walk.result_stateid(stateid);
-                    Results::Lock(Ok(LockOk { stateid })).encode(walk.out);
-                    Ok(())
-                }
-                Err(error) => refused(walk, error),
-            }
-        },
-    )
+            Err(error) => refused(walk, error),
+        }
+    })
 }
 
 pub(crate) fn lockt(walk: &mut Walk<'_>, args: &LocktArgs<'_>) -> Outcome {
@@ -66,24 +67,22 @@ pub(crate) fn locku(walk: &mut Walk<'_>, args: &LockuArgs) -> Outcome {
     let file = lockable(walk)?;
     let stateid = walk.substituted(&args.stateid)?;
     let now = walk.now.mono_ms;
-    in_turn(
-        walk,
-        |state| state.owner_turn_by_state(&stateid, args.seq, now),
-        |walk| {
-            let range = Range::new(args.offset, args.length)?;
-            let client = walk.client_of_session();
-            let stateid = walk.state(|state| state.unlock(client, &stateid, &file.key(), range, now))?;
-            walk.result_stateid(stateid);
-            Results::Locku(Ok(LockuOk { stateid })).encode(walk.out);
-            Ok(())
-        },
-    )
+    let turn = by_state(walk, stateid, args.seq);
+    in_turn(walk, turn, |walk| {
+        let range = Range::new(args.offset, args.length)?;
+        let client = walk.client_of_session();
+        let stateid = walk.state(|state| state.unlock(client, &stateid, &file.key(), range, now))?;
+        walk.result_stateid(stateid);
+        Results::Locku(Ok(LockuOk { stateid })).encode(walk.out);
+        Ok(())
+    })
 }
 
 pub(crate) fn release_lockowner(walk: &mut Walk<'_>, args: &ReleaseLockownerArgs<'_>) -> Outcome {
-    let now = walk.now.mono_ms;
+    let (now, caller) = (walk.now.mono_ms, walk.proven());
     walk.state(|state| {
         let client = state.client_of_40(args.owner.client, now)?;
+        state.lock_owner_admits(client, &args.owner.owner, caller.as_ref())?;
         state.release_lock_owner(client, &args.owner.owner)
     })?;
     Results::ReleaseLockowner(Ok(())).encode(walk.out);

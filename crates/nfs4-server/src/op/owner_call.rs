@@ -1,7 +1,7 @@
 //! Calls of open owners and lock owners of 4.0, which have numbers (RFC 7530, section 9.1.7): each is done once, and the last can be answered again.
 
-use vouch_nfs4::Status;
 use vouch_nfs4::op::Op;
+use vouch_nfs4::{OwnerSeq, Stateid, Status};
 
 use crate::OpenHandle;
 use crate::state::{OwnerReply, OwnerTurn, State};
@@ -47,6 +47,19 @@ pub(crate) fn in_turn(
     walk.core.owner = None;
     walk.state(|state| state.owner_done(&token, status, reply));
     if status.is_ok() { Ok(()) } else { Err(Stop::Written(status)) }
+}
+
+/// The turn of the owner of what a stateid names, for those who may act on that: nobody else uses up its numbers or is told its last result.
+pub(crate) fn by_state(
+    walk: &Walk<'_>,
+    stateid: Stateid,
+    seq: OwnerSeq,
+) -> impl FnOnce(&mut State<OpenHandle>) -> Result<OwnerTurn, Status> + use<> {
+    let (caller, now) = (walk.proven(), walk.now.mono_ms);
+    move |state| {
+        state.heard_by(&stateid, caller.as_ref(), now)?;
+        state.owner_turn_by_state(&stateid, seq, now)
+    }
 }
 
 /// Section 9.1.8: the last call again is answered as it was; one that is another operation is none of it.

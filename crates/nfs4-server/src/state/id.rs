@@ -1,6 +1,6 @@
 //! Names that clients see: client ids, session ids, the `other` of stateids. Of each it can be told whether it was given in this life of the server.
 
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use vouch_nfs4::{ClientId, SessionId, Stateid, Verifier};
 use vouch_vfs::{FileId, Home};
@@ -63,23 +63,31 @@ impl Hash for FileKey {
     }
 }
 
-/// One life of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Boot(u32);
+/// One life of the server, in which stateids are given. Their `other` is a word of this life, and place and generation sent through a permutation of the 64-bit numbers under a
+/// key of this life: in 4.0, without sessions, who can name what another holds can end it, so nobody can guess it. Tens of nanoseconds a call.
+#[derive(Clone, Copy)]
+pub(super) struct Boot {
+    life: u32,
+    key: [u64; 2],
+}
 
 impl Boot {
-    /// From a number that differs at each start. Neither all zeros nor all ones, so that no stateid of ours is a special one.
-    pub(super) fn new(number: u64) -> Self {
-        Boot(((number ^ (number >> 32)) as u32).clamp(1, u32::MAX - 1))
+    /// From a number that differs at each start, and a seed of nobody's knowledge. The word is neither all zeros nor all ones, so that no stateid of ours is a special one.
+    pub(super) fn new(number: u64, seed: &[u8; 32]) -> Self {
+        let mut what = *b"stateids\0\0\0\0\0\0\0\0";
+        what[8..].copy_from_slice(&number.to_be_bytes());
+        let key = blake3::keyed_hash(seed, &what);
+        let word = |at: usize| u64::from_be_bytes(std::array::from_fn(|byte| key.as_bytes()[at + byte]));
+        Boot { life: ((number ^ (number >> 32)) as u32).clamp(1, u32::MAX - 1), key: [word(0), word(8)] }
     }
 
     /// The `other` of a stateid.
     #[inline]
     pub(super) fn other(self, key: StateKey) -> [u8; 12] {
         let mut other = [0; 12];
-        other[..4].copy_from_slice(&self.0.to_be_bytes());
-        other[4..8].copy_from_slice(&key.index().to_be_bytes());
-        other[8..].copy_from_slice(&key.generation().to_be_bytes());
+        other[..4].copy_from_slice(&self.life.to_be_bytes());
+        let hidden = permuted(joined(key.index(), key.generation()), |round, half| self.mix(round, half));
+        other[4..].copy_from_slice(&hidden.to_be_bytes());
         other
     }
 
@@ -87,7 +95,20 @@ impl Boot {
     #[inline]
     pub(super) fn key(self, stateid: &Stateid) -> Option<StateKey> {
         let word = |at: usize| u32::from_be_bytes([stateid.other[at], stateid.other[at + 1], stateid.other[at + 2], stateid.other[at + 3]]);
-        (word(0) == self.0).then(|| StateKey::new(word(4), word(8)))
+        if word(0) != self.life {
+            return None;
+        }
+        let (index, generation) = halves(restored(joined(word(4), word(8)), |round, half| self.mix(round, half)));
+        Some(StateKey::new(index, generation))
+    }
+
+    /// SipHash of the key and this.
+    #[inline]
+    fn mix(self, round: u8, half: u32) -> u32 {
+        let mut hasher = DefaultHasher::new();
+        self.key.into_iter().for_each(|word| hasher.write_u64(word));
+        hasher.write_u64(u64::from(round) << 32 | u64::from(half));
+        hasher.finish() as u32
     }
 }
 
@@ -109,14 +130,12 @@ impl ClientNumbers {
     /// The next one.
     pub(super) fn give(&mut self) -> ClientId {
         self.count += 1;
-        let (left, right) = (0..ROUNDS).fold(halves(self.count), |(left, right), round| (right, left ^ self.mix(round, right)));
-        ClientId(joined(left, right))
+        ClientId(permuted(self.count, |round, half| self.mix(round, half)))
     }
 
     /// Whether a client id was given in this life. O(1), and not for every call: it costs some hashes.
     pub(super) fn gave(&self, id: ClientId) -> bool {
-        let (left, right) = (0..ROUNDS).rev().fold(halves(id.0), |(left, right), round| (right ^ self.mix(round, left), left));
-        (1..=self.count).contains(&joined(left, right))
+        (1..=self.count).contains(&restored(id.0, |round, half| self.mix(round, half)))
     }
 
     fn mix(&self, round: u8, half: u32) -> u32 {
@@ -128,6 +147,20 @@ impl ClientNumbers {
 
 /// Of the Feistel network: four make it look random also to one who sees both ways (Luby and Rackoff, 1988).
 const ROUNDS: u8 = 4;
+
+/// Another number for each.
+#[inline]
+fn permuted(number: u64, mix: impl Fn(u8, u32) -> u32) -> u64 {
+    let (left, right) = (0..ROUNDS).fold(halves(number), |(left, right), round| (right, left ^ mix(round, right)));
+    joined(left, right)
+}
+
+/// The number that was made into this one.
+#[inline]
+fn restored(number: u64, mix: impl Fn(u8, u32) -> u32) -> u64 {
+    let (left, right) = (0..ROUNDS).rev().fold(halves(number), |(left, right), round| (right ^ mix(round, left), left));
+    joined(left, right)
+}
 
 fn halves(number: u64) -> (u32, u32) {
     ((number >> 32) as u32, number as u32)
@@ -201,14 +234,32 @@ mod tests {
 
     #[test]
     fn stateids_of_another_life_are_told() {
-        let (now, before) = (Boot::new(7), Boot::new(8));
+        let (now, before) = (Boot::new(7, &[7; 32]), Boot::new(8, &[7; 32]));
         let key = StateKey::new(3, 5);
         let stateid = Stateid { seq: vouch_nfs4::StateSeq(1), other: now.other(key) };
         assert_eq!(now.key(&stateid), Some(key));
         assert_eq!(before.key(&stateid), None);
         for boot in [0, u64::MAX, 1 << 32, u64::from(u32::MAX)] {
-            let stateid = Stateid { other: Boot::new(boot).other(StateKey::new(0, 0)), ..stateid };
+            let stateid = Stateid { other: Boot::new(boot, &[7; 32]).other(StateKey::new(0, 0)), ..stateid };
             assert!(!stateid.is_special());
         }
+    }
+    #[test]
+    fn stateids_follow_no_order_and_neighbours_of_one_name_nothing() {
+        let (boot, another) = (Boot::new(7, &[7; 32]), Boot::new(7, &[8; 32]));
+        let hidden = |boot: Boot, key| u64::from_be_bytes(boot.other(key)[4..].try_into().unwrap());
+        let all: Vec<u64> = (0..1000).map(|index| hidden(boot, StateKey::new(index, 1))).collect();
+        for pair in all.windows(2) {
+            let differ = pair[0] ^ pair[1];
+            assert!(halves(differ).0 != 0 && halves(differ).1 != 0 && (8..=56).contains(&differ.count_ones()), "{differ:x}");
+        }
+        // What a table of a thousand has given out, from one of them: a counter would be found at once.
+        for guess in (1..10_000).flat_map(|step| [all[500].wrapping_add(step), all[500].wrapping_sub(step)]) {
+            let mut stateid = Stateid { seq: vouch_nfs4::StateSeq(1), other: boot.other(StateKey::new(0, 1)) };
+            stateid.other[4..].copy_from_slice(&guess.to_be_bytes());
+            let key = boot.key(&stateid).expect("it is of this life");
+            assert!(key.index() >= 1000 || key.generation() > 1000);
+        }
+        assert_ne!(all[0], hidden(another, StateKey::new(0, 1)));
     }
 }

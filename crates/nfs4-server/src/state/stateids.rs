@@ -30,7 +30,7 @@ pub enum IoGrant<F> {
 }
 
 impl<F: Clone> State<F> {
-    /// Checks a stateid for I/O on a file. `client`: the session's in 4.1, none in 4.0, where the stateid renews the lease. O(1), without allocation.
+    /// Checks a stateid for I/O on a file. `client`: the session's in 4.1, none in 4.0, where the stateid renews the lease (or [`State::heard_by`]). O(1), without allocation.
     #[inline]
     pub fn io(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, io: Io, now: u64) -> Result<IoGrant<F>, Status> {
         if stateid.is_special() {
@@ -117,18 +117,19 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// What a stateid of the file names, if it is valid and the client's. In 4.0 its client's lease is renewed.
+    /// What a stateid of the file names, if it is valid and the client's. In 4.0 its client's lease is renewed, but for what somebody proven has opened: [`State::heard_by`] does
+    /// that, where it is he who calls.
     #[inline]
     pub(super) fn resolve(&mut self, client: Option<ClientKey>, stateid: &Stateid, file: &FileKey, now: u64) -> Result<StateKey, Status> {
         let (key, entry) = self.look_up(client, stateid)?;
-        let owner = entry.client;
+        let renewed = (client.is_none() && entry.opener.is_none()).then_some(entry.client);
         // One that was granted by another export serves there: here the caller may have fewer rights.
         if entry.export != file.export || self.files[entry.file].key != *file {
             return Err(Status::BAD_STATEID);
         }
-        if client.is_none() {
+        if let Some(client) = renewed {
             // RFC 7530, section 9.5.
-            self.clients[owner].renew(now);
+            self.clients[client].renew(now);
         }
         Ok(key)
     }

@@ -8,6 +8,7 @@ mod exports;
 mod grace;
 mod locks;
 mod model;
+mod openers;
 mod opens;
 mod room;
 mod sessions;

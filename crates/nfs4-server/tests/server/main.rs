@@ -15,6 +15,7 @@ mod machine;
 mod named;
 mod namespace;
 mod observed;
+mod openers;
 mod opens;
 mod panics;
 mod patience;

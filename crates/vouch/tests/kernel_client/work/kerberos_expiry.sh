@@ -3,7 +3,7 @@ set -eu
 . ./gss.bash
 gssd_up
 ticket 1 daemon -l 15s
-attach 4.1 /export /mnt/e sec=krb5i || fail mount
+attach "$VERSION" /export /mnt/e sec=krb5i || fail mount
 cd /mnt/e
 as 1 sh -c 'echo one >file' || fail "a new ticket does not work"
 for n in $(seq 120); do

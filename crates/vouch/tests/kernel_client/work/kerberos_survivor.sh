@@ -3,7 +3,7 @@ set -eu
 . ./gss.bash
 gssd_up
 ticket 1 daemon
-attach 4.2 /export /mnt/e sec=krb5p || fail mount
+attach "$VERSION" /export /mnt/e sec=krb5p || fail mount
 cd /mnt/e
 as 1 python3 - <<'P' || fail "work was disturbed"
 import fcntl, os, time
