@@ -22,7 +22,7 @@ fn index(bytes: &[u8]) {
     if segment_len == 0 {
         std::fs::write(&path, b"VOUCHTR1").expect("memory holds a file");
     }
-    let mut head = [&b"VOUCHIX1"[..], &1u64.to_le_bytes(), &8u64.to_le_bytes()].concat();
+    let mut head = [&b"VOUCHIX2"[..], &1u64.to_le_bytes(), &8u64.to_le_bytes()].concat();
     head.extend_from_slice(bytes);
     std::fs::write(directory.join("000000000001.index"), head).expect("memory holds a file");
     let files: Vec<SegmentFile> = segments(&directory).expect("the directory is there");

@@ -20,7 +20,8 @@ pub fn boot_text(boot: Option<[u8; 16]>) -> Option<String> {
 
 /// The record as a JSON value.
 pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
-    let failed = record.result != 0 || matches!(record.class, Class::Refusal | Class::Gap);
+    let status = record.status();
+    let failed = status != 0 || matches!(record.class, Class::Refusal | Class::Gap);
     let mut all = Map::new();
     all.insert("@timestamp".into(), time(record.time_ns).into());
     all.insert("ecs".into(), json!({ "version": "8.11.0" }));
@@ -57,8 +58,8 @@ pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
         let keys: Vec<String> = record.key.split(|byte| *byte == 1).map(text).collect();
         all.insert("tags".into(), keys.into());
     }
-    if failed && record.result != 0 {
-        all.insert("error".into(), json!({ "code": record.result.to_string() }));
+    if status != 0 {
+        all.insert("error".into(), json!({ "code": status.to_string() }));
     }
     let mut own = Map::new();
     own.insert("flavour".into(), record.flavour.name().into());
@@ -81,7 +82,7 @@ pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
         ("connection", record.connection),
         ("xid", record.xid.map(u64::from)),
         ("login_uid", record.login.map(u64::from)),
-        ("errno", (record.result != 0).then(|| errno(record.result).unsigned_abs().into())),
+        ("errno", (status != 0).then(|| errno(status).unsigned_abs().into())),
     ];
     for (name, number) in numbers {
         number.map(|number| own.insert(name.into(), number.into()));
@@ -197,6 +198,11 @@ mod tests {
             (&json!("00010203-0405-0607-0809-0a0b0c0d0e0f"), &json!(0))
         );
         assert_eq!(boot_text(Some([0; 16])), None);
+        // Who is granted nothing was refused, though the status is OK; where something is granted, he was not.
+        let access = |granted| Record { operation: number::ACCESS, result: 0, asked: Some(0x1f), granted: Some(granted), ..record.clone() };
+        let denied = value(&access(0), None);
+        assert_eq!((&denied["event"]["outcome"], &denied["vouch"]["errno"]), (&json!("failure"), &json!(13)));
+        assert_eq!(value(&access(3), None)["event"]["outcome"], "success");
         assert_eq!(read["file"]["mode"], "0640");
         assert_eq!((&read["file"]["path_hex"], &read["tags"]), (&json!("2f7372762f61ff"), &json!(["one", "two"])));
     }

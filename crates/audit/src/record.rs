@@ -4,6 +4,8 @@ pub mod access;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::operations::number::ACCESS;
+
 /// What a record is of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -181,6 +183,8 @@ pub struct Record<'a> {
     pub mode: Option<u32>,
 }
 
+/// NFS4ERR_ACCESS (RFC 8881, section 15.1).
+const DENIED: u32 = 13;
 /// Longest path that a record keeps, bytes; of a longer one the end is cut off.
 pub const PATH_LEN_MAX: usize = 4096;
 /// Longest other text that a record keeps.
@@ -206,6 +210,17 @@ impl<'a> Record<'a> {
     /// The user that rules mean by auid: whom the caller logged in as; where that isn't known, whose rights it was done with.
     pub fn auid(&self) -> Option<u32> {
         self.login.or(self.uid)
+    }
+
+    /// The status that it is judged by. An ACCESS answers OK also where it grants nothing, and the client then says EACCES by itself and asks for nothing more: one that
+    /// grants none of reading, looking up and executing, of what it was asked for, counts as refused. Clients ask for changes as well each time, so a lack of those says nothing.
+    pub fn status(&self) -> u32 {
+        let is_access = self.result == 0 && self.operation == ACCESS && self.class == Class::Operation;
+        let asked = self.asked.unwrap_or(0) & access::USE;
+        match self.granted {
+            Some(granted) if is_access && asked != 0 && granted & asked == 0 => DENIED,
+            _ => self.result,
+        }
     }
 
     /// Appends the body of its frame.

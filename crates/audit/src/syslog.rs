@@ -14,7 +14,7 @@ const HOST_LEN_MAX: usize = 255;
 
 /// The message of a record that was written in this boot, where that is known. `host` is this machine's name.
 pub fn message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
-    let is_bad = record.result != 0 || matches!(record.class, Class::Refusal | Class::Gap);
+    let is_bad = record.status() != 0 || matches!(record.class, Class::Refusal | Class::Gap);
     let priority = FACILITY * 8 + if is_bad { WARNING } else { INFORMATIONAL };
     // RFC 5424, section 6.2.3: at most microseconds.
     let time = jiff::Timestamp::from_nanosecond(i128::from(record.time_ns)).map_or_else(|_| "-".into(), |time| format!("{time:.6}"));

@@ -24,8 +24,8 @@ fn head(record: &Record<'_>, kind: &str, out: &mut String) {
 }
 
 fn operation(record: &Record<'_>, out: &mut String) {
-    let exit = -errno(record.result);
-    let success = if record.result == 0 { "yes" } else { "no" };
+    let exit = -errno(record.status());
+    let success = if record.status() == 0 { "yes" } else { "no" };
     let paths = u8::from(!record.path.is_empty()) + u8::from(!record.path2.is_empty());
     head(record, "SYSCALL", out);
     let (call, [a0, a2]) = call(record);
@@ -151,8 +151,8 @@ fn own(record: &Record<'_>, out: &mut String) {
             let _ = write!(out, " {name}={number}");
         }
     }
-    if record.result != 0 {
-        let _ = write!(out, " status={}", record.result);
+    if record.status() != 0 {
+        let _ = write!(out, " status={}", record.status());
     }
 }
 
@@ -331,6 +331,9 @@ mod tests {
         );
         assert_eq!(lines[1].split_once("saddr=").unwrap().1, "020002BCC00002070000000000000000");
         assert!(lines[3].contains(" name=2F7372762F612062 "));
+        let mut out = String::new();
+        write(&Record { operation: number::ACCESS, result: 0, asked: Some(0x1f), granted: Some(0), ..record() }, &mut out);
+        assert!(out.contains(" syscall=269 success=no exit=-13 "), "{out}");
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub const EXTEND: u32 = 0x08;
 pub const DELETE: u32 = 0x10;
 /// Execute.
 pub const EXECUTE: u32 = 0x20;
+/// What a file is used by without a change to it.
+pub const USE: u32 = READ | LOOKUP | EXECUTE;
 /// An open that may make the file.
 pub const CREATE: u32 = 0x1000;
 /// An open that empties the file.

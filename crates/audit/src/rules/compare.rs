@@ -152,8 +152,8 @@ impl Example {
         let mut numbers = (0..128).filter(|operation| operations & one(*operation) != 0);
         numbers.any(|operation| {
             let mut both = results.iter().flat_map(|result| ASKED.iter().map(move |asked| (*result, *asked)));
-            both.any(|(result, asked)| {
-                let record = Record { operation, result, asked: Some(asked), ..self.record() };
+            both.any(|(result, (asked, granted))| {
+                let record = Record { operation, result, asked: Some(asked), granted, ..self.record() };
                 self.rest.iter().all(|condition| condition.holds(&record)) && is_so(&record)
             })
         })
@@ -205,11 +205,12 @@ fn places(address: IpAddr, bits: u8) -> [IpAddr; EDGES] {
     }
 }
 
-/// What is asked for, as far as rules tell it apart.
-const ASKED: [u32; 5] = [
-    0,
-    access::READ,
-    access::MODIFY | access::EXTEND | access::TRUNCATE,
-    access::EXECUTE,
-    access::READ | access::MODIFY | access::UNOPENED,
+/// What is asked for and granted, as far as rules tell it apart.
+const ASKED: [(u32, Option<u32>); 6] = [
+    (0, None),
+    (access::READ, None),
+    (access::MODIFY | access::EXTEND | access::TRUNCATE, None),
+    (access::EXECUTE, None),
+    (access::READ | access::MODIFY | access::UNOPENED, None),
+    (access::READ | access::LOOKUP, Some(0)),
 ];

@@ -164,9 +164,9 @@ impl Condition {
             Condition::Login(compare, uid) => compare.holds(record.auid().unwrap_or(UNSET), *uid),
             Condition::Uid(compare, uid) => compare.holds(record.uid.unwrap_or(UNSET), *uid),
             Condition::Gid(compare, gid) => compare.holds(record.gid.unwrap_or(UNSET), *gid),
-            Condition::Success(success) => (record.result == 0 && record.class != Class::Refusal) == *success,
+            Condition::Success(success) => (record.status() == 0 && record.class != Class::Refusal) == *success,
             // What was refused before it was an operation has no result.
-            Condition::Exit(compare, exit) => record.class != Class::Refusal && compare.holds(-i64::from(errno(record.result)), *exit),
+            Condition::Exit(compare, exit) => record.class != Class::Refusal && compare.holds(-i64::from(errno(record.status())), *exit),
             Condition::Perm(wanted) => side.permissions & wanted != 0,
             Condition::Principal(equal, pattern) => matches(pattern, record.principal) == *equal,
             Condition::Network(equal, network, bits) => record.address.is_some_and(|address| is_within(address, *network, *bits)) == *equal,
@@ -206,7 +206,12 @@ fn permissions(record: &Record<'_>) -> u8 {
         LINK => PERM_WRITE | PERM_ATTRIBUTES,
         SETATTR => PERM_ATTRIBUTES | when(access::TRUNCATE, PERM_WRITE),
         SETXATTR | REMOVEXATTR => PERM_ATTRIBUTES,
-        ACCESS => when(access::EXECUTE, PERM_EXECUTE),
+        // Who is not let in does no more than ask.
+        ACCESS => {
+            let denied = record.granted.map_or(0, |granted| asked & !granted);
+            let when_denied = |bit: u32, permission: u8| if denied & bit != 0 { permission } else { 0 };
+            when(access::EXECUTE, PERM_EXECUTE) | when_denied(access::READ, PERM_READ) | when_denied(access::LOOKUP, PERM_EXECUTE)
+        }
         _ => 0,
     }
 }

@@ -297,6 +297,26 @@ fn who_has_no_uid_is_unset() {
 }
 
 #[test]
+fn access_that_grants_nothing_is_a_failure_and_what_it_denies_is_what_was_tried() {
+    let hit = |rule: &str, asked: u32, granted: Option<u32>| {
+        let record = Record { operation: ACCESS, asked: Some(asked), granted, ..open(b"/srv/dir") };
+        rules(&format!("-a always,exit -S ACCESS {rule}\n")).select(&record).is_some()
+    };
+    let (directory, file) = (access::READ | access::LOOKUP | access::MODIFY, access::READ | access::MODIFY | access::EXECUTE);
+    for rule in ["-F exit=-EACCES", "-F success=0", "-F exit<0"] {
+        assert!(hit(rule, directory, Some(0)) && hit(rule, file, Some(access::MODIFY)), "{rule}");
+        assert!(!hit(rule, directory, Some(access::LOOKUP)) && !hit(rule, file, Some(access::READ)), "{rule}");
+        // Nothing of the kind was asked, or what was granted is not known.
+        assert!(!hit(rule, access::MODIFY, Some(0)) && !hit(rule, directory, None), "{rule}");
+    }
+    assert!(hit("-F perm=r", directory, Some(access::LOOKUP)) && !hit("-F perm=r", directory, Some(access::READ)));
+    assert!(hit("-F perm=x", directory, Some(access::READ)) && !hit("-F perm=x", directory, Some(access::LOOKUP)));
+    assert!(!hit("-F perm=w", directory, Some(0)) && hit("-F perm=x", file, Some(file)));
+    let less = |after: &str, before: &str| rules(after).audits_less_than(&rules(before));
+    assert!(less("", "-a always,exit -S ACCESS -F perm=r\n") && !less("-a always,exit -S ACCESS\n", "-a always,exit -S ACCESS -F perm=r\n"));
+}
+
+#[test]
 fn auid_is_whom_somebody_logged_in_as_where_that_is_known() {
     let rules = rules(
         "-a always,exit -F auid=1000 -k one\n-a always,exit -F auid>=1000 -F auid!=unset -k logged-in\n-a always,exit -F uid=0 -k root\n",
@@ -440,6 +460,13 @@ fn ready_sets_record_what_is_done_by_which_way_soever() {
             let record = Record { operation, asked: Some(asked), path2: b"/srv/x", ..open(b"/srv/sensitive/a") };
             let wanted = set == "everything" || recorded_by.contains(&set);
             assert_eq!(rules.select(&record).is_some(), wanted, "{set}: {} {asked:#x}", crate::operations::name(operation));
+        }
+        // Whoever is turned away by ACCESS, wherever; a client asks for changes as well each time.
+        for (granted, is_refused) in [(0, true), (access::MODIFY, true), (access::LOOKUP, false), (access::READ | access::LOOKUP, false)] {
+            let asked = Some(access::READ | access::LOOKUP | access::MODIFY | access::EXTEND | access::DELETE);
+            let record = Record { operation: ACCESS, asked, granted: Some(granted), ..open(b"/srv/elsewhere") };
+            let wanted = set == "everything" || (is_refused && set != "changes");
+            assert_eq!(rules.select(&record).is_some(), wanted, "{set}: ACCESS that grants {granted:#x}");
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::record::Class;
 
 /// What follows a segment's number in the name of its index.
 pub const INDEX: &str = "index";
-const INDEX_MAGIC: &[u8; 8] = b"VOUCHIX1";
+const INDEX_MAGIC: &[u8; 8] = b"VOUCHIX2";
 const HEAD_LEN: usize = 64;
 const TERM_LEN: usize = 24;
 /// Records, or terms, between two looks whether an index is still wanted: some milliseconds.
@@ -44,7 +44,7 @@ pub enum Term {
     Key = 6,
     /// A path that a rename, link or removal names, on either side.
     Moved = 7,
-    /// A result other than 0, 4 bytes.
+    /// A status other than 0, 4 bytes.
     Result = 8,
     /// None: the seals, of which each segment has one at least.
     Seal = 9,
@@ -80,8 +80,8 @@ pub(super) fn terms(record: &Record<'_>, mut each: impl FnMut(Term, &[u8])) {
     if let Some(uid) = record.uid {
         text(Term::Uid, &uid.to_le_bytes());
     }
-    if record.result != 0 {
-        text(Term::Result, &record.result.to_le_bytes());
+    if record.status() != 0 {
+        text(Term::Result, &record.status().to_le_bytes());
     }
 }
 

@@ -121,11 +121,11 @@ type Terms = Vec<(Term, Vec<u8>)>;
 
 impl Outcome {
     fn fits(self, record: &Record<'_>) -> bool {
-        let failed = record.result != 0 || record.class == Class::Refusal;
+        let failed = record.status() != 0 || record.class == Class::Refusal;
         match self {
             Outcome::Success => !failed,
             Outcome::Failure => failed,
-            Outcome::Is(result) => record.result == result,
+            Outcome::Is(result) => record.status() == result,
         }
     }
 }

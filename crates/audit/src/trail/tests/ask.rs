@@ -4,7 +4,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng as _, SeedableRng as _};
 
 use super::*;
-use crate::operations::number::{CREATE, GETATTR, LINK, OPEN, READ, REMOVE, RENAME, WRITE};
+use crate::operations::number::{ACCESS, CREATE, GETATTR, LINK, OPEN, READ, REMOVE, RENAME, WRITE};
 
 fn random(directory: &Path, count: u64) {
     begin(directory);
@@ -98,6 +98,29 @@ fn answers_by_index_are_those_of_reading_through() {
     // Only the open segment is read through where an index helps, and only what fits is decoded.
     let (found, searched) = seqs(directory.path(), &questions()[7], false, Reading::Index);
     assert!(!found.is_empty() && searched.scanned == 1 && searched.decoded <= found.len() as u64, "{searched:?}");
+}
+
+#[test]
+fn an_access_that_grants_nothing_is_found_among_failures_also_by_an_index() {
+    let directory = tempfile::tempdir().unwrap();
+    begin(directory.path());
+    let mut log = open(directory.path(), SECOND);
+    for number in 1..=60 {
+        let granted = Some(number as u32 % 3);
+        log.append_record(&Record { time_ns: number * SECOND, operation: ACCESS, asked: Some(0x1f), granted, ..Record::default() });
+        log.maintain(number * SECOND).unwrap();
+    }
+    log.sync().unwrap();
+    assert!(segments(directory.path()).unwrap().len() > 1);
+    let denied: Vec<u64> = (1..=60).filter(|number| number % 3 == 0).collect();
+    for outcome in [Outcome::Failure, Outcome::Is(13)] {
+        let query = Query { outcome: Some(outcome), ..Query::default() };
+        for reading in [Reading::Scan, Reading::Index] {
+            assert_eq!(seqs(directory.path(), &query, false, reading).0, denied, "{outcome:?} {reading:?}");
+        }
+    }
+    let query = Query { outcome: Some(Outcome::Success), ..Query::default() };
+    assert_eq!(seqs(directory.path(), &query, false, Reading::Index).0.len(), 40);
 }
 
 #[test]

@@ -99,7 +99,7 @@ const TABLES: [&str; 6] = ["user", "file", "export", "client", "operation", "fai
 
 impl Counter {
     fn count(&mut self, record: &Record<'_>) {
-        let failed = record.result != 0 || record.class == Class::Refusal;
+        let failed = record.status() != 0 || record.class == Class::Refusal;
         let [bytes_read, bytes_written] = self.moved(record);
         let one = Count { records: 1, failures: u64::from(failed), bytes_read, bytes_written };
         self.total.add(one);
@@ -108,7 +108,7 @@ impl Counter {
         self.span = Some((from.min(record.time_ns), until.max(record.time_ns)));
         self.minutes.entry(record.time_ns / MINUTE_NS).or_default().add(one);
         let operation = show::operation(record);
-        let failure = if failed { format!("{operation} {} by {}", record.result, show::who(record)) } else { String::new() };
+        let failure = if failed { format!("{operation} {} by {}", record.status(), show::who(record)) } else { String::new() };
         let keys =
             [show::who(record), output::printable(record.path), output::printable(record.export), show::client(record), operation, failure];
         for (table, key) in self.tables.iter_mut().zip(keys) {

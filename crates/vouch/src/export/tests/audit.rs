@@ -13,6 +13,7 @@ use vouch_nfs4::{Attributes, Verifier};
 use vouch_nfs4_client::{Client, Config, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 
+mod denied;
 mod held;
 mod watched;
 
