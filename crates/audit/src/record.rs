@@ -1,10 +1,12 @@
 //! One record: what was done, by whom, from where, on what, with which result; and its bytes. Never reads the clock, and knows no rule and no text form.
 
 pub mod access;
+mod fit;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::operations::number::ACCESS;
+pub use fit::kept_path;
 
 /// What a record is of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -185,9 +187,9 @@ pub struct Record<'a> {
 
 /// NFS4ERR_ACCESS (RFC 8881, section 15.1).
 const DENIED: u32 = 13;
-/// Longest path that a record keeps, bytes; of a longer one the end is cut off.
+/// Longest path that a record keeps, bytes; see [`kept_path`].
 pub const PATH_LEN_MAX: usize = 4096;
-/// Longest other text that a record keeps.
+/// Longest other text that a record keeps; of a longer one the end is cut off.
 pub const TEXT_LEN_MAX: usize = 1024;
 /// Bytes before the fields: sequence number, time, class, flavour, minor version, operation, presence.
 const FIXED_LEN: usize = 8 + 8 + 1 + 1 + 1 + 2 + 4;
@@ -223,8 +225,11 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Appends the body of its frame.
+    /// Appends the body of its frame. What is too long is cut, and the detail says so.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        if fit::is_too_long(self) {
+            return fit::with_what_fits(self, |record| record.encode(out));
+        }
         let start = out.len();
         // Room for all that there can be, once, and what is not needed is given back: cheaper than to ask at each field.
         out.resize(start + self.body_len_max(), 0);

@@ -97,7 +97,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn the_longest_record_has_room_and_its_texts_are_cut() {
+fn the_longest_record_has_room_and_says_which_of_its_texts_were_cut() {
     let long = [b'x'; PATH_LEN_MAX + 1];
     let (number, word) = (Some(u64::MAX), Some(u32::MAX));
     let longest = Record {
@@ -129,8 +129,10 @@ fn the_longest_record_has_room_and_its_texts_are_cut() {
         detail: &long,
         ..full()
     };
-    let (path, text) = (&long[..PATH_LEN_MAX], &long[..TEXT_LEN_MAX]);
-    let cut = Record { principal: text, client: text, export: path, path, path2: path, file: text, key: text, detail: text, ..longest };
+    let (path, text) = (&*kept_path(&long), &long[..TEXT_LEN_MAX]);
+    let note = b"; too long and cut: principal, client, export, path, new path, file id, key, detail";
+    let detail = &[&long[..TEXT_LEN_MAX - note.len()], note].concat();
+    let cut = Record { principal: text, client: text, export: path, path, path2: path, file: text, key: text, detail, ..longest };
     let mut bytes = b"before".to_vec();
     longest.encode(&mut bytes);
     let mut scratch = Vec::new();

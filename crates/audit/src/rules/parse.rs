@@ -225,10 +225,16 @@ impl Draft {
         }
         // As the kernel joins them.
         let key = self.keys.join("\x01").into_bytes().into_boxed_slice();
+        if key.len() > KEY_LEN_MAX {
+            return Err(format!("a key has at most {KEY_LEN_MAX} bytes, and all of a rule together with one between them"));
+        }
         let named = self.operations.is_some_and(|set| set != on_files());
         Ok(Some(Rule { always, operations: self.operations.unwrap_or_else(on_files), named, conditions: self.conditions, key }))
     }
 }
+
+/// As the kernel has it (AUDIT_MAX_KEY_LEN).
+const KEY_LEN_MAX: usize = 256;
 
 fn set_once<T>(place: &mut Option<T>, value: T, twice: &str) -> Result<(), String> {
     match place.replace(value) {

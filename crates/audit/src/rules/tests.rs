@@ -184,6 +184,16 @@ proptest::proptest! {
 }
 
 #[test]
+fn keys_are_no_longer_than_the_kernel_has_them() {
+    let rule = |keys: &[usize]| format!("-w /srv -p r{}\n", keys.iter().map(|len| format!(" -k {}", "k".repeat(*len))).collect::<String>());
+    assert_eq!(key(&rules(&rule(&[100, 155])), &open(b"/srv/x")).map(|key| key.len()), Some(256));
+    for keys in [&[257][..], &[100, 156], &[3000]] {
+        let errors = Rules::parse(&rule(keys), &Names).unwrap_err();
+        assert!(errors[0].to_string().starts_with("line 1: a key has at most 256 bytes"), "{errors:?}");
+    }
+}
+
+#[test]
 fn refusals_are_kept_unless_a_rule_that_names_no_operation_says_never() {
     let refusal = Record {
         class: Class::Refusal,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use vouch_audit::operations;
-use vouch_audit::record::Class;
+use vouch_audit::record::{Class, kept_path};
 use vouch_audit::trail::{Outcome as Done, Query, Reading, Seed, names_of};
 
 use crate::exit::{At as _, Failure, Outcome};
@@ -76,7 +76,7 @@ impl Filter {
             principal: bytes(&self.principal),
             uid: self.uid.as_deref().map(user).transpose()?,
             auid: self.auid.as_deref().map(user).transpose()?,
-            path: bytes(&self.path),
+            path: kept_path(&bytes(&self.path)).into_owned(),
             below: bytes(&self.below),
             file,
             export: bytes(&self.export),
