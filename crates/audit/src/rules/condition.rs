@@ -133,7 +133,7 @@ pub(super) fn gap(path: &[u8]) -> Option<usize> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Side<'r> {
     pub(super) names: [Name<'r>; 2],
-    permissions: u8,
+    pub(super) permissions: u8,
 }
 
 /// All that an operation does. A copy reads one file and writes another, and who watches one of them means what is done to that.
@@ -239,7 +239,7 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
         if part.is_empty() {
             continue;
         }
-        match rest.windows(part.len()).position(|window| window == part) {
+        match memchr::memmem::find(rest, part) {
             Some(at) => rest = &rest[at + part.len()..],
             None => return false,
         }

@@ -5,7 +5,7 @@ use crate::operations::number::*;
 use crate::record::access;
 use crate::{Class, Flavour};
 
-struct Names;
+pub(super) struct Names;
 
 impl Resolve for Names {
     fn user(&self, name: &str) -> Option<u32> {
@@ -142,45 +142,6 @@ fn what_can_not_be_meant_is_refused_with_its_line() {
 fn keys_join_and_quotes_keep_spaces() {
     let rules = rules("-w \"/srv/two words\" -p r -k a -k 'b c'");
     assert_eq!(key(&rules, &open(b"/srv/two words/x")).as_deref(), Some("a\x01b c"));
-}
-
-/// The scan that the compiled form stands for.
-fn scan<'r>(rules: &'r Rules, record: &Record<'_>) -> Option<&'r [u8]> {
-    let holds = |rule: &&Rule| rule.operations & one(record.operation) != 0 && rule.holds(record, &sides(record));
-    rules.rules.iter().find(holds).filter(|rule| rule.always).map(|rule| &*rule.key)
-}
-
-proptest::proptest! {
-    #[test]
-    fn compiled_rules_decide_as_a_scan_does(
-        picks in proptest::collection::vec((0usize..9, 0u32..4, proptest::bool::ANY), 0..40), uid in 0u32..4, path in 0usize..7, path2 in 0usize..7, operation in proptest::prop_oneof![3u16..72, 28u16..30]
-    ) {
-        const PATHS: [&str; 7] = ["/", "/a", "/a/b", "/a/b/c", "/d", "", "/a/.../c"];
-        let line = |(number, (kind, value, always)): (usize, &(usize, u32, bool))| {
-            let action = if *always { "always" } else { "never" };
-            let path = PATHS[*value as usize];
-            let field = match kind {
-                0 => format!("-F dir={path}"),
-                1 => format!("-F path={path}"),
-                2 => format!("-F uid={value}"),
-                3 => format!("-F uid>{value}"),
-                4 => format!("-F principal=p{value}"),
-                5 => format!("-F principal=p*{value}"),
-                6 => format!("-F export={path}"),
-                7 => format!("-S open,stat -F dir={path} -F uid={value}"),
-                _ => "-S read".to_owned(),
-            };
-            format!("-a {action},exit {field} -k {number}\n")
-        };
-        let text: String = picks.iter().enumerate().map(line).collect();
-        let rules = rules(&text);
-        let principal = format!("p{uid}");
-        let record = Record {
-            operation, uid: Some(uid), principal: principal.as_bytes(), path: PATHS[path].as_bytes(), path2: PATHS[path2].as_bytes(), export: PATHS[path2 % 5].as_bytes(), class: Class::Operation,
-            ..Record::default()
-        };
-        proptest::prop_assert_eq!(rules.select(&record), scan(&rules, &record));
-    }
 }
 
 #[test]

@@ -1,0 +1,304 @@
+//! By what rules are found: each by the one thing it names that fewest others name, so that a record is looked up by what it is, and only rules that may hold of it are looked at.
+//! Never decides: who asks sees whether they hold.
+
+mod names;
+mod spans;
+#[cfg(test)]
+mod tests;
+
+use std::net::IpAddr;
+
+use foldhash::{HashMap, HashMapExt as _};
+
+use super::Rule;
+use super::condition::{Compare, Condition, Name, Side, UNSET, moves_names};
+use crate::operations::{errno, one};
+use crate::{Class, Flavour, Record};
+use names::{Names, Part, parts};
+use spans::Spans;
+
+/// What is asked of rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// Which record an operation.
+    Operation,
+    /// Which are about a call that was refused before it was one.
+    Refusal,
+}
+
+/// Numbers of rules, ascending, under the one thing that each is found by.
+#[derive(Debug)]
+pub(super) struct Index {
+    paths: HashMap<Box<[u8]>, Vec<u32>>,
+    /// Those of rules that record, under each directory above their path.
+    above: HashMap<Box<[u8]>, Vec<u32>>,
+    principals: Names,
+    /// In lower case.
+    clients: Names,
+    exports: HashMap<Box<[u8]>, Vec<u32>>,
+    numbers: [Spans<i64>; NUMBERS],
+    networks: Spans<u128>,
+    flavours: [Vec<u32>; Flavour::ALL.len()],
+    /// By a set of permissions.
+    permissions: [Vec<u32>; 16],
+    /// What is found by nothing else: of each operation, and of refusals, for what was done and for what was not.
+    rest: Vec<Vec<u32>>,
+}
+
+/// A field with a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Number {
+    Uid,
+    Login,
+    Gid,
+    Exit,
+}
+
+const NUMBERS: usize = 4;
+
+/// What a rule is found by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Path(Box<[u8]>),
+    Principal(Part, Box<[u8]>),
+    Client(Part, Box<[u8]>),
+    Export(Box<[u8]>),
+    /// From the first to before the second.
+    Number(Number, i64, Option<i64>),
+    Network(u128, Option<u128>),
+    Flavour(Flavour),
+    Permissions(u8),
+}
+
+impl Key {
+    /// All that a rule can be found by: a record of which it holds has each of these.
+    fn all(rule: &Rule) -> Vec<Key> {
+        let mut keys = Vec::new();
+        for condition in &rule.conditions {
+            match condition {
+                Condition::Path(path) | Condition::Dir(path) => keys.push(Key::Path(path.clone())),
+                Condition::Principal(true, pattern) => keys.extend(parts(pattern).map(|(part, text)| Key::Principal(part, text.into()))),
+                Condition::Client(true, pattern) => {
+                    keys.extend(parts(&pattern.to_ascii_lowercase()).map(|(part, text)| Key::Client(part, text.into())));
+                }
+                Condition::Export(true, path) => keys.push(Key::Export(path.clone())),
+                Condition::Network(true, address, bits) => {
+                    let (from, end) = network(*address, *bits);
+                    keys.push(Key::Network(from, end));
+                }
+                Condition::Flavour(true, flavour) => keys.push(Key::Flavour(*flavour)),
+                Condition::Perm(bits) => keys.push(Key::Permissions(*bits)),
+                _ => {}
+            }
+        }
+        for field in [Number::Uid, Number::Login, Number::Gid, Number::Exit] {
+            let spans = rule
+                .conditions
+                .iter()
+                .filter_map(number)
+                .filter(|(of, ..)| *of == field)
+                .filter_map(|(_, compare, number)| span(compare, number));
+            let both = spans.reduce(|a, b| (a.0.max(b.0), [a.1, b.1].into_iter().flatten().min()));
+            keys.extend(both.map(|(from, end)| Key::Number(field, from, end)));
+        }
+        keys
+    }
+
+    /// What is counted together to know how many rules one look-up may find: ranges may all hold the same number.
+    fn crowd(&self) -> Key {
+        match self {
+            Key::Number(field, ..) if self.is_range() => Key::Number(*field, i64::MIN, None),
+            key => key.clone(),
+        }
+    }
+
+    fn is_range(&self) -> bool {
+        matches!(self, Key::Number(_, from, end) if from.checked_add(1) != *end)
+    }
+
+    /// How much worse it is to be found by this than by a name, where as many others are.
+    fn weight(&self) -> usize {
+        match self {
+            Key::Principal(part, _) | Key::Client(part, _) if *part != Part::Whole => 2,
+            Key::Number(..) if self.is_range() => 4,
+            Key::Flavour(_) | Key::Permissions(_) => 64,
+            _ => 1,
+        }
+    }
+}
+
+impl Index {
+    pub(super) fn of(rules: &[Rule]) -> Index {
+        let keys: Vec<Vec<Key>> = rules.iter().map(Key::all).collect();
+        let mut crowds: HashMap<Key, usize> = HashMap::new();
+        keys.iter().flatten().for_each(|key| *crowds.entry(key.crowd()).or_default() += 1);
+        let (mut numbers, mut networks) = ([const { Vec::new() }; NUMBERS], Vec::new());
+        let mut index = Index {
+            paths: HashMap::new(),
+            above: HashMap::new(),
+            principals: Names::default(),
+            clients: Names::default(),
+            exports: HashMap::new(),
+            numbers: std::array::from_fn(|_| Spans::new(&[])),
+            networks: Spans::new(&[]),
+            flavours: Default::default(),
+            permissions: Default::default(),
+            rest: vec![Vec::new(); 2 * (usize::from(REFUSALS) + 1)],
+        };
+        for ((rule, keys), number) in rules.iter().zip(keys).zip(0u32..) {
+            let least = keys.into_iter().min_by_key(|key| crowds[&key.crowd()] * key.weight());
+            match least {
+                Some(Key::Path(path)) => {
+                    add(&mut index.paths, &path, number);
+                    if rule.always {
+                        super::above(&path).for_each(|directory| add(&mut index.above, directory, number));
+                    }
+                }
+                Some(Key::Principal(part, text)) => index.principals.add(part, &text, number),
+                Some(Key::Client(part, text)) => index.clients.add(part, &text, number),
+                Some(Key::Export(path)) => add(&mut index.exports, &path, number),
+                Some(Key::Number(field, from, end)) => numbers[field as usize].push((from, end, number)),
+                Some(Key::Network(from, end)) => networks.push((from, end, number)),
+                Some(Key::Flavour(flavour)) => index.flavours[flavour as usize].push(number),
+                Some(Key::Permissions(bits)) => index.permissions[usize::from(bits)].push(number),
+                None => index.add_to_rest(rule, number),
+            }
+        }
+        index.numbers = numbers.map(|spans| Spans::new(&spans));
+        index.networks = Spans::new(&networks);
+        index
+    }
+
+    fn add_to_rest(&mut self, rule: &Rule, number: u32) {
+        let operations = (0..REFUSALS).filter(|operation| rule.operations & one(*operation) != 0);
+        for of in operations.chain((!rule.named).then_some(REFUSALS)) {
+            for is_done in [false, true] {
+                if !rule.conditions.contains(&Condition::Success(!is_done)) {
+                    self.rest[place(of, is_done)].push(number);
+                }
+            }
+        }
+    }
+
+    /// Calls `consider` with lists of rules, each ascending, in which all are that may hold of a record. A look-up by each thing that rules are found by: for each directory above
+    /// the path, for each length of a pattern's beginning or end, O(log n) for numbers and networks. O(rules by path) where the path is not known.
+    pub(super) fn each<'s, 'r: 's>(
+        &self,
+        record: &Record<'r>,
+        asked: Asked,
+        sides: impl Fn() -> &'s (Side<'r>, Option<Side<'r>>),
+        mut consider: impl FnMut(&[u32]),
+    ) {
+        let of = if asked == Asked::Refusal { REFUSALS } else { record.operation };
+        let is_done = record.status() == 0 && record.class != Class::Refusal;
+        if let Some(numbers) = self.rest.get(place(of, is_done)).filter(|_| asked == Asked::Refusal || of < REFUSALS) {
+            consider(numbers);
+        }
+        if !self.paths.is_empty() {
+            self.by_paths(record, sides(), &mut consider);
+        }
+        if !self.principals.is_empty() {
+            self.principals.of(record.principal, &mut consider);
+        }
+        if !self.clients.is_empty() {
+            self.clients.of(&record.client.to_ascii_lowercase(), &mut consider);
+        }
+        if !self.exports.is_empty()
+            && let Some(numbers) = self.exports.get(record.export)
+        {
+            consider(numbers);
+        }
+        let id = |id: Option<u32>| Some(i64::from(id.unwrap_or(UNSET)));
+        // What was refused before it was an operation has no result.
+        let exit = (record.class != Class::Refusal).then(|| -i64::from(errno(record.status())));
+        for (spans, value) in self.numbers.iter().zip([id(record.uid), id(record.auid()), id(record.gid), exit]) {
+            if let Some(value) = value.filter(|_| !spans.is_empty()) {
+                spans.holding(value, &mut consider);
+            }
+        }
+        if let Some(address) = record.address.filter(|_| !self.networks.is_empty()) {
+            self.networks.holding(network(address, u8::MAX).0, &mut consider);
+        }
+        consider(&self.flavours[record.flavour as usize]);
+        if self.permissions.iter().any(|numbers| !numbers.is_empty()) {
+            let (one, two) = sides();
+            let done = usize::from(one.permissions | two.map_or(0, |two| two.permissions));
+            self.permissions.iter().enumerate().filter(|(bits, _)| bits & done != 0).for_each(|(_, numbers)| consider(numbers));
+        }
+    }
+
+    fn by_paths(&self, record: &Record<'_>, (one, two): &(Side<'_>, Option<Side<'_>>), consider: &mut impl FnMut(&[u32])) {
+        let moves = moves_names(record);
+        for name in one.names.into_iter().chain(two.iter().flat_map(|side| side.names)) {
+            let path = match name {
+                Name::Known(path) => path,
+                Name::None => continue,
+                // Any of them may be meant.
+                Name::Below(..) => {
+                    self.paths.values().for_each(|numbers| consider(numbers));
+                    continue;
+                }
+            };
+            let mut end = path.len();
+            while end > 0 {
+                if let Some(numbers) = self.paths.get(&path[..end]) {
+                    consider(numbers);
+                }
+                end = path[..end].iter().rposition(|byte| *byte == b'/').unwrap_or(0);
+            }
+            if path.starts_with(b"/")
+                && let Some(numbers) = self.paths.get(&b"/"[..])
+            {
+                consider(numbers);
+            }
+            if moves && let Some(numbers) = self.above.get(path) {
+                consider(numbers);
+            }
+        }
+    }
+}
+
+/// What stands in the place of an operation for refusals: more than any operation's number.
+const REFUSALS: u16 = 128;
+
+/// Where the rules lie that nothing else leads to.
+fn place(of: u16, is_done: bool) -> usize {
+    2 * usize::from(of) + usize::from(is_done)
+}
+
+fn add(lists: &mut HashMap<Box<[u8]>, Vec<u32>>, text: &[u8], number: u32) {
+    lists.entry(text.into()).or_default().push(number);
+}
+
+fn number(condition: &Condition) -> Option<(Number, Compare, i64)> {
+    match condition {
+        Condition::Uid(compare, id) => Some((Number::Uid, *compare, i64::from(*id))),
+        Condition::Login(compare, id) => Some((Number::Login, *compare, i64::from(*id))),
+        Condition::Gid(compare, id) => Some((Number::Gid, *compare, i64::from(*id))),
+        Condition::Exit(compare, exit) => Some((Number::Exit, *compare, *exit)),
+        _ => None,
+    }
+}
+
+/// Numbers that compare so, from the first to before the second; none where they are all but one.
+fn span(compare: Compare, number: i64) -> Option<(i64, Option<i64>)> {
+    let next = number.checked_add(1);
+    match compare {
+        Compare::Equal => Some((number, next)),
+        Compare::Unequal => None,
+        Compare::Less => Some((i64::MIN, Some(number))),
+        Compare::LessOrEqual => Some((i64::MIN, next)),
+        Compare::Greater => next.map(|next| (next, None)),
+        Compare::GreaterOrEqual => Some((number, None)),
+    }
+}
+
+/// The addresses of a network, those of IPv4 as IPv6 has them (RFC 4291, section 2.5.5.2).
+fn network(address: IpAddr, bits: u8) -> (u128, Option<u128>) {
+    let (number, bits) = match address.to_canonical() {
+        IpAddr::V4(address) => (u128::from(address.to_ipv6_mapped()), 96 + u32::from(bits.min(32))),
+        IpAddr::V6(address) => (u128::from(address), u32::from(bits)),
+    };
+    let host = u128::MAX.checked_shr(bits).unwrap_or(0);
+    (number & !host, (number | host).checked_add(1))
+}

@@ -1,0 +1,74 @@
+//! Which of many spans of numbers hold one: a segment tree over the places where spans begin and end. A span is noted at O(log n) nodes, a look-up walks from a leaf to the root.
+
+/// Spans, each of a rule.
+#[derive(Debug)]
+pub(super) struct Spans<T> {
+    /// Where a span begins or has ended, ascending.
+    bounds: Vec<T>,
+    /// Numbers of rules, ascending, of each node: the root is 1, and node `n` has `2n` and `2n + 1` below it; the leaves are the last half, one for what follows each bound.
+    nodes: Vec<Vec<u32>>,
+}
+
+impl<T: Copy + Ord> Spans<T> {
+    /// Of spans from the first to before the second (to the end, if there is none), with numbers that ascend.
+    pub(super) fn new(spans: &[(T, Option<T>, u32)]) -> Self {
+        let mut bounds: Vec<T> = spans.iter().flat_map(|(from, end, _)| [Some(*from), *end]).flatten().collect();
+        bounds.sort_unstable();
+        bounds.dedup();
+        let mut nodes = vec![Vec::new(); 2 * bounds.len()];
+        for (from, end, number) in spans {
+            let leaf = |bound: &T| bounds.partition_point(|known| known < bound) + bounds.len();
+            let (mut low, mut high) = (leaf(from), end.as_ref().map_or(nodes.len(), leaf));
+            while low < high {
+                if low % 2 == 1 {
+                    nodes[low].push(*number);
+                    low += 1;
+                }
+                if high % 2 == 1 {
+                    high -= 1;
+                    nodes[high].push(*number);
+                }
+                (low, high) = (low / 2, high / 2);
+            }
+        }
+        Spans { bounds, nodes }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.bounds.is_empty()
+    }
+
+    /// Calls `each` with lists that together are the rules whose span holds this, each once.
+    pub(super) fn holding(&self, value: T, mut each: impl FnMut(&[u32])) {
+        let before = self.bounds.partition_point(|bound| *bound <= value);
+        // Nothing begins before the first bound.
+        let mut node = before.checked_sub(1).map_or(0, |leaf| leaf + self.bounds.len());
+        while node > 0 {
+            each(&self.nodes[node]);
+            node /= 2;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn a_span_is_found_by_what_it_holds_and_by_nothing_else(
+            spans in proptest::collection::vec((0i64..20, proptest::option::of(0i64..22)), 0..30), value in -1i64..23
+        ) {
+            let numbered: Vec<_> = spans.iter().zip(0u32..).map(|((from, end), number)| (*from, *end, number)).collect();
+            let mut found = Vec::new();
+            Spans::new(&numbered).holding(value, |numbers| {
+                assert!(numbers.is_sorted());
+                found.extend_from_slice(numbers);
+            });
+            found.sort_unstable();
+            let holds = |(from, end, _): &&(i64, Option<i64>, u32)| *from <= value && end.is_none_or(|end| value < end);
+            let wanted: Vec<u32> = numbered.iter().filter(holds).map(|(.., number)| *number).collect();
+            proptest::prop_assert_eq!(found, wanted);
+        }
+    }
+}
