@@ -63,9 +63,9 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// The rules in a text; all lines that can't be taken are told.
-    pub fn parse(text: &str, resolve: &dyn Resolve) -> Result<Rules, Vec<RuleError>> {
-        Ok(Rules::compile(parse::parse(text, resolve)?))
+    /// The rules in a text, in which names may be of any bytes; all lines that can't be taken are told.
+    pub fn parse(text: impl AsRef<[u8]>, resolve: &dyn Resolve) -> Result<Rules, Vec<RuleError>> {
+        Ok(Rules::compile(parse::parse(text.as_ref(), resolve)?))
     }
 
     /// The rule that records all operations on files.

@@ -28,16 +28,21 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 
 /// Parses a date (`2027-11-21`, midnight UTC) or an instant (`2027-11-21T10:00:00Z`) into seconds since 1970, for clap.
 pub(crate) fn parse_date(text: &str) -> Result<u64, String> {
-    let seconds = parse_instant(text)?;
-    u64::try_from(seconds).map_err(|_| "lies before 1970".to_owned())
+    u64::try_from(parse_instant(text)?.as_second()).map_err(|_| "lies before 1970".to_owned())
 }
 
-fn parse_instant(text: &str) -> Result<i64, String> {
+/// Likewise, with fractions of a second, into nanoseconds since 1970.
+pub(crate) fn parse_date_ns(text: &str) -> Result<u64, String> {
+    let ns = parse_instant(text)?.as_nanosecond();
+    u64::try_from(ns).map_err(|_| if ns < 0 { "lies before 1970" } else { "lies too far ahead" }.to_owned())
+}
+
+fn parse_instant(text: &str) -> Result<Timestamp, String> {
     if let Ok(instant) = text.parse::<Timestamp>() {
-        return Ok(instant.as_second());
+        return Ok(instant);
     }
     let date = text.parse::<civil::Date>().map_err(|_| "write a date as 2027-11-21 or an instant as 2027-11-21T10:00:00Z".to_owned())?;
-    date.to_zoned(TimeZone::UTC).map(|zoned| zoned.timestamp().as_second()).map_err(|error| error.to_string())
+    date.to_zoned(TimeZone::UTC).map(|zoned| zoned.timestamp()).map_err(|error| error.to_string())
 }
 
 /// An instant in UTC, to the second; one outside the calendar's range as its number.

@@ -25,9 +25,9 @@ pub struct RuleError {
     pub what: String,
 }
 
-pub(super) fn parse(text: &str, resolve: &dyn Resolve) -> Result<Vec<Rule>, Vec<RuleError>> {
+pub(super) fn parse(text: &[u8], resolve: &dyn Resolve) -> Result<Vec<Rule>, Vec<RuleError>> {
     let (mut rules, mut errors) = (Vec::new(), Vec::new());
-    for (index, line) in text.lines().enumerate() {
+    for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
         match words(line).and_then(|words| rule(&words, resolve)) {
             Ok(rule) => rules.extend(rule),
             Err(what) => errors.push(RuleError { line: index + 1, what }),
@@ -36,24 +36,29 @@ pub(super) fn parse(text: &str, resolve: &dyn Resolve) -> Result<Vec<Rule>, Vec<
     if errors.is_empty() { Ok(rules) } else { Err(errors) }
 }
 
-/// The words of a line; quotes keep spaces.
-fn words(line: &str) -> Result<Vec<String>, String> {
-    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
-    for c in line.chars() {
+/// The words of a line, of any bytes: names of files are; quotes keep spaces.
+fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<Vec<u8>>, None);
+    for byte in line {
         match quote {
-            Some(end) if c == end => quote = None,
-            Some(_) => word.get_or_insert_default().push(c),
-            None if c == '"' || c == '\'' => {
-                quote = Some(c);
+            Some(end) if byte == end => quote = None,
+            Some(_) => word.get_or_insert_default().push(*byte),
+            None if matches!(byte, b'"' | b'\'') => {
+                quote = Some(byte);
                 word.get_or_insert_default();
             }
-            None if c.is_whitespace() => words.extend(word.take()),
-            None if c == '#' && word.is_none() => break,
-            None => word.get_or_insert_default().push(c),
+            None if byte.is_ascii_whitespace() => words.extend(word.take()),
+            None if *byte == b'#' && word.is_none() => break,
+            None => word.get_or_insert_default().push(*byte),
         }
     }
     words.extend(word);
     if quote.is_some() { Err("a quote is not closed".into()) } else { Ok(words) }
+}
+
+/// What is no file's name and no key is text.
+fn text(word: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(word).map_err(|_| format!("{} is not UTF-8", word.escape_ascii()))
 }
 
 #[derive(Default)]
@@ -68,27 +73,28 @@ struct Draft {
     odd_arch: bool,
     conditions: Vec<Condition>,
     perm: Option<u8>,
-    keys: Vec<String>,
+    keys: Vec<Vec<u8>>,
 }
 
-fn rule(words: &[String], resolve: &dyn Resolve) -> Result<Option<Rule>, String> {
+fn rule(words: &[Vec<u8>], resolve: &dyn Resolve) -> Result<Option<Rule>, String> {
     let mut words = words.iter();
     let mut draft = Draft::default();
     let mut clears = false;
     while let Some(word) = words.next() {
-        let mut value = |what: &str| words.next().map(String::as_str).ok_or_else(|| format!("{word} wants {what}"));
-        match word.as_str() {
-            "-a" => draft.action(value("a list and an action")?)?,
+        let word = text(word)?;
+        let mut value = |what: &str| words.next().map(Vec::as_slice).ok_or_else(|| format!("{word} wants {what}"));
+        match word {
+            "-a" => draft.action(text(value("a list and an action")?)?)?,
             "-A" => return Err("-A puts a rule before all others there: put this line first, with -a".into()),
             "-w" => {
                 draft.conditions.push(Condition::Dir(path(value("a path")?)?));
                 draft.watch = true;
                 set_once(&mut draft.always, true, "-w beside -a or -w")?;
             }
-            "-p" => draft.perm(value("some of r, w, x, a")?)?,
+            "-p" => draft.perm(text(value("some of r, w, x, a")?)?)?,
             "-k" => draft.keys.push(value("a key")?.to_owned()),
             "-S" => {
-                let names = value("operations")?;
+                let names = text(value("operations")?)?;
                 draft.operations(names)?;
                 draft.names.extend(names.split(',').map(str::to_owned));
             }
@@ -146,22 +152,23 @@ impl Draft {
         Ok(())
     }
 
-    fn field(&mut self, text: &str, resolve: &dyn Resolve) -> Result<(), String> {
-        let (field, compare, value) = split(text)?;
+    fn field(&mut self, word: &[u8], resolve: &dyn Resolve) -> Result<(), String> {
+        let (field, compare, bytes) = split(word)?;
         let equality = || match compare {
             Compare::Equal => Ok(true),
             Compare::Unequal => Ok(false),
             _ => Err(format!("{field} knows = and != only")),
         };
         let only_equal = || if compare == Compare::Equal { Ok(()) } else { Err(format!("{field} knows = only")) };
-        let bytes = |value: &str| -> Box<[u8]> { value.as_bytes().into() };
+        let of_bytes = matches!(field, "path" | "dir" | "key" | "principal" | "export");
+        let value = if of_bytes { "" } else { text(bytes)? };
         let condition = match field {
-            "path" => only_equal().and_then(|()| Ok(Condition::Path(path(value)?)))?,
-            "dir" => only_equal().and_then(|()| Ok(Condition::Dir(path(value)?)))?,
+            "path" => only_equal().and_then(|()| Ok(Condition::Path(path(bytes)?)))?,
+            "dir" => only_equal().and_then(|()| Ok(Condition::Dir(path(bytes)?)))?,
             "perm" => return only_equal().and_then(|()| self.perm(value)),
             "key" => {
                 only_equal()?;
-                self.keys.push(value.to_owned());
+                self.keys.push(bytes.to_owned());
                 return Ok(());
             }
             // Whom somebody logged in as is known on this machine only: else it is whose rights he has.
@@ -184,9 +191,9 @@ impl Draft {
                 self.odd_arch |= usual != equality()?;
                 return Ok(());
             }
-            "principal" => Condition::Principal(equality()?, bytes(value)),
+            "principal" => Condition::Principal(equality()?, bytes.into()),
             "client" => client(equality()?, value)?,
-            "export" => Condition::Export(equality()?, if value.starts_with("tree:") { bytes(value) } else { path(value)? }),
+            "export" => Condition::Export(equality()?, if bytes.starts_with(b"tree:") { bytes.into() } else { path(bytes)? }),
             "flavour" | "flavor" | "sec" => {
                 let flavour = Flavour::ALL.iter().find(|flavour| flavour.name() == value);
                 Condition::Flavour(
@@ -224,7 +231,7 @@ impl Draft {
             self.conditions.push(Condition::Perm(bits));
         }
         // As the kernel joins them.
-        let key = self.keys.join("\x01").into_bytes().into_boxed_slice();
+        let key = self.keys.join(&1).into_boxed_slice();
         if key.len() > KEY_LEN_MAX {
             return Err(format!("a key has at most {KEY_LEN_MAX} bytes, and all of a rule together with one between them"));
         }
@@ -243,28 +250,31 @@ fn set_once<T>(place: &mut Option<T>, value: T, twice: &str) -> Result<(), Strin
     }
 }
 
-fn split(text: &str) -> Result<(&str, Compare, &str), String> {
-    let at = text.find(['=', '!', '<', '>', '&']).ok_or_else(|| format!("{text} has no operator: =, !=, <, <=, >, >="))?;
-    let (field, rest) = text.split_at(at);
-    let known = [
-        ("!=", Compare::Unequal),
-        ("<=", Compare::LessOrEqual),
-        (">=", Compare::GreaterOrEqual),
-        ("=", Compare::Equal),
-        ("<", Compare::Less),
-        (">", Compare::Greater),
+/// The field, how it is compared, and with what.
+fn split(word: &[u8]) -> Result<(&str, Compare, &[u8]), String> {
+    let shown = || word.escape_ascii();
+    let at =
+        word.iter().position(|byte| b"=!<>&".contains(byte)).ok_or_else(|| format!("{} has no operator: =, !=, <, <=, >, >=", shown()))?;
+    let (field, rest) = (text(&word[..at])?, &word[at..]);
+    let known: [(&[u8], Compare); 6] = [
+        (b"!=", Compare::Unequal),
+        (b"<=", Compare::LessOrEqual),
+        (b">=", Compare::GreaterOrEqual),
+        (b"=", Compare::Equal),
+        (b"<", Compare::Less),
+        (b">", Compare::Greater),
     ];
-    let found = known.iter().find_map(|(text, compare)| rest.strip_prefix(text).map(|value| (*compare, value)));
-    let (compare, value) = found.ok_or_else(|| format!("{text}: the operators here are =, !=, <, <=, >, >="))?;
+    let found = known.iter().find_map(|(text, compare)| rest.strip_prefix(*text).map(|value| (*compare, value)));
+    let (compare, value) = found.ok_or_else(|| format!("{}: the operators here are =, !=, <, <=, >, >=", shown()))?;
     if value.is_empty() { Err(format!("{field} has no value")) } else { Ok((field, compare, value)) }
 }
 
-fn path(text: &str) -> Result<Box<[u8]>, String> {
-    let trimmed = text.trim_end_matches('/');
-    if !text.starts_with('/') || trimmed.split('/').skip(1).any(|part| matches!(part, "" | "." | "..")) {
-        return Err(format!("{text} is no absolute path as operations have it: one / between names, no . and no .."));
+fn path(word: &[u8]) -> Result<Box<[u8]>, String> {
+    let trimmed = &word[..word.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1)];
+    if !word.starts_with(b"/") || trimmed.split(|byte| *byte == b'/').skip(1).any(|part| matches!(part, b"" | b"." | b"..")) {
+        return Err(format!("{} is no absolute path as operations have it: one / between names, no . and no ..", word.escape_ascii()));
     }
-    Ok(if trimmed.is_empty() { "/" } else { trimmed }.as_bytes().into())
+    Ok(if trimmed.is_empty() { b"/" } else { trimmed }.into())
 }
 
 fn id(text: &str, by_name: &dyn Fn(&str) -> Option<u32>) -> Result<u32, String> {

@@ -145,11 +145,23 @@ fn keys_join_and_quotes_keep_spaces() {
 }
 
 #[test]
+fn names_of_any_bytes_are_watched_and_what_must_be_text_is_told_with_its_line() {
+    let rules = Rules::parse(b"-w /srv/x\xff -p r -k a\xfe\r\n-a always,exit -F path=\"/srv/y \xff\"\n", &Names).unwrap();
+    assert_eq!(rules.select(&open(b"/srv/x\xff/file")), Some(&b"a\xfe"[..]));
+    assert!(rules.select(&open(b"/srv/y \xff")).is_some() && rules.select(&open(b"/srv/x\xfe")).is_none());
+    let errors =
+        Rules::parse(b"-w /ok\n-a always,exit -F uid=\xff\n-\xff\n-a always,exit -F \xff=1\n-w relative\xff\n", &Names).unwrap_err();
+    let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(told[..3], ["line 2: \\xff is not UTF-8", "line 3: -\\xff is not UTF-8", "line 4: \\xff is not UTF-8"]);
+    assert!(told[3].starts_with("line 5: relative\\xff is no absolute path"), "{told:?}");
+}
+
+#[test]
 fn keys_are_no_longer_than_the_kernel_has_them() {
     let rule = |keys: &[usize]| format!("-w /srv -p r{}\n", keys.iter().map(|len| format!(" -k {}", "k".repeat(*len))).collect::<String>());
     assert_eq!(key(&rules(&rule(&[100, 155])), &open(b"/srv/x")).map(|key| key.len()), Some(256));
     for keys in [&[257][..], &[100, 156], &[3000]] {
-        let errors = Rules::parse(&rule(keys), &Names).unwrap_err();
+        let errors = Rules::parse(rule(keys), &Names).unwrap_err();
         assert!(errors[0].to_string().starts_with("line 1: a key has at most 256 bytes"), "{errors:?}");
     }
 }
@@ -284,7 +296,9 @@ fn access_that_grants_nothing_is_a_failure_and_what_it_denies_is_what_was_tried(
     assert!(hit("-F perm=x", directory, Some(access::READ)) && !hit("-F perm=x", directory, Some(access::LOOKUP)));
     assert!(!hit("-F perm=w", directory, Some(0)) && hit("-F perm=x", file, Some(file)));
     let less = |after: &str, before: &str| rules(after).audits_less_than(&rules(before));
-    assert!(less("", "-a always,exit -S ACCESS -F perm=r\n") && !less("-a always,exit -S ACCESS\n", "-a always,exit -S ACCESS -F perm=r\n"));
+    assert!(
+        less("", "-a always,exit -S ACCESS -F perm=r\n") && !less("-a always,exit -S ACCESS\n", "-a always,exit -S ACCESS -F perm=r\n")
+    );
 }
 
 #[test]

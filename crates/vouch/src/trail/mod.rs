@@ -95,10 +95,10 @@ pub(crate) fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-fn read_rules(config: &TrailConfig) -> Result<(Rules, Option<String>), TrailError> {
+fn read_rules(config: &TrailConfig) -> Result<(Rules, Option<Vec<u8>>), TrailError> {
     let Some(path) = &config.rules else { return Ok((Rules::everything(), None)) };
     let failed = |why: String| TrailError { path: path.clone(), why };
-    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
     let parsed = Rules::parse(&text, &System);
     let rules = parsed.map_err(|errors| failed(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ")))?;
     Ok((rules, Some(text)))

@@ -51,7 +51,7 @@ const IN_FORCE: &str = "in-force";
 const IN_FORCE_LEN_MAX: u64 = 16 << 20;
 
 impl Standing {
-    fn of(config: &TrailConfig, deny: &[String], rules: Option<String>) -> Standing {
+    fn of(config: &TrailConfig, deny: &[String], rules: Option<Vec<u8>>) -> Standing {
         let strictness = match config.keeping.policy {
             Policy::Count => 0,
             Policy::Halt => 1,
@@ -83,7 +83,7 @@ impl Standing {
         match &self.rules {
             None => text.push_str(" (everything)"),
             Some(rules) => {
-                let _ = write!(text, " (SHA-256 {})", data_encoding::HEXLOWER.encode(&digest(rules.as_bytes())));
+                let _ = write!(text, " (SHA-256 {})", data_encoding::HEXLOWER.encode(&digest(rules)));
             }
         }
         if !self.deny.is_empty() {
@@ -94,7 +94,7 @@ impl Standing {
 
     /// Whether less is recorded, or less surely, than before.
     fn is_less_than(&self, before: &Standing) -> bool {
-        let parse = |rules: &Option<String>| match rules {
+        let parse = |rules: &Option<Vec<u8>>| match rules {
             None => Some(Rules::everything()),
             Some(text) => Rules::parse(text, &System).ok(),
         };
@@ -119,15 +119,15 @@ impl Standing {
 
     /// What was in force; none if that isn't known.
     fn read(directory: &Path) -> Option<Standing> {
-        let mut text = String::new();
-        File::open(directory.join(IN_FORCE)).ok()?.take(IN_FORCE_LEN_MAX).read_to_string(&mut text).ok()?;
+        let mut text = Vec::new();
+        File::open(directory.join(IN_FORCE)).ok()?.take(IN_FORCE_LEN_MAX).read_to_end(&mut text).ok()?;
         // One that was cut would be taken for fewer rules.
         Standing::parse(&text).filter(|_| (text.len() as u64) < IN_FORCE_LEN_MAX)
     }
 
     /// Keeps it for the next start, for nobody but the owner: threads that act as callers have no umask.
     fn write(&self, directory: &Path) -> io::Result<()> {
-        replace(&SystemDisk, &directory.join(IN_FORCE), self.text().as_bytes())
+        replace(&SystemDisk, &directory.join(IN_FORCE), &self.text())
     }
 }
 
@@ -142,11 +142,11 @@ pub(crate) struct Account {
 /// Rules that were read and are not in force.
 pub(crate) struct NewRules {
     rules: Rules,
-    text: Option<String>,
+    text: Option<Vec<u8>>,
 }
 
 impl Account {
-    pub(super) fn new(config: &TrailConfig, deny: &[String], text: Option<String>, is_new: bool) -> Account {
+    pub(super) fn new(config: &TrailConfig, deny: &[String], text: Option<Vec<u8>>, is_new: bool) -> Account {
         Account { config: config.clone(), standing: Mutex::new(Standing::of(config, deny, text)), is_new }
     }
 
@@ -271,19 +271,19 @@ mod tests {
 
     #[test]
     fn what_is_in_force_is_read_back() {
-        let of = |rules: Option<&str>, deny: &[&str], keys| Standing {
+        let of = |rules: Option<&[u8]>, deny: &[&str], keys| Standing {
             strictness: 2,
             lateness: (1, 10),
             deny: deny.iter().map(|path| (*path).to_owned()).collect(),
-            rules: rules.map(str::to_owned),
+            rules: rules.map(<[u8]>::to_owned),
             kept: Kept { seal_ns: 7, retention: Retention { age_ns_max: None, len_max: Some(3), age_ns_min: 0 } },
             keys,
         };
         let keys = |stamp| Some(Keys { path: b"/etc/a key\n\xff".to_vec(), stamp });
         for standing in [
             of(None, &[], None),
-            of(Some("-w /a\n\n-w /b\n"), &["/srv", "/home"], None),
-            of(Some(""), &[], keys(None)),
+            of(Some(b"-w /a\n\n-w /b\xff\n"), &["/srv", "/home"], None),
+            of(Some(b""), &[], keys(None)),
             of(None, &["/srv"], keys(Some((1, 2, -3, 4)))),
         ] {
             assert_eq!(Standing::parse(&standing.text()), Some(standing));

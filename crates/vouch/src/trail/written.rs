@@ -13,7 +13,7 @@ pub(super) struct Standing {
     /// Sorted.
     pub(super) deny: Vec<String>,
     /// None: everything.
-    pub(super) rules: Option<String>,
+    pub(super) rules: Option<Vec<u8>>,
     pub(super) kept: Kept,
     /// Where there are any.
     pub(super) keys: Option<Keys>,
@@ -57,9 +57,11 @@ impl Kept {
 }
 
 impl Standing {
-    pub(super) fn parse(text: &str) -> Option<Standing> {
-        let (head, rest) = text.split_once('\n')?;
-        let (deny, rest) = rest.split_once("\n\n")?;
+    pub(super) fn parse(text: &[u8]) -> Option<Standing> {
+        let (head, rest) = cut(text, b"\n")?;
+        let (deny, rest) = cut(rest, b"\n\n")?;
+        // Of what comes before the rules, all is text.
+        let (head, deny) = (std::str::from_utf8(head).ok()?, std::str::from_utf8(deny).ok()?);
         let mut words = head.split(' ');
         let mut number = || words.next()?.parse::<u128>().ok();
         let (strictness, kind, late, has_rules) = (number()?, number()?, number()?, number()?);
@@ -74,15 +76,21 @@ impl Standing {
         })
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(super) fn text(&self) -> Vec<u8> {
         let (kind, late) = self.lateness;
         let rules = self.rules.as_deref().unwrap_or_default();
         let mut head = format!("{} {kind} {late} {} {}", self.strictness, u8::from(self.rules.is_some()), self.kept.write());
         if let Some(keys) = &self.keys {
             head = [head, keys.write()].join(" ");
         }
-        format!("{head}\n{}\n\n{rules}", self.deny.join("\n"))
+        [format!("{head}\n{}\n\n", self.deny.join("\n")).as_bytes(), rules].concat()
     }
+}
+
+/// What stands before and behind the first of these bytes.
+fn cut<'t>(text: &'t [u8], at: &[u8]) -> Option<(&'t [u8], &'t [u8])> {
+    let begin = text.windows(at.len()).position(|part| part == at)?;
+    Some((&text[..begin], &text[begin + at.len()..]))
 }
 
 impl Keys {

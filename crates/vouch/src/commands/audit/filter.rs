@@ -1,5 +1,7 @@
 //! Which records are meant: the options that search, report and follow share.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use vouch_audit::operations;
@@ -12,7 +14,7 @@ use crate::when;
 /// Each narrows what is found; a record must fit all.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct Filter {
-    /// Not before this date (`2027-11-21`) or instant (`2027-11-21T10:00:00Z`), or this long ago (`2h`).
+    /// Not before this date (`2027-11-21`) or instant (`2027-11-21T10:00:00.5Z`, as records show it), or this long ago (`2h`).
     #[arg(long, value_name = "WHEN", value_parser = instant)]
     from: Option<u64>,
     /// Before this date or instant, or this long ago.
@@ -20,28 +22,28 @@ pub(super) struct Filter {
     until: Option<u64>,
     /// Who, as Kerberos proved it.
     #[arg(long, value_name = "PRINCIPAL")]
-    principal: Option<String>,
+    principal: Option<OsString>,
     /// The user whose rights were used, by number or name.
     #[arg(long, value_name = "USER")]
     uid: Option<String>,
     /// Whom the caller had logged in as, as `auid` in rules: of a mount's users; of clients the user whose rights were used.
     #[arg(long, alias = "login", value_name = "USER")]
     auid: Option<String>,
-    /// This path on the server, on either side of a rename or link.
+    /// This path on the server, on either side of a rename or link; as with other names, bytes that are no text may be given as records show them (`\xff`).
     #[arg(long, value_name = "PATH")]
-    path: Option<String>,
+    path: Option<OsString>,
     /// This directory and all below it.
     #[arg(long, value_name = "DIR")]
-    below: Option<String>,
+    below: Option<OsString>,
     /// The file with this identity, as records show it in hexadecimal.
     #[arg(long, value_name = "HEX")]
     file: Option<String>,
     /// The export's path.
     #[arg(long, value_name = "PATH")]
-    export: Option<String>,
+    export: Option<OsString>,
     /// The client's address or name.
     #[arg(long, value_name = "HOST")]
-    client: Option<String>,
+    client: Option<OsString>,
     /// This operation of NFS or system call; may be given more than once.
     #[arg(long, short = 'S', value_name = "OPERATION")]
     operation: Vec<String>,
@@ -50,7 +52,7 @@ pub(super) struct Filter {
     result: Option<Done>,
     /// Key of the rule that selected it.
     #[arg(long, short, value_name = "KEY")]
-    key: Option<String>,
+    key: Option<OsString>,
     /// What records are of: operation, refusal, administrative, gap or host.
     #[arg(long, value_name = "CLASS", value_parser = class)]
     class: Option<Class>,
@@ -59,7 +61,7 @@ pub(super) struct Filter {
 impl Filter {
     /// The question to the trail. With `follows_names`, path and file identity stand for the file under all its names.
     pub(super) fn query(&self, directory: &Path, follows_names: bool, reading: Reading) -> Outcome<Query> {
-        let bytes = |text: &Option<String>| text.clone().unwrap_or_default().into_bytes();
+        let bytes = |text: &Option<OsString>| text.as_ref().map_or_else(Vec::new, |text| as_shown(text.as_bytes()));
         let file = match &self.file {
             Some(text) => data_encoding::HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|error| Failure::input(text, error))?,
             None => Vec::new(),
@@ -101,12 +103,30 @@ impl Filter {
     }
 }
 
+/// The bytes of a name, which may be given as records show it: a byte as `\xff`, and a backslash and a quote behind a backslash.
+fn as_shown(name: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(name.len()), name);
+    while let Some((byte, behind)) = rest.split_first() {
+        let escaped = match behind {
+            [b'x', high, low, behind @ ..] => data_encoding::HEXLOWER.decode(&[*high, *low]).ok().map(|byte| (byte[0], behind)),
+            [marked @ (b'\\' | b'"'), behind @ ..] => Some((*marked, behind)),
+            _ => None,
+        };
+        let (byte, behind) = escaped.filter(|_| *byte == b'\\').unwrap_or((*byte, behind));
+        bytes.push(byte);
+        rest = behind;
+    }
+    bytes
+}
+
 fn instant(text: &str) -> Result<u64, String> {
-    let seconds = match when::parse_duration(text) {
-        Ok(ago) if text.ends_with(|c: char| c.is_ascii_alphabetic()) && !text.contains('T') => when::now_s().saturating_sub(ago.as_secs()),
-        _ => when::parse_date(text)?,
-    };
-    seconds.checked_mul(1_000_000_000).ok_or_else(|| "lies too far ahead".into())
+    match when::parse_duration(text) {
+        Ok(ago) if text.ends_with(|c: char| c.is_ascii_alphabetic()) && !text.contains('T') => {
+            let seconds = when::now_s().saturating_sub(ago.as_secs());
+            seconds.checked_mul(1_000_000_000).ok_or_else(|| "lies too far ahead".into())
+        }
+        _ => when::parse_date_ns(text),
+    }
 }
 
 fn result(text: &str) -> Result<Done, String> {
@@ -136,6 +156,52 @@ fn user(text: &str) -> Outcome<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Asked {
+        #[command(flatten)]
+        filter: Filter,
+    }
+
+    fn query(option: &str, value: &[u8]) -> Query {
+        let words = ["vouch".as_ref(), option.as_ref(), std::ffi::OsStr::from_bytes(value)];
+        let asked = <Asked as clap::Parser>::try_parse_from(words).unwrap_or_else(|error| panic!("{error}"));
+        asked.filter.query(Path::new("/nowhere"), false, Reading::Scan).unwrap_or_else(|_| panic!("{option} is taken"))
+    }
+
+    #[test]
+    fn names_of_any_bytes_are_found_as_they_are_and_as_records_show_them() {
+        for name in [&b"/srv/x\xff\xfe"[..], b"/srv/plain", b"/srv/a\"b\\c\n\x1b[2J", b"/srv/\\x41", "/srv/\u{202e}\u{e9}".as_bytes()] {
+            let shown = crate::output::quoted(name);
+            assert_eq!(query("--path", &shown.as_bytes()[1..shown.len() - 1]).path, name);
+        }
+        assert_eq!(query("--below", b"/srv/x\xff\xfe").below, b"/srv/x\xff\xfe");
+        assert_eq!((query("--key", b"k\\xfe").key, query("--principal", b"a\xffb").principal), (b"k\xfe".to_vec(), b"a\xffb".to_vec()));
+        // What is none of what records show stands for itself.
+        for plain in [&b"/srv/a\\b"[..], b"/srv/\\xg0", b"/srv/\\x4", b"/srv/a\\"] {
+            assert_eq!(query("--path", plain).path, plain);
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_for_a_record_is_found_by_all_of_it() {
+        let path = [b"/srv", &b"/d".repeat(3000)[..], b"/f"].concat();
+        let mut bytes = Vec::new();
+        vouch_audit::Record { path: &path, ..Default::default() }.encode(&mut bytes);
+        let mut scratch = Vec::new();
+        let record = vouch_audit::Record::decode(&bytes, &mut scratch).unwrap();
+        assert!(record.path.len() < path.len() && query("--path", &path).fits(&record));
+        assert!(!query("--path", &[&path[..], b"2"].concat()).fits(&record));
+    }
+
+    #[test]
+    fn times_are_those_that_records_show() {
+        let ns = 1_795_392_211_879_137_000;
+        assert_eq!(instant(&super::super::show::time(ns)), Ok(ns));
+        assert_eq!(instant("1970-01-01T00:00:01.000000002Z"), Ok(1_000_000_002));
+        assert!(instant("1969-12-31T23:59:59.9Z").is_err_and(|why| why.contains("before 1970")));
+        assert!(instant("9999-01-01T00:00:00Z").is_err_and(|why| why.contains("too far ahead")));
+    }
 
     #[test]
     fn times_are_dates_instants_or_ages() {
