@@ -280,6 +280,53 @@ pub fn errno(status: u32) -> i32 {
     }
 }
 
+/// The errno of this name, of those that [`errno`] gives.
+pub fn errno_of_name(name: &str) -> Option<i32> {
+    ERRNOS.iter().find(|(_, known)| *known == name).map(|(number, _)| *number)
+}
+
+/// All results that an operation may have, as rules name them: 0, and errors below it; some more than once.
+pub fn results() -> impl Iterator<Item = i64> {
+    // Statuses are those of Unix, then from 10001 on.
+    (0..100).chain(10_001..10_100).map(|status| -i64::from(errno(status)))
+}
+
+const ERRNOS: [(i32, &str); 33] = [
+    (1, "EPERM"),
+    (2, "ENOENT"),
+    (3, "ESRCH"),
+    (4, "EINTR"),
+    (5, "EIO"),
+    (6, "ENXIO"),
+    (7, "E2BIG"),
+    (8, "ENOEXEC"),
+    (9, "EBADF"),
+    (10, "ECHILD"),
+    (11, "EAGAIN"),
+    (12, "ENOMEM"),
+    (13, "EACCES"),
+    (17, "EEXIST"),
+    (18, "EXDEV"),
+    (19, "ENODEV"),
+    (20, "ENOTDIR"),
+    (21, "EISDIR"),
+    (22, "EINVAL"),
+    (27, "EFBIG"),
+    (28, "ENOSPC"),
+    (30, "EROFS"),
+    (31, "EMLINK"),
+    (35, "EDEADLK"),
+    (35, "EDEADLOCK"),
+    (36, "ENAMETOOLONG"),
+    (39, "ENOTEMPTY"),
+    (40, "ELOOP"),
+    (61, "ENODATA"),
+    (95, "EOPNOTSUPP"),
+    (95, "ENOTSUP"),
+    (116, "ESTALE"),
+    (122, "EDQUOT"),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -289,6 +336,16 @@ mod tests {
         for (number, text) in ALL {
             assert_eq!((name(number), of_name(text), of_name(&text.to_lowercase())), (text, Some(number), Some(number)));
         }
+        let mut named: Vec<i64> = ERRNOS.iter().map(|(number, _)| -i64::from(*number)).collect();
+        let mut all: Vec<i64> = results().filter(|result| *result != 0).collect();
+        for list in [&mut named, &mut all] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        assert_eq!(all, named);
+        // No status that is there is none of these.
+        assert!((0..20_000).all(|status| results().any(|result| result == -i64::from(errno(status)))));
+        assert_eq!((errno_of_name("ENODATA"), errno_of_name("ENOSYS")), (Some(61), None));
         assert_eq!(set_of("unlinkat"), Some(one(REMOVE)));
         assert_eq!(set_of("execve"), None);
         assert_eq!(set_of("all").map(Set::count_ones), Some(33));

@@ -18,7 +18,18 @@ pub(super) enum Compare {
 }
 
 impl Compare {
-    fn holds<T: PartialOrd>(self, left: T, right: T) -> bool {
+    pub(super) fn sign(self) -> &'static str {
+        match self {
+            Compare::Equal => "=",
+            Compare::Unequal => "!=",
+            Compare::Less => "<",
+            Compare::LessOrEqual => "<=",
+            Compare::Greater => ">",
+            Compare::GreaterOrEqual => ">=",
+        }
+    }
+
+    pub(super) fn holds<T: PartialOrd>(self, left: T, right: T) -> bool {
         match self {
             Compare::Equal => left == right,
             Compare::Unequal => left != right,

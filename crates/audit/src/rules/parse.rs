@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::Rule;
 use super::condition::{Compare, Condition, PERM_ATTRIBUTES, PERM_EXECUTE, PERM_READ, PERM_WRITE, UNSET};
 use crate::Flavour;
-use crate::operations::{answers_to_others, on_files, set_of};
+use crate::operations::{answers_to_others, errno_of_name, on_files, results, set_of};
 
 /// How names of users and groups become numbers.
 pub trait Resolve {
@@ -184,7 +184,7 @@ impl Draft {
                 };
                 Condition::Success(success == equality()?)
             }
-            "exit" => Condition::Exit(compare, exit(value)?),
+            "exit" => exit(compare, value)?,
             // Operations have no machine's numbers: any will do.
             "arch" => {
                 let usual = !matches!(value, "b32" | "i386" | "i486" | "i586" | "i686" | "arm" | "ppc" | "s390");
@@ -284,32 +284,18 @@ fn id(text: &str, by_name: &dyn Fn(&str) -> Option<u32>) -> Result<u32, String> 
     }
 }
 
-fn exit(text: &str) -> Result<i64, String> {
+fn exit(compare: Compare, text: &str) -> Result<Condition, String> {
     let (sign, name) = text.strip_prefix('-').map_or((1, text), |name| (-1, name));
-    let number = match name {
-        "EPERM" => 1,
-        "ENOENT" => 2,
-        "EIO" => 5,
-        "EAGAIN" => 11,
-        "EACCES" => 13,
-        "EEXIST" => 17,
-        "EXDEV" => 18,
-        "ENOTDIR" => 20,
-        "EISDIR" => 21,
-        "EINVAL" => 22,
-        "EFBIG" => 27,
-        "ENOSPC" => 28,
-        "EROFS" => 30,
-        "EMLINK" => 31,
-        "ENAMETOOLONG" => 36,
-        "ENOTEMPTY" => 39,
-        "ELOOP" => 40,
-        "EOPNOTSUPP" => 95,
-        "ESTALE" => 116,
-        "EDQUOT" => 122,
-        _ => name.parse().map_err(|_| format!("{text} is no result"))?,
+    let number = match errno_of_name(name) {
+        Some(number) => number.into(),
+        None => name.parse::<i64>().map_err(|_| format!("{text} is no result of an operation"))?,
     };
-    Ok(sign * number)
+    let exit = sign * number;
+    // A result that never comes is a mistake, and silence would be taken for evidence.
+    if !results().any(|result| compare.holds(result, exit)) {
+        return Err(format!("no operation has such a result as exit {} {text}: they have 0 and errors, as -EACCES", compare.sign()));
+    }
+    Ok(Condition::Exit(compare, exit))
 }
 
 fn client(equal: bool, text: &str) -> Result<Condition, String> {

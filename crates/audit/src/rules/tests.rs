@@ -157,6 +157,20 @@ fn names_of_any_bytes_are_watched_and_what_must_be_text_is_told_with_its_line() 
 }
 
 #[test]
+fn results_that_operations_have_can_be_named_and_others_are_refused() {
+    let parsed = |field: &str| Rules::parse(format!("-a always,exit -F {field}\n"), &Names);
+    for (field, status) in [("exit=-ENODATA", 10095), ("exit=-ENXIO", 6), ("exit=-EDEADLK", 10045), ("exit=-61", 10095), ("exit<=-122", 69)]
+    {
+        assert!(parsed(field).unwrap().select(&Record { result: status, ..open(b"/srv/x") }).is_some(), "{field}");
+    }
+    for field in ["exit>0", "exit>=1", "exit=EACCES", "exit=13", "exit<-122", "exit=-38", "exit=-9223372036854775808", "exit=-ENOSYS"] {
+        let errors = parsed(field).unwrap_err();
+        assert!(errors[0].what.contains("result"), "{field}: {errors:?}");
+    }
+    assert!(["exit=0", "exit>=0", "exit<0", "exit!=0", "exit!=7", "exit>-13"].into_iter().all(|field| parsed(field).is_ok()));
+}
+
+#[test]
 fn keys_are_no_longer_than_the_kernel_has_them() {
     let rule = |keys: &[usize]| format!("-w /srv -p r{}\n", keys.iter().map(|len| format!(" -k {}", "k".repeat(*len))).collect::<String>());
     assert_eq!(key(&rules(&rule(&[100, 155])), &open(b"/srv/x")).map(|key| key.len()), Some(256));
