@@ -218,6 +218,7 @@ fn code_of_serve(error: &ServeError) -> Code {
 fn code_of_export(error: &ExportError) -> Code {
     match error {
         ExportError::Sources(SourceError::File { source, .. } | SourceError::Open { source, .. }) => code_of_source(source),
+        ExportError::NotDenied { .. } => Code::Usage,
         ExportError::PrincipalMap { .. } | ExportError::Kerberos(_) | ExportError::Audit(_) => Code::BadInput,
         ExportError::Sources(_) | ExportError::State(StateError::Open(_) | StateError::Malformed(..)) => Code::BadInput,
         ExportError::State(StateError::Busy(_)) => Code::Busy,

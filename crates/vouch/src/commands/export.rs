@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::cli::Global;
 use crate::exit::{At as _, Failure, Outcome};
+use crate::export::exports::Source;
 use crate::export::{AuditConfig, ExportConfig, Groups, Limits, Origin, Server, Unknown};
 use crate::trail::TrailArgs;
 use crate::{interrupt, output, service, when};
@@ -110,7 +111,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     audit: TrailArgs,
     /// Do nothing on this export, by its path in the list, while records can't be kept; may be repeated.
-    #[arg(long = "audit-deny", value_name = "PATH", requires = "audit", help_heading = "Audit")]
+    #[arg(long = "audit-deny", value_name = "PATH", value_parser = parse_source, requires = "audit", help_heading = "Audit")]
     audit_deny: Vec<String>,
 }
 
@@ -175,6 +176,12 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     output::text(&greeting(&server))?;
     service::ready(&format!("{} exports", server.exports().len()));
     server.run(interrupt::requested).map_err(Failure::from)
+}
+
+/// An export's path as its list has it, however it is typed.
+fn parse_source(text: &str) -> Result<String, String> {
+    let source = Source::parse(text.as_bytes()).map_err(|(what, cure)| format!("{what}; {cure}"))?;
+    Ok(source.to_string())
 }
 
 /// One line that tells a supervisor or a script that clients are answered from now on, and where; one an export; and as whom.

@@ -18,7 +18,7 @@ use vouch_audit::Flavour as AuditFlavour;
 use vouch_audit::operations::number;
 use vouch_audit::record::Act;
 use vouch_audit::trail::{After, Disk, Policy, Trail};
-use vouch_nfs4_server::{Denied, Export, ExportId, Flavour, Lost, NameOrder, Named, Naming, Observation, Observer, Principal};
+use vouch_nfs4_server::{Denied, Export, ExportId, Exports, Flavour, Lost, NameOrder, Named, Naming, Observation, Observer, Principal};
 
 use super::ExportError;
 use super::hosts::Hosts;
@@ -34,7 +34,7 @@ use crate::trail::{self, Account, Bounds, InForce, KeyWatch, NewRules, TrailConf
 pub struct AuditConfig {
     /// The trail, and the rules.
     pub trail: TrailConfig,
-    /// Exports, by their source, on which nothing is done that can't be recorded.
+    /// Exports, by their source as it is listed, on which nothing is done that can't be recorded.
     pub deny: Vec<String>,
 }
 
@@ -74,10 +74,23 @@ impl Audit {
         Ok(Audit { trail, rules, account, config, denied, denies, names, keep_moved, hosts, bounds, keytab, halted })
     }
 
-    /// Which exports there are now.
-    pub(super) fn name_exports<'a>(&self, exports: impl Iterator<Item = (ExportId, &'a str)>) {
-        let wanted = |source: &str| self.config.deny.iter().any(|path| path == source);
-        *self.denied.write() = exports.filter(|(_, source)| wanted(source)).map(|(id, _)| id).collect();
+    /// Which exports there are now, and which are listed besides; what is to be denied and is none of them.
+    pub(super) fn name_exports(&self, exports: &Exports, left_out: &[String]) -> Vec<&str> {
+        let exports = exports.all();
+        let wanted = |export: &&Arc<Export>| self.config.deny.iter().any(|path| *path == *export.source);
+        *self.denied.write() = exports.iter().filter(wanted).map(|export| export.id).collect();
+        let is_listed = |path: &String| exports.iter().any(|export| *path == *export.source) || left_out.contains(path);
+        self.config.deny.iter().filter(|path| !is_listed(path)).map(String::as_str).collect()
+    }
+
+    /// Records that what is to be denied is no export any more.
+    pub(super) fn denies_none(&self, path: &str) {
+        trail::act(
+            &self.trail,
+            Act::TurnedDown,
+            path.as_bytes(),
+            "--audit-deny: there is no such export any more, and nothing is denied by it",
+        );
     }
 
     /// Reads the rules anew, and puts nothing in force.

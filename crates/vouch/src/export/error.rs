@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::{RecoveryError, SourceError, StateError};
+use crate::output::printable;
 use crate::trail::TrailError;
 
 /// Why a server does not start or go on.
@@ -30,6 +31,18 @@ pub enum ExportError {
     /// The audit trail, or its rules.
     #[error(transparent)]
     Audit(#[from] TrailError),
+    /// What is to be denied while it can't be recorded is no export.
+    #[error(
+        "--audit-deny {}: no export has this path; give one as the list has it: {}",
+        printable(path.as_bytes()),
+        exports.iter().map(|source| printable(source.as_bytes())).collect::<Vec<_>>().join(", ")
+    )]
+    NotDenied {
+        /// What was given.
+        path: String,
+        /// What is exported.
+        exports: Vec<String>,
+    },
     /// The keytab that was named.
     #[error("Kerberos: {0}")]
     Kerberos(#[from] vouch_gss_mit::Fault),

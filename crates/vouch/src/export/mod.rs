@@ -209,11 +209,17 @@ impl Server {
         if let (Some(audit), Some(_)) = (&audit, &gss) {
             seams::keytab(config.keytab).into_iter().for_each(|keytab| audit.watch_keys(keytab));
         }
+        let left_out = loaded.left_out.clone();
         let (exports, mut comments) = loaded.into_parts(gss.as_deref());
 
         let metrics = Arc::new(Metrics::new());
         let listed = list(&exports);
-        audit.iter().for_each(|audit| audit.name_exports(exports.all().iter().map(|export| (export.id, &*export.source))));
+        if let Some(path) = audit.as_ref().and_then(|audit| audit.name_exports(&exports, &left_out).first().copied()) {
+            return Err(ExportError::NotDenied {
+                path: path.to_owned(),
+                exports: listed.iter().map(|export| export.source.clone()).collect(),
+            });
+        }
         metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
         let mut seed = [0; 32];
         getrandom::fill(&mut seed)

@@ -10,6 +10,7 @@ use super::driver::Driver;
 use super::identity::{NameService, Names, PrincipalMap};
 use super::metrics::Metrics;
 use super::sources::{self, Sources};
+use crate::output::printable;
 
 /// Reads the exports anew.
 pub(super) struct Reloader {
@@ -53,7 +54,7 @@ impl Reloader {
         let loaded = rules.and_then(|(map, rules)| Ok((map, rules, self.sources.load().map_err(|error| error.to_string())?)));
         match loaded {
             Ok((map, rules, loaded)) => {
-                let summary = loaded.summary();
+                let (summary, left_out) = (loaded.summary(), loaded.left_out.clone());
                 let (exports, mut comments) = loaded.into_parts(self.driver.gss.as_deref());
                 *self.driver.exports.lock() = super::list(&exports);
                 self.metrics.name_exports(exports.all().iter().map(|export| (export.id, export.source.clone())));
@@ -61,8 +62,15 @@ impl Reloader {
                 let count = exports.all().len();
                 if let Some(audit) = audit {
                     rules.into_iter().for_each(|rules| audit.put(rules));
-                    audit.name_exports(exports.all().iter().map(|export| (export.id, &*export.source)));
+                    let none = audit.name_exports(&exports, &left_out);
                     audit.act(vouch_audit::record::Act::Reload, &summary);
+                    for path in none {
+                        comments.push(format!(
+                            "--audit-deny {}: no export has this path any more; nothing is denied by it",
+                            printable(path.as_bytes())
+                        ));
+                        audit.denies_none(path);
+                    }
                 }
                 let replaced = self.driver.engine.replace_exports(exports);
                 self.driver.carry_replaced(replaced);

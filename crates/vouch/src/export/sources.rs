@@ -114,7 +114,7 @@ pub(super) struct Loaded {
     pub(super) exports: Exports,
     pub(super) comments: Vec<String>,
     /// What is listed and can't be exported now.
-    left_out: Vec<String>,
+    pub(super) left_out: Vec<String>,
     /// An export that lists Kerberos flavours, if there is one.
     pub(super) kerberos: Option<String>,
 }
@@ -125,7 +125,10 @@ impl Loaded {
         let count = self.exports.all().len();
         match self.left_out.is_empty() {
             true => format!("{count} exports"),
-            false => format!("{count} exports; not exported: {}", self.left_out.join(", ")),
+            false => format!(
+                "{count} exports; not exported: {}",
+                self.left_out.iter().map(|source| printable(source.as_bytes())).collect::<Vec<_>>().join(", ")
+            ),
         }
     }
 
@@ -178,7 +181,7 @@ impl Sources {
                 let place = |at: At| format!("{}: line {}", files[at.file].display(), at.line);
                 for (entry, _) in &entries {
                     comments
-                        .extend(duplicates(entry).map(|duplicate| duplicate.told(&printable(display(&entry.source).as_bytes()), place)));
+                        .extend(duplicates(entry).map(|duplicate| duplicate.told(&printable(entry.source.to_string().as_bytes()), place)));
                 }
             }
             Origin::One { source, pseudo, options } => {
@@ -206,7 +209,7 @@ impl Sources {
         self.resolve(&entries, &mut comments);
         let proven =
             |entry: &Entry| entry.clients.iter().any(|client| client.options.access().iter().any(|access| access.flavour.is_proven()));
-        let kerberos = entries.iter().find(|(entry, _)| proven(entry)).map(|(entry, _)| printable(display(&entry.source).as_bytes()));
+        let kerberos = entries.iter().find(|(entry, _)| proven(entry)).map(|(entry, _)| printable(entry.source.to_string().as_bytes()));
         let mut left_out = Vec::new();
         let exports = self.build(entries, &mut comments, &mut left_out)?;
         Ok(Loaded { exports, comments, left_out, kerberos })
@@ -244,7 +247,7 @@ impl Sources {
         let (mut list, mut kept) = (Vec::new(), HashMap::new());
         let alone = entries.len() == 1;
         for (entry, pseudo) in entries {
-            let (raw, options) = (display(&entry.source), first(&entry));
+            let (raw, options) = (entry.source.to_string(), first(&entry));
             let name = printable(raw.as_bytes());
             if entry.clients.iter().any(|client| client.options.fsid != options.fsid && client.options.fsid.is_some()) {
                 return Err(SourceError::Faults(format!(
@@ -254,7 +257,7 @@ impl Sources {
             }
             if let Some(reason) = not_mounted(&entry.source, &options) {
                 comments.push(format!("{name} is not exported: {reason}"));
-                left_out.push(name);
+                left_out.push(raw);
                 continue;
             }
             if !options.cross_mounts && entry.clients.iter().any(|client| client.options.cross_mounts) {
@@ -275,7 +278,7 @@ impl Sources {
                 Err(source) if alone => return Err(SourceError::Open { what: name, source }),
                 Err(error) => {
                     comments.push(format!("{name} is not exported: {error}; reload when that is mended"));
-                    left_out.push(name);
+                    left_out.push(raw);
                     continue;
                 }
             };
@@ -403,13 +406,6 @@ fn place(source: &Source, pseudo: Option<&str>, root: Option<&Source>) -> Vec<Ve
             }
         }
         Source::Tree(tree) => [vec![b"tree".to_vec()], parts(tree)].concat(),
-    }
-}
-
-fn display(source: &Source) -> String {
-    match source {
-        Source::Directory(path) => String::from_utf8_lossy(path).into_owned(),
-        Source::Tree(tree) => format!("tree:{}", String::from_utf8_lossy(tree)),
     }
 }
 

@@ -23,28 +23,28 @@ pub(crate) struct TrailArgs {
     #[arg(long = "audit-key", value_name = "FILE", requires = "audit")]
     key: Option<PathBuf>,
     /// What is done when a record can't be kept.
-    #[arg(long = "audit-policy", value_name = "POLICY", default_value = "count")]
+    #[arg(long = "audit-policy", value_name = "POLICY", default_value = "count", requires = "audit")]
     policy: PolicyName,
     /// When records are made durable: each, a number of records, a duration, or none.
-    #[arg(long = "audit-sync", value_name = "WHEN", default_value = "1s", value_parser = parse_durable)]
+    #[arg(long = "audit-sync", value_name = "WHEN", default_value = "1s", value_parser = parse_durable, requires = "audit")]
     sync: Durable,
     /// Close segments of this length.
-    #[arg(long = "audit-segment", value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
+    #[arg(long = "audit-segment", value_name = "SIZE", default_value = "64M", value_parser = size::parse, requires = "audit")]
     segment: u64,
     /// Close segments of this age.
-    #[arg(long = "audit-segment-age", value_name = "DURATION", default_value = "1h", value_parser = when::parse_duration)]
+    #[arg(long = "audit-segment-age", value_name = "DURATION", default_value = "1h", value_parser = when::parse_duration, requires = "audit")]
     segment_age: Duration,
     /// Records wait at most so long for a seal: what a thief of the server could still rewrite.
-    #[arg(long = "audit-seal", value_name = "DURATION", default_value = "10s", value_parser = when::parse_duration)]
+    #[arg(long = "audit-seal", value_name = "DURATION", default_value = "10s", value_parser = when::parse_duration, requires = "audit")]
     seal: Duration,
     /// Remove segments that are older; none without.
-    #[arg(long = "audit-keep", value_name = "DURATION", value_parser = when::parse_duration)]
+    #[arg(long = "audit-keep", value_name = "DURATION", value_parser = when::parse_duration, requires = "audit")]
     keep: Option<Duration>,
     /// Remove the oldest segments while all are longer than this.
-    #[arg(long = "audit-keep-size", value_name = "SIZE", value_parser = size::parse)]
+    #[arg(long = "audit-keep-size", value_name = "SIZE", value_parser = size::parse, requires = "audit")]
     keep_size: Option<u64>,
     /// Never remove segments that are younger, whatever their size.
-    #[arg(long = "audit-keep-floor", value_name = "DURATION", default_value = "30d", value_parser = when::parse_duration)]
+    #[arg(long = "audit-keep-floor", value_name = "DURATION", default_value = "30d", value_parser = when::parse_duration, requires = "audit")]
     keep_floor: Duration,
 }
 

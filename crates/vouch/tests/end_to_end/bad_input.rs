@@ -96,6 +96,11 @@ fn a_wrong_command_line_is_usage() {
         &["completions", "no-such-shell"],
         &["cat", "--replica", "", "x"],
         &["keygen", "--out", "k", "--until", "someday"],
+        // What says how audit is done does nothing without a trail.
+        &["export", "--dir", ".", "--state", "s", "--listen", "192.0.2.1:9", "--audit-policy", "block"],
+        &["export", "--dir", ".", "--state", "s", "--listen", "192.0.2.1:9", "--audit-sync", "each"],
+        &["mount", "@nowhere,x", "mnt", "--audit-keep", "1d"],
+        &["mount", "@nowhere,x", "mnt", "--audit-seal", "1s"],
     ] {
         let output = world.run(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");

@@ -142,8 +142,8 @@ fn with_full_disk(more: &[&str], is_denied: bool, then: impl FnOnce(&World, &mut
     std::fs::create_dir(world.path("data")).expect("new");
     let disk = SmallDisk::new(&world, "disk");
     world.ok(["audit", "keygen", "disk/trail"]);
-    let data = world.path("data");
-    let denied = ["--audit-deny", data.to_str().expect("UTF-8")];
+    let data = format!("/{}/", world.path("data").display());
+    let denied = ["--audit-deny", &data];
     let denied = if is_denied { &denied[..] } else { &[] };
     let mut export = Export::start(&world, &[&["--audit", "disk/trail", "--audit-sync", "each"], denied, more].concat());
     let told = Arc::new(Told::default());
@@ -216,6 +216,65 @@ fn an_export_that_halts_where_it_can_not_record_ends_with_its_own_code() {
     });
 }
 
+/// What was done to the server: what, with which outcome, and the detail.
+fn acts(world: &World, trail: &str) -> Vec<[String; 3]> {
+    let mut acts = Vec::new();
+    let read = entries(&world.path(trail), 1, |entry| {
+        let mut scratch = Vec::new();
+        if entry.kind == Kind::Record
+            && let Ok(record) = Record::decode(&entry.body, &mut scratch)
+        {
+            let value = json::value(&record, Some(entry.boot));
+            let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+            acts.push([text(&value["event"]["action"]), text(&value["event"]["outcome"]), text(&value["vouch"]["detail"])]);
+        }
+        true
+    });
+    read.expect("the trail is read");
+    acts
+}
+
+#[test]
+fn what_is_to_be_denied_is_an_export_at_the_start_and_told_where_it_is_none_any_more() {
+    let world = World::new();
+    std::fs::create_dir(world.path("data")).expect("new");
+    std::fs::create_dir(world.path("more")).expect("new");
+    world.ok(["audit", "keygen", "trail"]);
+    let at = |name: &str| world.path(name).to_str().expect("UTF-8").to_owned();
+    let listen = format!("127.0.0.1:{}", free_port());
+    let args = ["export", "--exports", "list", "--state", "exporting", "--listen", &listen, "--audit", "trail", "--audit-deny"];
+    let both = format!("{}/ *(rw,insecure)\n{} *(rw,insecure)\n", at("data"), at("more"));
+    world.write("list", &both);
+    // The place among all exports, and a slip of the pen.
+    for none in ["/export", &format!("{}x", at("more"))] {
+        let said = world.fails(2, args.iter().copied().chain([none]));
+        assert!(said.contains(none) && said.contains(&format!("{}, {}", at("data"), at("more"))), "{said}");
+    }
+    for none in ["relative", "tree:"] {
+        assert_eq!(world.run(args.iter().copied().chain([none])).status.code(), Some(2), "{none}");
+    }
+    let child = world.command(args).arg(format!("{}/./", at("more"))).stdout(Stdio::null()).spawn().expect("the binary starts");
+    let mut export = Export { child, address: listen.parse().expect("an address") };
+    assert!(
+        eventually(PATIENCE, || acts(&world, "trail").iter().any(|[act, _, detail]| act == "start" && detail.ends_with(&at("more")))),
+        "{:?}",
+        acts(&world, "trail")
+    );
+    assert_eq!(world.ok(["export", "reload", "--state", "exporting"]), "");
+    // One that can't be served now is listed all the same.
+    world.write("list", format!("{} *(rw,insecure)\n{} *(rw,insecure,mp)\n", at("data"), at("more")));
+    assert!(!world.ok(["export", "reload", "--state", "exporting"]).contains("--audit-deny"));
+    world.write("list", format!("{} *(rw,insecure)\n", at("data")));
+    assert!(world.ok(["export", "reload", "--state", "exporting"]).contains("--audit-deny"));
+    world.write("list", both);
+    assert_eq!(world.ok(["export", "reload", "--state", "exporting"]), "");
+    signal("TERM", export.child.id());
+    assert!(eventually(PATIENCE, || export.ended() == Some(0)), "it does not end well");
+    let acts = acts(&world, "trail");
+    let done: Vec<_> = acts.iter().map(|[act, ..]| act.as_str()).filter(|act| ["turned-down", "stop"].contains(act)).collect();
+    assert_eq!(done, ["turned-down", "stop"], "{acts:?}");
+}
+
 #[test]
 fn a_reload_that_fails_is_recorded_with_its_cause_and_puts_nothing_in_force() {
     let world = World::new();
@@ -224,22 +283,7 @@ fn a_reload_that_fails_is_recorded_with_its_cause_and_puts_nothing_in_force() {
     world.write("rules", "-a always,exit -S CREATE\n");
     let mut export = Export::start(&world, &["--audit", "trail", "--audit-rules", "rules"]);
     world.write("rules", "-a always,exit -S CREATE\n-a always,exit -S nothing-such\n");
-    let told = || {
-        let mut acts = Vec::new();
-        let read = entries(&world.path("trail"), 1, |entry| {
-            let mut scratch = Vec::new();
-            if entry.kind == Kind::Record
-                && let Ok(record) = Record::decode(&entry.body, &mut scratch)
-            {
-                let value = json::value(&record, Some(entry.boot));
-                let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-                acts.push([text(&value["event"]["action"]), text(&value["event"]["outcome"]), text(&value["vouch"]["detail"])]);
-            }
-            true
-        });
-        read.expect("the trail is read");
-        acts
-    };
+    let told = || acts(&world, "trail");
     // By then it listens to signals.
     assert!(eventually(PATIENCE, || !told().is_empty()), "it does not begin");
     signal("HUP", export.child.id());

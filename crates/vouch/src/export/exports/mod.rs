@@ -21,6 +21,27 @@ pub(crate) enum Source {
     Tree(Vec<u8>),
 }
 
+impl Source {
+    /// A directory or a tree as a line of exports(5) begins, tidied; else what is wrong, and what helps.
+    pub(crate) fn parse(text: &[u8]) -> Result<Source, (String, &'static str)> {
+        match text.strip_prefix(b"tree:") {
+            Some(b"") => Err(("tree: names no tree".into(), "write tree:/srv/db or tree:@host,HOSTID")),
+            Some(tree) => Ok(Source::Tree(tree.to_vec())),
+            None if text.starts_with(b"/") && !text.contains(&0) => Ok(Source::Directory(tidy(text))),
+            None => Err((format!("{} is not an absolute path", String::from_utf8_lossy(text)), "begin it with / or with tree:")),
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Directory(path) => f.write_str(&String::from_utf8_lossy(path)),
+            Source::Tree(tree) => write!(f, "tree:{}", String::from_utf8_lossy(tree)),
+        }
+    }
+}
+
 /// One path and those who may mount it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -107,16 +128,10 @@ pub(crate) fn parse_options(list: &str) -> Result<(Options, Vec<Comment>), Vec<F
 }
 
 fn read_line(line: &lex::Line, parsed: &mut Parsed, faults: &mut Vec<Fault>) {
-    let source = match line.path.strip_prefix(b"tree:") {
-        Some(b"") => {
-            faults.push(Fault::new(line.number, "tree: names no tree", "write tree:/srv/db or tree:@host,HOSTID"));
-            return;
-        }
-        Some(tree) => Source::Tree(tree.to_vec()),
-        None if line.path.starts_with(b"/") && !line.path.contains(&0) => Source::Directory(tidy(&line.path)),
-        None => {
-            let path = String::from_utf8_lossy(&line.path).into_owned();
-            faults.push(Fault::new(line.number, format!("{path} is not an absolute path"), "begin it with / or with tree:"));
+    let source = match Source::parse(&line.path) {
+        Ok(source) => source,
+        Err((what, cure)) => {
+            faults.push(Fault::new(line.number, what, cure));
             return;
         }
     };

@@ -144,7 +144,7 @@ fn counting(origin: Origin) -> (Sources, Arc<parking_lot::Mutex<Vec<String>>>) {
     let opened: Arc<parking_lot::Mutex<Vec<String>>> = Arc::default();
     let seen = opened.clone();
     let open = move |source: &Source, _: &Options| {
-        let path = display(source);
+        let path = source.to_string();
         if !Path::new(&path).is_dir() {
             return Err(io::ErrorKind::NotFound.into());
         }
