@@ -306,7 +306,15 @@ fn client(equal: bool, text: &str) -> Result<Condition, String> {
             None if text.contains(':') || (text.contains('.') && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')) => {
                 Err(format!("{text} is no address"))
             }
-            None => Ok(Condition::Client(equal, text.as_bytes().into())),
+            // Nor does one begin as this would have to.
+            None if text.contains('.')
+                && text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'*'))
+                && text != "*.*" =>
+            {
+                Err(format!("{text} means addresses, and * stands for parts of names: write a network, as 10.1.0.0/16"))
+            }
+            // As the resolver's are made.
+            None => Ok(Condition::Client(equal, text.to_ascii_lowercase().into_bytes().into())),
             Some(_) => Err(format!("{text} is neither a host's name nor a network, as 10.1.0.0/16")),
         };
     };

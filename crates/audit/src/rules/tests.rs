@@ -96,6 +96,7 @@ fn each_field_compares_as_it_says() {
         "-F client=192.0.2.7",
         "-F client!=10.0.0.0/8",
         "-F client=*.example.org",
+        "-F client=*.Example.ORG",
         "-F export=/srv/",
         "-F flavour=krb5p",
         "-F flavour!=sys",
@@ -273,6 +274,8 @@ fn what_would_mean_something_else_than_in_auditctl_is_refused() {
     for line in [
         "-a always,exit -F client=10.1.0.0/255.255.0.0",
         "-a always,exit -F client=10.1.0.0/33",
+        "-a always,exit -F client=127.0.0.*",
+        "-a always,exit -F client!=10.*",
         "-a always,exit -F client=host/8",
         "-w /srv//data",
         // Neither an address nor a name.
@@ -282,7 +285,11 @@ fn what_would_mean_something_else_than_in_auditctl_is_refused() {
     ] {
         assert!(refused(line), "{line}");
     }
-    assert!(!refused("-a always,exit -F client=10.*") && !refused("-a always,exit -F client=10-0-0-3.example.org"));
+    assert!(
+        !refused("-a always,exit -F client=10.*.example.org")
+            && !refused("-a always,exit -F client=*")
+            && !refused("-a always,exit -F client=10-0-0-3.example.org")
+    );
     assert!(!refused("-a always,exit -F client=10.1.0.0/16") && !refused("-w /srv/data/") && !refused("-w /"));
 }
 

@@ -111,6 +111,7 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
     let _ = socket.set_nodelay(true);
     // Where exports name hosts by pattern or netgroup, who this is must be known before a call of its is looked at; a name service that is slow holds nobody else up.
     if !driver.hosts.must_ask(peer.ip()) {
+        tell_name(peer.ip(), driver);
         return deal(socket, peer, driver);
     }
     match driver.naming.enter(peer.ip(), (socket, peer), clock::mono_ms()) {
@@ -120,6 +121,21 @@ fn admit(socket: TcpStream, peer: SocketAddr, driver: &Arc<Driver>) {
             driver.names.submit(Origin::Server, move || find_names(peer.ip(), &shared));
         }
         Entered::Refused((_, peer)) => leave_unnamed(peer, driver),
+    }
+}
+
+/// Has the name of a host looked for that is told in records, beside its calls: those that come first may be recorded without it.
+fn tell_name(host: IpAddr, driver: &Arc<Driver>) {
+    // Where too many are looked for, this one is when those that are connected are looked at again.
+    if driver.hosts.would_ask(host) && driver.telling.enter(host, (), clock::mono_ms()) == Entered::Ask {
+        let shared = driver.clone();
+        driver.names.submit(Origin::Server, move || {
+            let mut next = Some(host);
+            while let Some(host) = next {
+                shared.hosts.meet(host);
+                next = shared.telling.found(host).1;
+            }
+        });
     }
 }
 
@@ -137,6 +153,7 @@ fn find_names(first: IpAddr, driver: &Driver) {
 /// Those who have waited for their host's name for too long. A host that had one is served by that: a name service that is away takes nothing from anybody. Others are closed, and
 /// come again; to serve them as nobody would look to them as if the export were gone.
 fn expire(driver: &Driver) {
+    driver.telling.expire(clock::mono_ms());
     for (host, (socket, peer)) in driver.naming.expire(clock::mono_ms()) {
         match driver.hosts.has_met(host) {
             true => deal(socket, peer, driver),

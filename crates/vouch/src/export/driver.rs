@@ -46,6 +46,8 @@ pub(super) struct Driver {
     pub(super) shares: Commons,
     /// Connections that wait for the names of their hosts.
     pub(super) naming: Naming<(TcpStream, SocketAddr)>,
+    /// Hosts whose names are looked for while they are served, to be told in records.
+    pub(super) telling: Naming<()>,
     pub(super) diallers: Diallers,
     pub(super) recovery: Recovery,
     /// All connections, for effects that name one.

@@ -1,10 +1,11 @@
 //! What is known of hosts, so that an export's matcher answers from memory: addresses of the hosts that exports name, and names of the clients that have connected.
 
+use std::cell::RefCell;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
@@ -15,8 +16,12 @@ use super::resolver::{NoAnswer, Resolver};
 pub(super) struct Hosts {
     resolver: Arc<dyn Resolver>,
     known: RwLock<Known>,
+    /// Names are told of clients, and so wanted whatever the exports name.
+    is_telling: bool,
     /// Whether any client has a name: asked for each operation where these are recorded.
     has_names: AtomicBool,
+    /// Another number whenever what is known of clients has changed, and in no two memories the same.
+    stand: AtomicU64,
     /// Connections of each address: whoever has one is not forgotten.
     connected: Mutex<HashMap<IpAddr, usize>>,
     /// Clients that were asked for and are not known.
@@ -40,6 +45,13 @@ struct Known {
     /// Of these: hosts that were found in them last, by which it is seen whether the name service knows them.
     members: HashMap<String, Vec<String>>,
     names_wanted: bool,
+}
+
+impl Known {
+    /// Whether what is known of a client, if anything, is to be asked for again.
+    fn is_old(&self, client: &IpAddr) -> bool {
+        self.clients.get(client).is_none_or(Met::is_old)
+    }
 }
 
 /// What was learnt of a client.
@@ -77,7 +89,9 @@ impl Hosts {
         Hosts {
             resolver,
             known: RwLock::default(),
+            is_telling: false,
             has_names: AtomicBool::new(false),
+            stand: AtomicU64::new(next_stand()),
             connected: Mutex::default(),
             missed: Mutex::default(),
             has_missed: AtomicBool::new(false),
@@ -85,6 +99,11 @@ impl Hosts {
             clients_max: CLIENTS_MAX,
             kept: KEPT,
         }
+    }
+
+    /// The same; `is_telling`: names of clients are told of them, and so looked for also where no export wants them.
+    pub(super) fn telling(self, is_telling: bool) -> Self {
+        Hosts { is_telling, ..self }
     }
 
     /// A connection of a client is served from now on.
@@ -167,7 +186,7 @@ impl Hosts {
             let known = self.known.read();
             let connected = self.connected.lock();
             // Others are asked for when they come again.
-            let is_old = |client: &&IpAddr| known.names_wanted && known.clients.get(*client).is_none_or(Met::is_old);
+            let is_old = |client: &&IpAddr| (known.names_wanted || self.is_telling) && known.is_old(client);
             let hosts = known.addresses.keys().filter(|host| host.parse::<IpAddr>().is_err());
             (hosts.cloned().collect(), connected.keys().filter(is_old).take(CLIENTS_AT_ONCE_MAX).copied().collect())
         };
@@ -188,10 +207,16 @@ impl Hosts {
         self.resolver.addresses(host).unwrap_or_default().into_iter().collect()
     }
 
-    /// Whether [`Hosts::meet`] would ask the resolver: a thread that must not sleep leaves it to another.
+    /// Whether the name of a client is to be asked for before a connection of it is served, since exports may be for it by that.
     pub(super) fn must_ask(&self, client: IpAddr) -> bool {
         let known = self.known.read();
-        known.names_wanted && known.clients.get(&client).is_none_or(Met::is_old)
+        known.names_wanted && known.is_old(&client)
+    }
+
+    /// Whether [`Hosts::meet`] would ask the resolver: a thread that must not sleep leaves it to another.
+    pub(super) fn would_ask(&self, client: IpAddr) -> bool {
+        let known = self.known.read();
+        (known.names_wanted || self.is_telling) && known.is_old(&client)
     }
 
     /// Whether the client has been met before, however long ago.
@@ -199,9 +224,9 @@ impl Hosts {
         self.known.read().clients.contains_key(&client)
     }
 
-    /// Learns a client's name, if names matter. To be called before a connection of it is served.
+    /// Learns a client's name, if names matter or are told. Where exports may be for it by that, to be called before a connection of it is served.
     pub(super) fn meet(&self, client: IpAddr) {
-        if self.must_ask(client) {
+        if self.would_ask(client) {
             self.look_up(client);
         }
     }
@@ -235,6 +260,7 @@ impl Hosts {
         self.has_names.fetch_or(name.is_some(), Ordering::Relaxed);
         let told = (name.clone(), groups.clone(), answered.is_some());
         let before = known.clients.insert(client, Met { name, groups, since: Instant::now(), answered, fresh });
+        self.stand.store(next_stand(), Ordering::Release);
         // Of who was not known nothing was told; what it holds all the same is asked for (`miss`).
         if before.is_some_and(|before| (before.name, before.groups, before.answered.is_some()) != told) {
             self.has_changed.store(true, Ordering::Release);
@@ -366,8 +392,30 @@ impl Hosts {
         if !self.has_names.load(Ordering::Relaxed) {
             return None;
         }
-        self.known.read().clients.get(&client)?.name.clone()
+        // Before it is looked for: what changes meanwhile is looked for again.
+        let stand = self.stand.load(Ordering::Acquire);
+        NAMED_LAST.with_borrow_mut(|last| match last {
+            Some((at, of, name)) if (*at, *of) == (stand, client) => name.clone(),
+            _ => {
+                let name = self.known.read().clients.get(&client).and_then(|met| met.name.clone());
+                *last = Some((stand, client, name.clone()));
+                name
+            }
+        })
     }
+}
+
+thread_local! {
+    /// The client whose name this thread asked for last.
+    static NAMED_LAST: RefCell<Option<NamedAt>> = const { RefCell::new(None) };
+}
+
+/// At which stand, which client, and its name.
+type NamedAt = (u64, IpAddr, Option<Arc<str>>);
+
+fn next_stand() -> u64 {
+    static STANDS: AtomicU64 = AtomicU64::new(0);
+    STANDS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// For how long a client's name is believed when it connects again.

@@ -172,7 +172,7 @@ impl Server {
         let domain = config.domain.clone().or_else(|| idmap.domain.clone()).unwrap_or_else(host_domain);
         let map = read_principal_map(config.principal_map.as_deref())?;
         let names = Arc::new(Names::new(seams.names, idmap, config.groups, map, config.unknown_principals));
-        let hosts = Arc::new(Hosts::new(seams.resolver));
+        let hosts = Arc::new(Hosts::new(seams.resolver).telling(config.audit.is_some()));
         let sources = Sources::new(config.origin.clone(), hosts.clone(), seams.opener);
 
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
@@ -259,6 +259,7 @@ impl Server {
             pool: Pool::new("waiting", config.limits.waiting_threads_max, WAITING_MAX, relief.clone()),
             shares: shares::Commons::bounded(&config.limits, limits::HELD_LEN_MAX, relief),
             naming: naming::Naming::default(),
+            telling: naming::Naming::default(),
             names: names_pool,
             gathered: gathered::Gathered::default(),
             diallers: dial::Diallers::new(),

@@ -76,6 +76,30 @@ fn who_has_a_connection_is_not_forgotten_however_many_come_and_go() {
 }
 
 #[test]
+fn a_name_is_told_as_it_is_now_and_looked_for_where_it_is_told_alone() {
+    let service = Everybody::default();
+    let client = IpAddr::from([192, 0, 2, 1]);
+    let told = |hosts: &Hosts| hosts.name(client).as_deref().map(str::to_owned);
+    let quiet = Hosts::new(Arc::new(service.clone()));
+    quiet.meet(client);
+    assert!(!quiet.would_ask(client) && !quiet.has_met(client));
+    let hosts = Hosts::new(Arc::new(service.clone())).telling(true);
+    assert!(hosts.would_ask(client) && !hosts.must_ask(client), "it is served meanwhile");
+    assert_eq!(told(&hosts), None);
+    hosts.meet(client);
+    assert_eq!((told(&hosts).as_deref(), hosts.would_ask(client)), (Some("host-192.0.2.1"), false));
+    assert_eq!(told(&quiet), None);
+    service.nobody.store(true, Ordering::Relaxed);
+    hosts.look_up(client);
+    assert_eq!(told(&hosts), None);
+    // Who stays connected is asked for again, or for the first time.
+    let other = IpAddr::from([192, 0, 2, 2]);
+    hosts.arrive(other);
+    hosts.refresh();
+    assert!(hosts.has_met(other));
+}
+
+#[test]
 fn a_host_that_moves_is_followed_and_one_that_is_not_found_stays() {
     let resolver = Changing::default();
     let hosts = Hosts::new(Arc::new(resolver.clone()));

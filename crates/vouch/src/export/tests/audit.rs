@@ -15,6 +15,7 @@ use vouch_oncrpc::AuthSys;
 
 mod denied;
 mod held;
+mod named;
 mod watched;
 
 use super::*;

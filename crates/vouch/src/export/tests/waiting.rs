@@ -55,7 +55,7 @@ pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 /// A name service that does not answer while its gate is closed; nor does a resolver, of hosts.
 #[derive(Clone, Default)]
-struct Slow(Gate);
+pub(super) struct Slow(pub(super) Gate);
 
 impl NameService for Slow {
     fn user(&self, uid: u32) -> Result<Option<UserRecord>, Silent> {
@@ -95,7 +95,7 @@ impl Resolver for Slow {
 }
 
 /// A server of these files whose names are told by such a service.
-fn start(change: impl FnOnce(&mut ExportConfig), files: &MemoryFs, names: &Slow, hosts: &Slow) -> Running {
+pub(super) fn start(change: impl FnOnce(&mut ExportConfig), files: &MemoryFs, names: &Slow, hosts: &Slow) -> Running {
     let files = files.clone();
     let system = Seams::system(Box::new(move |_, _| Ok(Arc::new(files.clone()))));
     let seams = Seams { names: Arc::new(names.clone()), resolver: Arc::new(hosts.clone()), ..system };
