@@ -158,7 +158,7 @@ pub(crate) fn code_of(cause: &Cause) -> Code {
         Cause::Mount(_) => Code::LocalIo,
         Cause::Serve(error) => code_of_serve(error),
         Cause::Export(error) => code_of_export(error),
-        Cause::Trail(_) => Code::BadInput,
+        Cause::Trail(error) => code_of_trail(error),
         Cause::Bench(error) => code_of_bench(error),
         Cause::Incomplete(_) => Code::Incomplete,
         Cause::Interrupted => Code::Interrupted,
@@ -219,7 +219,8 @@ fn code_of_export(error: &ExportError) -> Code {
     match error {
         ExportError::Sources(SourceError::File { source, .. } | SourceError::Open { source, .. }) => code_of_source(source),
         ExportError::NotDenied { .. } => Code::Usage,
-        ExportError::PrincipalMap { .. } | ExportError::Kerberos(_) | ExportError::Audit(_) => Code::BadInput,
+        ExportError::PrincipalMap { .. } | ExportError::Kerberos(_) => Code::BadInput,
+        ExportError::Audit(error) => code_of_trail(error),
         ExportError::Sources(_) | ExportError::State(StateError::Open(_) | StateError::Malformed(..)) => Code::BadInput,
         ExportError::State(StateError::Busy(_)) => Code::Busy,
         ExportError::Idmap { source, .. } if source.kind() == io::ErrorKind::NotFound => Code::NotFound,
@@ -231,6 +232,10 @@ fn code_of_export(error: &ExportError) -> Code {
         | ExportError::Halted
         | ExportError::ThreadEnded => Code::LocalIo,
     }
+}
+
+fn code_of_trail(error: &TrailError) -> Code {
+    if error.is_full { Code::LocalIo } else { Code::BadInput }
 }
 
 /// What was named to be exported can't be: a tree says by itself whose fault that is.

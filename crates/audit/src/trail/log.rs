@@ -2,6 +2,7 @@
 //! nothing about what to do when the disk refuses: what was appended stays here and is written at the next try, at the same place.
 
 mod appending;
+mod due;
 mod found;
 mod lost;
 mod part;
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::disk::Lock;
-use super::files::{self, CHECKPOINT, KEY, SegmentFile, TORN, segments};
+use super::files::{self, CHECKPOINT, KEY, SegmentFile, segments};
 use super::{Disk, Segment};
 use crate::chain::Chain;
 use crate::frame::{self, Header, Kind, MAGIC};
@@ -21,6 +22,7 @@ use crate::merkle::Frontier;
 use crate::record::{Act, Class, Record};
 use crate::seal::Seal;
 pub use appending::Appending;
+use due::Step;
 use found::Found;
 pub use lost::{LOST, Lost};
 use part::Part;
@@ -115,12 +117,18 @@ pub struct Log {
     /// A seal that is not known to be durable: the key that signed it is still there.
     unsettled: Option<Seal>,
     closed: Vec<SegmentFile>,
+    /// What the start has left undone, and why: the disk had no room.
+    due: VecDeque<Step>,
+    refused: Option<LogError>,
+    /// What the start has told as lost before: the number of the record, how many it stands for, and since when they are.
+    told: Option<(u64, u64, u64)>,
     /// Others are kept from the directory, and from the key where it lies elsewhere, as long as this lives.
     _locks: Vec<Lock>,
 }
 
 impl Log {
-    /// Goes on with a trail, or begins one, whose key must be there. A trail that was left without its end is closed first.
+    /// Goes on with a trail, or begins one, whose key must be there. A trail that was left without its end is closed first. Where the disk has no room ([`Log::refused`]), what must be
+    /// written for that is kept in memory and written at the next try, as all that is appended.
     pub fn open(disk: Arc<dyn Disk>, directory: &Path, options: Options, now_ns: u64) -> Result<(Log, Opened), LogError> {
         let key_path = options.key.clone().unwrap_or_else(|| directory.join(KEY));
         let elsewhere = options.key.iter().filter_map(|key| key.parent());
@@ -144,6 +152,9 @@ impl Log {
             next_seq: 1,
             unsettled: None,
             closed: Vec::new(),
+            due: VecDeque::new(),
+            refused: None,
+            told: None,
             _locks: locks,
         };
         let mut number = 1;
@@ -154,10 +165,13 @@ impl Log {
                 if !closed {
                     opened.unclosed = true;
                     log.append_seal(Kind::Close, now_ns);
-                    log.settle()?;
-                    log.parts.clear();
+                    if log.try_now(Log::settle)? {
+                        log.parts.clear();
+                    }
                 }
-                log.closed = files.into_iter().chain([file]).filter(|file| !file.packed).collect();
+                // One whose end is not written yet is closed when it is.
+                let last = log.parts.is_empty().then_some(file);
+                log.closed = files.into_iter().chain(last).filter(|file| !file.packed).collect();
                 break;
             }
         }
@@ -181,9 +195,9 @@ impl Log {
             });
         }
         log.tell_lost(lost, resumed, now_ns);
-        log.sync()?;
-        if let Err(error) = lost::reset(&*log.disk, &log.directory) {
-            tracing::warn!(%error, "there is no file for what the disk refuses: what is lost at the end will not be counted at the next start");
+        // What was lost before counts as told once the disk has the record of it.
+        if log.try_now(Log::sync)? || !lost::is_made(&log.directory) {
+            log.take(Step::Lost)?;
         }
         Ok((log, opened))
     }
@@ -202,9 +216,8 @@ impl Log {
                 return Err(LogError::Damaged { path: file.path.clone(), what: "is no segment of an audit trail" });
             }
             // It was being made when the power went. If it ever held a seal, the key is too far on for what lies before it, which is found next.
-            self.put_aside(file, &bytes)?;
-            self.disk.remove(&file.path).at(&file.path)?;
             opened.torn_len += bytes.len() as u64;
+            self.take(Step::Torn { path: file.path.clone(), bytes, len: 0 })?;
             opened.unclosed = true;
             return Ok(None);
         };
@@ -215,14 +228,14 @@ impl Log {
         if self.key.epoch() + 1 == wanted {
             // The seal became durable, the key's step did not.
             let next = self.key.next();
-            files::replace_key(&*self.disk, &self.key_path, &next).at(&self.key_path)?;
-            self.key = next;
+            self.key = self.key.next();
+            self.take(Step::Key(next))?;
         }
         if self.key.epoch() != wanted || self.key.public() != public {
             return Err(LogError::Key { key: self.key.epoch(), wanted });
         }
         if let Some(seal) = &found.seal {
-            self.write_checkpoint(seal)?;
+            self.take(Step::Checkpoint(seal.clone()))?;
         }
         (self.chain, self.next_seq) = (found.chain, found.next_seq);
         let sealed = found.seal.as_ref().map_or(header.first_seq, |seal| seal.next_seq);
@@ -234,12 +247,11 @@ impl Log {
             if found.is_closed || file.packed {
                 return Err(LogError::Damaged { path: file.path.clone(), what: "goes on after its end" });
             }
-            self.put_aside(file, torn)?;
             opened.torn_len += torn.len() as u64;
+            self.take(Step::Torn { path: file.path.clone(), bytes: torn.to_vec(), len: found.len as u64 })?;
         }
         if !found.is_closed {
             let open = self.disk.open(&file.path).at(&file.path)?;
-            open.set_len(found.len as u64).at(&file.path)?;
             self.parts.push_back(Part {
                 number: file.number,
                 file: Some(open),
@@ -255,12 +267,6 @@ impl Log {
             });
         }
         Ok(Some(found.is_closed))
-    }
-
-    /// Keeps for an investigator what is cut off.
-    fn put_aside(&self, file: &SegmentFile, torn: &[u8]) -> Result<(), LogError> {
-        let path = file.path.with_extension(TORN);
-        files::replace(&*self.disk, &path, torn).at(&path)
     }
 
     fn begin(&mut self, number: u64, now_ns: u64) {
@@ -321,6 +327,7 @@ impl Log {
                 detail: b"the disk had not taken them when the trail ended the last time",
                 ..Record::default()
             });
+            self.told = Some((told, count, lost.since_ns));
             // Before the record can be on the disk: where it is, it is not told again.
             if let Err(error) = self.keep_lost(&Lost { more: count, since_ns: lost.since_ns, told, ..Lost::default() }) {
                 tracing::warn!(%error, "what the disk had not taken of the audit trail may be told twice");
@@ -360,6 +367,7 @@ impl Log {
 
     /// Hands all that was appended to the system: it outlives this process, not a power cut. After an error it can be tried again.
     pub fn write(&mut self) -> Result<(), LogError> {
+        self.catch_up()?;
         for part in &mut self.parts {
             part.write(&*self.disk, &self.directory)?;
         }
@@ -369,6 +377,7 @@ impl Log {
     /// Makes durable all that was appended. After an error it can be tried again: everything not known to be durable is written anew, since a system that failed to sync may
     /// have forgotten it.
     pub fn sync(&mut self) -> Result<(), LogError> {
+        self.catch_up()?;
         for part in &mut self.parts {
             part.sync(&*self.disk, &self.directory)?;
         }

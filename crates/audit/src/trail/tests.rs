@@ -1,6 +1,7 @@
 //! Trails that are written, tampered with, and left by a power cut.
 
 mod ask;
+mod full;
 mod keeping;
 mod killed;
 mod lost;

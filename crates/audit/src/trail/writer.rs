@@ -78,8 +78,10 @@ struct Queue {
 }
 
 impl Trail {
-    /// Starts the threads: one that writes, one that compresses and prunes, one that helps it. `halt` is called at most once, under [`Policy::Halt`].
+    /// Starts the threads: one that writes, one that compresses and prunes, one that helps it. A log that the disk has refused is tried again, and counts as refused until then. `halt` is called at most once, under [`Policy::Halt`].
     pub fn start(log: Log, disk: Arc<dyn Disk>, keeping: Keeping, halt: impl Fn() + Send + 'static) -> io::Result<Trail> {
+        let refuses = log.refused().is_some();
+        let told = log.told_unwritten();
         let shared = Arc::new(Shared {
             rings: (0..RING_COUNT).map(|_| Ring::default()).collect(),
             keeping,
@@ -89,11 +91,11 @@ impl Trail {
             room_turn: Mutex::default(),
             sleeping: AtomicBool::new(false),
             tidying: Mutex::default(),
-            healthy: AtomicBool::new(true),
+            healthy: AtomicBool::new(!refuses),
             stopped: AtomicBool::new(false),
             written: AtomicU64::new(0),
             lost: AtomicU64::new(0),
-            failures: AtomicU64::new(0),
+            failures: AtomicU64::new(refuses.into()),
             behind: AtomicU64::new(0),
         });
         let backlog = Arc::new(Backlog::default());
@@ -106,11 +108,11 @@ impl Trail {
             unsynced: 0,
             synced_at: Instant::now(),
             unkept: 0,
-            written_ns: now_ns(),
-            gaps: Vec::new(),
+            written_ns: told.map_or_else(now_ns, |(_, _, since_ns)| since_ns),
+            gaps: told.map(|(seq, count, _)| (seq, count)).into_iter().collect(),
             held: Gap::default(),
             is_counted: false,
-            refuses: false,
+            refuses,
             removal: None,
         };
         let (keeper, helper) = (shared.clone(), shared.clone());

@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use vouch_audit::Record;
 use vouch_audit::record::{Act, Class};
 use vouch_audit::rules::{Resolve, Rules};
-use vouch_audit::trail::{Disk, Keeping, Log, Options, Rotation, Trail};
+use vouch_audit::trail::{Disk, Keeping, Log, Options, Policy, Rotation, Trail};
 
 pub(crate) use bounds::Bounds;
 pub(crate) use doubt::refusal_of;
@@ -49,6 +49,8 @@ pub struct TrailError {
     pub path: PathBuf,
     /// Why not.
     pub why: String,
+    /// Whether it is the disk, which has no room.
+    pub is_full: bool,
 }
 
 /// Goes on with a trail: with exports on which nothing is done that can't be recorded, and an account of what is in force. The rules must be good. `halt` is called at most once,
@@ -61,10 +63,23 @@ pub(crate) fn begin(
 ) -> Result<(Trail, InForce, Account), TrailError> {
     let (rules, text) = read_rules(config)?;
     let options = Options { rotation: config.rotation, boot: boot_id(), key: config.key.clone() };
-    let failed = |why: String| TrailError { path: config.directory.clone(), why };
+    let failed = |why: String| TrailError { path: config.directory.clone(), why, is_full: false };
     let (log, opened) = Log::open(disk.clone(), &config.directory, options, now_ns()).map_err(|error| failed(error.to_string()))?;
     if opened.unclosed {
         tracing::warn!(torn = opened.torn_len, "the audit trail had no end; it was put in order, and says so");
+    }
+    if let Some(error) = log.refused() {
+        let policy = match config.keeping.policy {
+            Policy::Count => None,
+            Policy::Block => Some("block"),
+            Policy::Halt => Some("halt"),
+        };
+        if let Some(policy) = policy {
+            let why =
+                format!("no record can be kept, and the policy is to {policy}: {error}; make room, or start with --audit-policy count");
+            return Err(TrailError { is_full: true, ..failed(why) });
+        }
+        tracing::error!(%error, "audit records can't be written yet; what is lost until there is room is counted");
     }
     let account = Account::new(config, deny, text, log.next_seq() == 1);
     let keeping = Keeping { waits: !deny.is_empty(), ..config.keeping.clone() };
@@ -97,7 +112,7 @@ pub(crate) fn now_ns() -> u64 {
 
 fn read_rules(config: &TrailConfig) -> Result<(Rules, Option<Vec<u8>>), TrailError> {
     let Some(path) = &config.rules else { return Ok((Rules::everything(), None)) };
-    let failed = |why: String| TrailError { path: path.clone(), why };
+    let failed = |why: String| TrailError { path: path.clone(), why, is_full: false };
     let text = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
     let parsed = Rules::parse(&text, &System);
     let rules = parsed.map_err(|errors| failed(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ")))?;

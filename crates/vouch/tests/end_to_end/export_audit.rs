@@ -216,6 +216,45 @@ fn an_export_that_halts_where_it_can_not_record_ends_with_its_own_code() {
     });
 }
 
+#[test]
+fn a_start_without_room_for_records_is_as_the_policy_says() {
+    if !have("root, to make a small disk", is_root()) {
+        return;
+    }
+    let world = World::new();
+    std::fs::create_dir(world.path("data")).expect("new");
+    let disk = SmallDisk::new(&world, "disk");
+    let public = world.ok(["audit", "keygen", "disk/trail"]);
+    let args = |policy| ["--audit", "disk/trail", "--audit-sync", "each", "--audit-policy", policy];
+    let refused = |policy| {
+        let export = ["export", "--dir", "data", "--state", "exporting", "--listen", "127.0.0.1:0"];
+        let said = world.fails(7, [&export[..], &args(policy)].concat());
+        assert!(said.contains("make room") && said.contains(policy) && said.lines().count() == 1, "{said}");
+    };
+    let starts = || acts(&world, "disk/trail").iter().filter(|[act, ..]| act == "start").count();
+    disk.fill();
+    // A trail that is new, and one that was killed at work.
+    for round in 1..=2 {
+        ["block", "halt"].iter().for_each(|policy| refused(policy));
+        let mut export = Export::start(&world, &args("count"));
+        assert_eq!(starts(), round - 1);
+        std::fs::remove_file(world.path("disk/filler")).expect("it was made");
+        assert!(eventually(PATIENCE, || starts() == round), "it does not go on");
+        let lost = std::fs::metadata(world.path("disk/trail/lost")).expect("it is made once there is room");
+        assert_eq!(lost.len(), 512, "what is lost could not be counted");
+        if round == 1 {
+            disk.fill();
+            export.child.kill().expect("it runs");
+            export.child.wait().expect("a child");
+        } else {
+            signal("TERM", export.child.id());
+            assert!(eventually(PATIENCE, || export.ended() == Some(0)), "it does not end well");
+        }
+    }
+    let verified = world.ok(["audit", "verify", "--public", public.trim(), "disk/trail"]);
+    assert!(verified.contains("sound"), "{verified}");
+}
+
 /// What was done to the server: what, with which outcome, and the detail.
 fn acts(world: &World, trail: &str) -> Vec<[String; 3]> {
     let mut acts = Vec::new();

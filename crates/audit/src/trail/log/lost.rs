@@ -79,6 +79,11 @@ pub(super) fn read(directory: &Path) -> Option<Lost> {
     Lost::decode(&std::fs::read(directory.join(LOST)).ok()?)
 }
 
+/// Whether the file is there as a whole: a disk without room leaves a part of it.
+pub(super) fn is_made(directory: &Path) -> bool {
+    std::fs::metadata(directory.join(LOST)).is_ok_and(|file| file.len() == LOST_LEN as u64)
+}
+
 /// Makes the file, or says in it that nothing is lost.
 pub(super) fn reset(disk: &dyn Disk, directory: &Path) -> io::Result<()> {
     let path = directory.join(LOST);

@@ -468,7 +468,7 @@ fn what_a_full_disk_lost_at_the_end_is_a_gap_at_the_next_start() {
     put(&trail, 3);
     trail.stop();
     let again = |now| Log::open(Arc::new(disk.clone()), directory.path(), options(), now);
-    assert!(again(SECOND).is_err());
+    assert!(again(SECOND).unwrap().0.refused().is_some_and(LogError::is_full));
     disk.full.store(false, Ordering::SeqCst);
     let now = 2 * SECOND;
     drop(again(now).unwrap());

@@ -72,6 +72,9 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let options = Options { boot, key: args.key.clone(), ..Options::default() };
     let opened = Log::open(Arc::new(SystemDisk), &args.directory, options, now_ns());
     let (log, _) = opened.map_err(|error| failure(&error))?;
+    if let Some(error) = log.refused() {
+        return Err(failure(error).cure("make room"));
+    }
     let client = rustix::system::uname().nodename().to_bytes().to_vec();
     let (names, assembler) = (HashMap::new(), Assembler::default());
     let mut keeper = Keeper { log, going_on: GoingOn::All, client, realm: args.realm.clone(), names, assembler };

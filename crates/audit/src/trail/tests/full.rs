@@ -1,0 +1,126 @@
+//! A trail that is gone on with, or begun, while its disk has no room.
+
+use std::sync::atomic::Ordering;
+
+use super::keeping::{FaultyDisk, go_on, read, record, until};
+use super::*;
+
+/// Records, and no end.
+fn killed(directory: &Path) {
+    begin(directory);
+    let mut log = open(directory, SECOND);
+    (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
+    log.sync().unwrap();
+}
+
+fn append(path: &Path, bytes: &[u8]) {
+    let mut whole = std::fs::read(path).unwrap_or_default();
+    whole.extend_from_slice(bytes);
+    std::fs::write(path, whole).unwrap();
+}
+
+/// How a trail was left; how many records there are, and how many the first start has to write, which it loses.
+type State<'a> = (&'a str, &'a dyn Fn(&Path), usize, u64);
+
+const TORN_BYTES: &[u8] = b"no frame any more";
+
+#[test]
+fn a_start_without_room_goes_on_and_all_is_written_once_there_is() {
+    let first = |directory: &Path| SegmentFile::open(directory, 1).path;
+    let second = |directory: &Path| SegmentFile::open(directory, 2).path;
+    let states: [State<'_>; 6] = [
+        ("new", &|directory| begin(directory), 0, 0),
+        ("closed", &|directory| write(directory, 3), 3, 0),
+        ("killed", &killed, 3, 1),
+        (
+            "torn",
+            &|directory| {
+                killed(directory);
+                append(&first(directory), TORN_BYTES);
+            },
+            3,
+            1,
+        ),
+        (
+            "without a header",
+            &|directory| {
+                killed(directory);
+                append(&second(directory), TORN_BYTES);
+            },
+            3,
+            1,
+        ),
+        (
+            "its key behind its seal",
+            &|directory| {
+                begin(directory);
+                let key = std::fs::read(directory.join(KEY)).unwrap();
+                let mut log = open(directory, SECOND);
+                (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
+                log.maintain(10 * SECOND).unwrap();
+                std::fs::write(directory.join(KEY), key).unwrap();
+            },
+            3,
+            1,
+        ),
+    ];
+    for (state, make, count, first_lost) in states {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        make(directory);
+        let disk = FaultyDisk::default();
+        disk.full.store(true, Ordering::SeqCst);
+        // Once more: who is killed before there is room leaves all as it was.
+        go_on(directory, &disk, Keeping::default(), || ()).stop();
+        let trail = go_on(directory, &disk, Keeping::default(), || ());
+        assert!(!trail.is_healthy() && trail.record(&record(b"/srv/x", SECOND)), "{state}");
+        let failures = trail.counts().failures;
+        until("it is tried again", || trail.counts().failures > failures + 1);
+        assert!(!trail.is_healthy(), "{state}");
+        disk.full.store(false, Ordering::SeqCst);
+        until("there is room", || trail.is_healthy());
+        trail.stop();
+        let report = verify(directory, &trust(), |_, _| {}).unwrap();
+        assert_eq!((report.faults, report.unsealed), (vec![], 0), "{state}");
+        let (paths, lost) = read(directory);
+        assert_eq!((paths.len(), paths.last().map(Vec::as_slice)), (count + 1, Some(&b"/srv/x"[..])), "{state}");
+        assert_eq!(lost, first_lost, "{state}");
+        let torn: Vec<_> = [1, 2]
+            .iter()
+            .filter_map(|number| std::fs::read(SegmentFile::open(directory, *number).path.with_extension(TORN)).ok())
+            .collect();
+        let expected: &[&[u8]] = if state == "torn" || state == "without a header" { &[TORN_BYTES] } else { &[] };
+        assert_eq!(torn, expected, "{state}");
+        assert!(directory.join(LOST).exists(), "{state}");
+    }
+}
+
+#[test]
+fn what_was_lost_is_told_also_where_a_start_without_room_comes_in_between() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    begin(directory.path());
+    let trail = go_on(directory.path(), &disk, Keeping { ring_len: 1, ..Keeping::default() }, || ());
+    until("it is begun", || trail.counts().failures == 0 && directory.path().join(LOST).exists());
+    disk.full.store(true, Ordering::SeqCst);
+    until("records are lost", || {
+        trail.record(&record(b"/srv/x", SECOND));
+        trail.counts().lost > 5
+    });
+    trail.stop();
+    let lost = trail.counts().lost;
+    for _ in 0..2 {
+        let again = go_on(directory.path(), &disk, Keeping::default(), || ());
+        let failures = again.counts().failures;
+        until("it is tried again", || again.counts().failures > failures + 1);
+        assert!(!again.is_healthy());
+        again.stop();
+    }
+    disk.full.store(false, Ordering::SeqCst);
+    go_on(directory.path(), &disk, Keeping::default(), || ()).stop();
+    let (paths, told) = read(directory.path());
+    assert!(told >= lost, "{told} of {lost}, {} are there", paths.len());
+    go_on(directory.path(), &disk, Keeping::default(), || ()).stop();
+    assert_eq!(read(directory.path()).1, told, "told twice");
+    assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, vec![]);
+}
