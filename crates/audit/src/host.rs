@@ -1,59 +1,30 @@
 //! What the host's kernel recorded: the text of the kernel's audit log (auditd's file, or messages of the audit netlink socket) becomes records. Sans-IO; bounded in what it
 //! keeps of lines that belong together.
 
+mod names;
+mod paths;
+
 use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::net::IpAddr;
 
 use crate::Record;
 use crate::record::{Class, Flavour, PATH_LEN_MAX, TEXT_LEN_MAX};
+pub use names::name;
+use names::number_of;
+use paths::{Opened, resolve};
 
 /// Types of records that are looked into (linux/audit.h).
 mod kind {
+    #[cfg(test)]
     pub(super) const CONFIG_CHANGE: u16 = 1305;
     pub(super) const SYSCALL: u16 = 1300;
     pub(super) const PATH: u16 = 1302;
     pub(super) const CWD: u16 = 1307;
     pub(super) const EOE: u16 = 1320;
     pub(super) const PROCTITLE: u16 = 1327;
+    pub(super) const URINGOP: u16 = 1336;
 }
-
-/// Names of types, as auditd writes them. Others are told from their number, or are of no type.
-const NAMES: [(&str, u16); 34] = [
-    ("SYSCALL", kind::SYSCALL),
-    ("PATH", kind::PATH),
-    ("CWD", kind::CWD),
-    ("EOE", kind::EOE),
-    ("PROCTITLE", kind::PROCTITLE),
-    ("CONFIG_CHANGE", kind::CONFIG_CHANGE),
-    ("LOGIN", 1006),
-    ("USER_AUTH", 1100),
-    ("USER_ACCT", 1101),
-    ("USER_MGMT", 1102),
-    ("CRED_ACQ", 1103),
-    ("CRED_DISP", 1104),
-    ("USER_START", 1105),
-    ("USER_END", 1106),
-    ("USER_CHAUTHTOK", 1108),
-    ("USER_ERR", 1109),
-    ("CRED_REFR", 1110),
-    ("USER_LOGIN", 1112),
-    ("USER_LOGOUT", 1113),
-    ("ADD_USER", 1114),
-    ("DEL_USER", 1115),
-    ("USER_CMD", 1123),
-    ("SYSTEM_BOOT", 1127),
-    ("SYSTEM_SHUTDOWN", 1128),
-    ("SERVICE_START", 1130),
-    ("SERVICE_STOP", 1131),
-    ("DAEMON_START", 1200),
-    ("DAEMON_END", 1201),
-    ("DAEMON_CONFIG", 1203),
-    ("SOCKADDR", 1306),
-    ("EXECVE", 1309),
-    ("FANOTIFY", 1331),
-    ("AVC", 1400),
-    ("SECCOMP", 1326),
-];
 
 /// When an event was, and its number: what lines that belong together share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +40,8 @@ pub struct Stamp {
 pub struct Line<'a> {
     /// Type; 0 where its name is not known here.
     pub kind: u16,
+    /// The type's name where its number is not known.
+    pub kind_name: &'a [u8],
     /// Which event it belongs to.
     pub stamp: Stamp,
     /// The fields.
@@ -84,7 +57,8 @@ impl<'a> Line<'a> {
         };
         let rest = line.strip_prefix(b"type=")?;
         let (name, rest) = rest.split_at(rest.iter().position(|byte| *byte == b' ')?);
-        Line::of_message(number_of(name), rest.strip_prefix(b" msg=")?)
+        let line = Line::of_message(number_of(name), rest.strip_prefix(b" msg=")?)?;
+        Some(Line { kind_name: if line.kind == 0 { name } else { b"" }, ..line })
     }
 
     /// A message of the kernel, whose type is known: `audit(SECONDS.MILLISECONDS:SERIAL): fields`.
@@ -99,7 +73,7 @@ impl<'a> Line<'a> {
         let nanos = u64::from(millis.parse::<u16>().ok()?) * 1_000_000;
         let time_ns = seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(nanos)?;
         let fields = rest.strip_prefix(b"):")?.trim_ascii();
-        Some(Line { kind, stamp: Stamp { time_ns, serial: serial.parse().ok()? }, fields })
+        Some(Line { kind, kind_name: b"", stamp: Stamp { time_ns, serial: serial.parse().ok()? }, fields })
     }
 
     /// The value of a field, without its quotes.
@@ -123,20 +97,6 @@ impl<'a> Line<'a> {
             },
         }
     }
-}
-
-fn number_of(name: &[u8]) -> u16 {
-    let Ok(name) = std::str::from_utf8(name) else { return 0 };
-    let unknown = name.strip_prefix("UNKNOWN[").and_then(|rest| rest.strip_suffix(']'));
-    match unknown {
-        Some(number) => number.parse().unwrap_or(0),
-        None => NAMES.iter().find(|(known, _)| *known == name).map_or(0, |(_, number)| *number),
-    }
-}
-
-/// Name of a type, where it is known here.
-pub fn name(kind: u16) -> Option<&'static str> {
-    NAMES.iter().find(|(_, number)| *number == kind).map(|(name, _)| *name)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +158,7 @@ fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
 pub struct Event {
     /// When, and its number.
     pub stamp: Stamp,
-    /// Type of its first line.
+    /// Type of its first line whose type is known; 0 where none is.
     pub kind: u16,
     /// 0, or the errno; 1 where only that it failed is known.
     pub result: u32,
@@ -210,7 +170,9 @@ pub struct Event {
     pub login: Option<u32>,
     /// That user's name, where auditd wrote it.
     pub login_name: Vec<u8>,
-    /// The path that it was done to.
+    /// From where a user came, where a program of the machine told it.
+    pub address: Option<IpAddr>,
+    /// The path that it was done to: `/.../` stands in it for a directory that the log doesn't name.
     pub path: Vec<u8>,
     /// The new path of a rename or link.
     pub path2: Vec<u8>,
@@ -221,6 +183,7 @@ pub struct Event {
     /// The rest in words.
     pub detail: Vec<u8>,
     cwd: Vec<u8>,
+    opened: Opened,
     is_whole: bool,
 }
 
@@ -231,6 +194,15 @@ impl Event {
     fn add(&mut self, line: &Line<'_>) {
         if self.kind == 0 {
             self.kind = line.kind;
+        }
+        if !line.kind_name.is_empty() {
+            self.tell("type", line.kind_name);
+        }
+        match line.kind {
+            kind::SYSCALL => self.opened = Opened::of(line),
+            // A ring's own files and directories are in no line.
+            kind::URINGOP => self.opened = Opened([true; 2]),
+            _ => {}
         }
         match line.kind {
             kind::CWD => self.cwd = kept(line.text("cwd"), PATH_LEN_MAX),
@@ -244,6 +216,7 @@ impl Event {
                     self.login = id("auid");
                     self.login_name = kept(line.text("AUID").filter(|_| self.login.is_some()), TEXT_LEN_MAX);
                 }
+                self.address = self.address.or_else(|| std::str::from_utf8(line.field("addr")?).ok()?.parse().ok());
                 if self.key.is_empty() {
                     self.key = kept(line.text("key"), TEXT_LEN_MAX);
                 }
@@ -254,47 +227,50 @@ impl Event {
                     _ => {}
                 }
                 // Those that events of one line only have end with them.
-                self.is_whole |= (1100..1300).contains(&kind) || kind == 1006;
+                self.is_whole |= (1100..1300).contains(&kind) || (2000..3000).contains(&kind) || kind == 1006;
                 self.describe(line);
             }
         }
     }
 
     fn describe(&mut self, line: &Line<'_>) {
-        let mut more = |name: &str, value: &[u8]| {
-            let room = TEXT_LEN_MAX.saturating_sub(self.detail.len());
-            if name.len() + value.len() + 2 <= room {
-                if !self.detail.is_empty() {
-                    self.detail.push(b' ');
-                }
-                self.detail.extend_from_slice(name.as_bytes());
-                self.detail.push(b'=');
-                self.detail.extend_from_slice(value);
-            }
-        };
         match (line.field("SYSCALL"), line.field("syscall")) {
-            (Some(call), _) | (None, Some(call)) => more("syscall", call),
+            (Some(call), _) | (None, Some(call)) => self.tell("syscall", call),
             _ => {}
         }
-        for name in ["op", "pid", "auid", "ses"] {
+        for name in ["op", "pid", "auid", "ses", "sig", "table", "dev", "prom", "prog-id"] {
             if let Some(value) = line.field(name).filter(|value| *value != b"4294967295") {
-                more(name, value);
+                self.tell(name, value);
             }
         }
-        for name in ["acct", "comm", "exe"] {
+        for name in ["acct", "grp", "name", "comm", "exe"] {
             if let Some(value) = line.text(name) {
-                more(name, &value);
+                self.tell(name, &value);
             }
+        }
+    }
+
+    /// More of the detail, where there is room.
+    fn tell(&mut self, name: &str, value: &[u8]) {
+        let room = TEXT_LEN_MAX.saturating_sub(self.detail.len());
+        if name.len() + value.len() + 2 <= room {
+            if !self.detail.is_empty() {
+                self.detail.push(b' ');
+            }
+            self.detail.extend_from_slice(name.as_bytes());
+            self.detail.push(b'=');
+            self.detail.extend_from_slice(value);
         }
     }
 
     fn add_path(&mut self, line: &Line<'_>) {
         let nametype = line.field("nametype").unwrap_or_default();
         let Some(name) = line.text("name").filter(|_| nametype != b"PARENT") else { return };
-        let mut path =
-            if name.starts_with(b"/") || self.cwd.is_empty() { name.into_owned() } else { [&self.cwd, &b"/"[..], &name].concat() };
+        let is_second = !self.path.is_empty();
+        let is_elsewhere = self.opened.0[usize::from(is_second)];
+        let mut path = resolve(if is_elsewhere { b"" } else { &self.cwd }, &name);
         path.truncate(PATH_LEN_MAX);
-        if self.path.is_empty() {
+        if !is_second {
             self.path = path;
             if let (Some(device), Some(inode)) = (line.field("dev"), line.field("inode")) {
                 self.file = [device, b":", inode].concat();
@@ -316,6 +292,7 @@ impl Event {
             principal,
             uid: self.uid,
             gid: self.gid,
+            address: self.address,
             client,
             path: &self.path,
             path2: &self.path2,
@@ -361,7 +338,7 @@ impl Assembler {
         let now = line.stamp.time_ns;
         while let Some(first) = self.pending.front() {
             if first.is_whole || self.pending.len() > PENDING_MAX || now.saturating_sub(first.stamp.time_ns) > AGE_NS_MAX {
-                self.pending.pop_front().into_iter().filter(|event| event.kind != 0).for_each(&mut each);
+                self.pending.pop_front().into_iter().for_each(&mut each);
             } else {
                 break;
             }
@@ -370,7 +347,7 @@ impl Assembler {
 
     /// What is left when no more lines will come for now.
     pub fn finish(&mut self, each: impl FnMut(Event)) {
-        self.pending.drain(..).filter(|event| event.kind != 0).for_each(each);
+        self.pending.drain(..).for_each(each);
     }
 }
 

@@ -44,11 +44,17 @@ pub fn value(record: &Record<'_>, boot: Option<[u8; 16]>) -> Value {
     record.gid.map(|gid| user.insert("group".into(), json!({ "id": gid.to_string() })));
     insert(&mut all, "user", user);
     record.pid.map(|pid| all.insert("process".into(), json!({ "thread": { "id": pid } })));
-    boot_text(boot).map(|boot| all.insert("host".into(), json!({ "boot": { "id": boot } })));
+    let mut host = Map::new();
+    boot_text(boot).map(|boot| host.insert("boot".into(), json!({ "id": boot })));
     let mut source = Map::new();
     record.address.map(|address| source.insert("ip".into(), address.to_canonical().to_string().into()));
     record.port.map(|port| source.insert("port".into(), port.into()));
-    put(&mut source, "domain", record.client);
+    match record.class {
+        // Its own name: what it tells of somebody's address is of another machine.
+        Class::Host => put(&mut host, "name", record.client),
+        _ => put(&mut source, "domain", record.client),
+    }
+    insert(&mut all, "host", host);
     insert(&mut all, "source", source);
     let mut file = Map::new();
     put(&mut file, "path", record.path);
@@ -203,6 +209,10 @@ mod tests {
         let denied = value(&access(0), None);
         assert_eq!((&denied["event"]["outcome"], &denied["vouch"]["errno"]), (&json!("failure"), &json!(13)));
         assert_eq!(value(&access(3), None)["event"]["outcome"], "success");
+        let login = Record { class: Class::Host, operation: 1112, client: b"web1", address: "192.0.2.7".parse().ok(), ..Record::default() };
+        let login = value(&login, Some(boot));
+        assert_eq!((&login["host"]["name"], &login["source"]), (&json!("web1"), &json!({ "ip": "192.0.2.7" })));
+        assert_eq!(login["host"]["boot"], read["host"]["boot"]);
         assert_eq!(read["file"]["mode"], "0640");
         assert_eq!((&read["file"]["path_hex"], &read["tags"]), (&json!("2f7372762f61ff"), &json!(["one", "two"])));
     }

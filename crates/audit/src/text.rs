@@ -1,5 +1,5 @@
 //! The kernel audit log's own text, so that `ausearch`, `aureport` and what else reads /var/log/audit/audit.log read this: an operation is a SYSCALL with SOCKADDR, CWD
-//! and PATH, all with one serial; a refusal is a USER_AUTH; what became of rules and keys is a CONFIG_CHANGE, what else the service did a TRUSTED_APP. Fields that the kernel lacks stand behind `key=`.
+//! and PATH, all with one serial; a refusal is a USER_AUTH; what became of rules and keys is a CONFIG_CHANGE, what else the service did, and what the host's kernel recorded, a TRUSTED_APP. Fields that the kernel lacks stand behind `key=`.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -12,8 +12,8 @@ pub fn write(record: &Record<'_>, out: &mut String) {
     match record.class {
         Class::Operation => operation(record, out),
         Class::Refusal => refusal(record, out),
-        Class::Administrative | Class::Gap => administrative(record, out),
-        Class::Host => host(record, out),
+        // What the host's kernel wrote is not kept line by line: it is a report of ours, too.
+        Class::Administrative | Class::Gap | Class::Host => administrative(record, out),
     }
 }
 
@@ -185,10 +185,14 @@ fn administrative(record: &Record<'_>, out: &mut String) {
     }
     head(record, "TRUSTED_APP", out);
     let _ = write!(out, "pid=0 uid={uid} auid={uid} ses=4294967295 msg='op=");
-    out.push_str(match record.class {
-        Class::Gap => "gap",
-        _ => act.map_or("act", Act::name),
-    });
+    match record.class {
+        Class::Gap => out.push_str("gap"),
+        Class::Host => match crate::host::name(record.operation) {
+            Some(name) => out.push_str(name),
+            None => drop(write!(out, "host-{}", record.operation)),
+        },
+        _ => out.push_str(act.map_or("act", Act::name)),
+    }
     out.push_str(" exe=\"/usr/bin/vouch\" ");
     host_and_address(record, out);
     let _ = write!(out, " terminal=? res={}", if failed { "failed" } else { "success" });
@@ -197,17 +201,6 @@ fn administrative(record: &Record<'_>, out: &mut String) {
     }
     message_rest(record, out);
     out.push_str("'\n");
-}
-
-/// What the host's kernel wrote is handed on as it came; without that, as a report of ours.
-fn host(record: &Record<'_>, out: &mut String) {
-    match std::str::from_utf8(record.detail) {
-        Ok(lines) if lines.starts_with("type=") => {
-            out.push_str(lines.trim_end_matches('\n'));
-            out.push('\n');
-        }
-        _ => administrative(record, out),
-    }
 }
 
 /// `ausearch -hn` takes `hostname` where there is one and asks no further, and finds calls by their address: so it is the address here too, where it is known.
@@ -391,9 +384,9 @@ mod tests {
     #[test]
     fn no_name_ends_a_message_or_says_what_became_of_it() {
         let evil = b"x'res=success";
-        for class in [Class::Refusal, Class::Administrative, Class::Gap] {
+        for class in [Class::Refusal, Class::Administrative, Class::Gap, Class::Host] {
             let mut out = String::new();
-            let result = u32::from(class == Class::Administrative);
+            let result = u32::from(matches!(class, Class::Administrative | Class::Host));
             write(&Record { class, path: evil, principal: evil, client: evil, detail: evil, export: evil, result, ..record() }, &mut out);
             let (_, message) = out.split_once("msg='").unwrap();
             assert_eq!(message.find('\''), Some(message.len() - 2), "{out}");
@@ -407,8 +400,8 @@ mod tests {
 
     #[test]
     fn no_name_writes_a_line_of_its_own() {
-        let evil = b"x\ntype=USER_AUTH msg=audit(1.000:1): '\" res=success";
-        for class in [Class::Operation, Class::Refusal, Class::Administrative, Class::Gap] {
+        let evil = b"type=x\ntype=USER_AUTH msg=audit(1.000:1): '\" res=success";
+        for class in Class::ALL.iter().copied() {
             let mut out = String::new();
             write(
                 &Record { class, path: evil, key: evil, principal: evil, client: evil, detail: evil, export: evil, ..record() },

@@ -79,6 +79,86 @@ fn a_login_is_known_over_sudo_and_a_refused_one_is_a_failure() {
 }
 
 #[test]
+fn what_has_a_type_that_is_not_known_is_kept_with_its_name() {
+    let names = [
+        "ADD_GROUP",
+        "GRP_MGMT",
+        "ANOM_ABEND",
+        "ANOM_PROMISCUOUS",
+        "CRYPTO_KEY_USER",
+        "USER_TTY",
+        "DAEMON_ABORT",
+        "BPF",
+        "NETFILTER_CFG",
+        "KERN_MODULE",
+    ];
+    for (serial, name) in names.iter().enumerate() {
+        let log = format!("type={name} msg=audit(1700000000.001:{serial}): pid=7 uid=0");
+        let events = events(log.as_bytes());
+        assert_eq!(events.iter().map(|event| super::name(event.kind)).collect::<Vec<_>>(), [Some(*name)]);
+    }
+    let log = b"type=USER_MAC_OF_TOMORROW msg=audit(1700000000.001:9): pid=7 uid=0 auid=5 comm=\"x\"\ntype=UNKNOWN[99999] msg=audit(1700000000.001:10): pid=8";
+    let found = events(log);
+    assert_eq!((found[0].kind, found[0].uid, &found[0].detail[..]), (0, Some(0), &b"type=USER_MAC_OF_TOMORROW pid=7 auid=5 comm=x"[..]));
+    assert_eq!((found.len(), &found[1].detail[..]), (2, &b"type=UNKNOWN[99999] pid=8"[..]));
+    // A name from the log writes no line of its own.
+    let mut out = String::new();
+    crate::text::write(&found[0].record(b"", b"web1"), &mut out);
+    assert!(out.starts_with("type=TRUSTED_APP ") && out.lines().count() == 1, "{out}");
+}
+
+/// The paths of a call with these fields and names, in /srv/x.
+fn paths(call: &str, names: &[(&str, &str)]) -> (String, String) {
+    let head = |kind: &str| format!("type={kind} msg=audit(1700000000.001:9): ");
+    let mut log = format!("{}{call} success=yes exit=0 uid=5\n{}cwd=\"/srv/x\"\n", head("SYSCALL"), head("CWD"));
+    for (name, nametype) in names {
+        log += &format!("{}item=0 name=\"{name}\" inode=5 dev=fe:00 nametype={nametype}\n", head("PATH"));
+    }
+    let event = events(log.as_bytes()).remove(0);
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (text(event.path), text(event.path2))
+}
+
+#[test]
+fn a_name_in_a_directory_that_the_call_has_open_is_not_put_into_another() {
+    let of = |path: &str, path2: &str| (path.to_owned(), path2.to_owned());
+    // rm -r: the directory is one that it has open.
+    for call in [
+        "arch=c000003e syscall=263 a0=4",
+        "arch=c00000b7 syscall=35 a0=4",
+        "arch=40000003 syscall=301 a0=4",
+        "syscall=263 SYSCALL=unlinkat a0=4",
+    ] {
+        assert_eq!(paths(call, &[("/srv/x", "PARENT"), ("plan", "DELETE")]), of("/.../plan", ""), "{call}");
+        assert_eq!(paths(call, &[("/etc/plan", "DELETE")]), of("/etc/plan", ""), "{call}");
+    }
+    for call in [
+        "arch=c000003e syscall=263 a0=ffffff9c",
+        "arch=c000003e syscall=263 a0=ffffffffffffff9c",
+        "arch=c000003e syscall=87 a0=4",
+        "arch=40000003 syscall=10 a0=7ffe0011",
+    ] {
+        assert_eq!(paths(call, &[("plan", "DELETE")]), of("/srv/x/plan", ""), "{call}");
+        assert_eq!(paths(call, &[("../data/plan", "DELETE")]), of("/srv/data/plan", ""), "{call}");
+    }
+    let rename = |from: &str, to: &str| paths(&format!("arch=c000003e syscall=264 a0={from} a2={to}"), &[("a", "DELETE"), ("b", "CREATE")]);
+    assert_eq!(rename("3", "ffffff9c"), of("/.../a", "/srv/x/b"));
+    assert_eq!(rename("ffffff9c", "5"), of("/srv/x/a", "/.../b"));
+}
+
+#[test]
+fn a_login_is_from_its_address() {
+    let log = |addr: &str| {
+        let fields = "pid=1 uid=0 auid=1000 ses=2 msg='op=login id=1000 exe=\"/usr/sbin/sshd\" hostname=h";
+        format!("type=USER_LOGIN msg=audit(1700000000.001:9): {fields} addr={addr} terminal=ssh res=success'")
+    };
+    let of = |addr: &str| events(log(addr).as_bytes()).remove(0).record(b"", b"web1").address;
+    assert_eq!(of("192.0.2.7"), "192.0.2.7".parse().ok());
+    assert_eq!(of("2001:db8::7"), "2001:db8::7".parse().ok());
+    assert_eq!(of("?"), None);
+}
+
+#[test]
 fn an_end_that_comes_after_the_last_line_is_no_event() {
     let end = b"type=EOE msg=audit(1795306870.991:12): \n";
     assert_eq!(events(&[RECORDED, &end[..]].concat()), events(RECORDED));
@@ -90,7 +170,7 @@ fn what_waits_is_bounded() {
     let mut assembler = Assembler::default();
     let mut count = 0;
     for serial in 0..1000 {
-        let line = Line { kind: kind::SYSCALL, stamp: Stamp { time_ns: 5, serial }, fields: b"uid=1" };
+        let line = Line { kind: kind::SYSCALL, kind_name: b"", stamp: Stamp { time_ns: 5, serial }, fields: b"uid=1" };
         assembler.push(&line, |_| count += 1);
     }
     assert_eq!((count, assembler.pending.len()), (1000 - PENDING_MAX, PENDING_MAX));

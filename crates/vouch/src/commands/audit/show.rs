@@ -20,7 +20,7 @@ pub(super) fn operation(record: &Record<'_>) -> String {
         Class::Refusal => Refusal::of(record.operation).map(Refusal::name),
         Class::Administrative => Act::of(record.operation).map(Act::name),
         Class::Gap => Some("gap"),
-        Class::Host => None,
+        Class::Host => vouch_audit::host::name(record.operation),
     };
     name.map_or_else(|| record.operation.to_string(), str::to_owned)
 }

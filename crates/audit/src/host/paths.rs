@@ -1,0 +1,132 @@
+//! What the names in an event mean: relative ones belong to the working directory, or to one that the call has open and that no line names. Follows no links: `..` is taken by the text.
+
+use super::Line;
+
+/// Which names of a call belong to a directory that it has open: the first, and the new one of a rename or link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Opened(pub(super) [bool; 2]);
+
+impl Opened {
+    /// Of a line of type SYSCALL.
+    pub(super) fn of(line: &Line<'_>) -> Opened {
+        let is_open = |name: &str| {
+            let digits = line.field(name).and_then(|digits| std::str::from_utf8(digits).ok());
+            digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).is_some_and(|number| number as u32 != AT_FDCWD)
+        };
+        match arguments(line) {
+            Arguments::Known(None) => Opened::default(),
+            Arguments::Known(Some([first, second])) => Opened([is_open(first), is_open(second)]),
+            // Nothing that a path lies at has so low an address.
+            Arguments::Unknown => {
+                let low = line.field("a0").is_some_and(|digits| digits.len() <= LOW_DIGITS_MAX);
+                Opened([low; 2])
+            }
+        }
+    }
+}
+
+/// "The working directory", as 32 bits.
+const AT_FDCWD: u32 = -100_i32 as u32;
+/// Of what is below 1 MiB, more than a process may have open.
+const LOW_DIGITS_MAX: usize = 5;
+
+/// Which arguments are directories.
+enum Arguments {
+    Known(Option<[&'static str; 2]>),
+    Unknown,
+}
+
+fn arguments(line: &Line<'_>) -> Arguments {
+    let call = line.field("SYSCALL").or_else(|| line.field("syscall")).unwrap_or_default();
+    let Ok(call) = std::str::from_utf8(call) else { return Arguments::Unknown };
+    let row = match call.parse::<u16>() {
+        Err(_) => CALLS.iter().find(|(name, ..)| *name == call),
+        // Numbers of calls are an architecture's own (linux/audit.h): x86-64, and those that share the generic table: aarch64, riscv64, loongarch64.
+        Ok(number) => match line.field("arch") {
+            Some(b"c000003e") => CALLS.iter().find(|(_, x86_64, ..)| *x86_64 == number),
+            Some(b"c00000b7" | b"c00000f3" | b"c0000102") => CALLS.iter().find(|(_, _, generic, _)| *generic == number),
+            _ => return Arguments::Unknown,
+        },
+    };
+    Arguments::Known(row.map(|(.., arguments)| *arguments))
+}
+
+const ONE: [&str; 2] = ["a0", "a0"];
+const TWO: [&str; 2] = ["a0", "a2"];
+/// Of a symbolic link, what it says is the first argument, and no name.
+const LINK: [&str; 2] = ["a1", "a1"];
+/// An architecture has no such call.
+const NONE: u16 = u16::MAX;
+
+/// Name, number of x86-64, number of the generic table, and the arguments.
+const CALLS: [(&str, u16, u16, [&str; 2]); 26] = [
+    ("openat", 257, 56, ONE),
+    ("openat2", 437, 437, ONE),
+    ("mkdirat", 258, 34, ONE),
+    ("mknodat", 259, 33, ONE),
+    ("fchownat", 260, 54, ONE),
+    ("futimesat", 261, NONE, ONE),
+    ("newfstatat", 262, 79, ONE),
+    ("fstatat64", NONE, NONE, ONE),
+    ("unlinkat", 263, 35, ONE),
+    ("renameat", 264, 38, TWO),
+    ("renameat2", 316, 276, TWO),
+    ("linkat", 265, 37, TWO),
+    ("symlinkat", 266, 36, LINK),
+    ("readlinkat", 267, 78, ONE),
+    ("fchmodat", 268, 53, ONE),
+    ("fchmodat2", 452, 452, ONE),
+    ("faccessat", 269, 48, ONE),
+    ("faccessat2", 439, 439, ONE),
+    ("utimensat", 280, 88, ONE),
+    ("name_to_handle_at", 303, 264, ONE),
+    ("execveat", 322, 281, ONE),
+    ("statx", 332, 291, ONE),
+    ("setxattrat", 463, 463, ONE),
+    ("getxattrat", 464, 464, ONE),
+    ("listxattrat", 465, 465, ONE),
+    ("removexattrat", 466, 466, ONE),
+];
+
+/// The path that a name means; empty where nothing of it is known. `cwd` is empty where it is not known or not meant: then names that aren't known stand as `/...` before it.
+pub(super) fn resolve(cwd: &[u8], name: &[u8]) -> Vec<u8> {
+    let is_known = name.starts_with(b"/") || !cwd.is_empty();
+    let from: &[u8] = if name.starts_with(b"/") { b"" } else { cwd };
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in from.split(|byte| *byte == b'/').chain(name.split(|byte| *byte == b'/')) {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    match (is_known, &parts[..]) {
+        (true, []) => b"/".to_vec(),
+        (false, []) => Vec::new(),
+        (true, parts) => [&b"/"[..], &parts.join(&b'/')].concat(),
+        (false, parts) => [&b"/.../"[..], &parts.join(&b'/')].concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_put_together_with_the_directory_that_they_belong_to() {
+        for (cwd, name, path) in [
+            ("/", "etc/shadow", "/etc/shadow"),
+            ("/srv/x", "../data/plan", "/srv/data/plan"),
+            ("/srv/x", "./a//b/", "/srv/x/a/b"),
+            ("/srv", "/etc/./../etc/passwd", "/etc/passwd"),
+            ("/srv", "../../../etc", "/etc"),
+            ("/srv", ".", "/srv"),
+            ("/", "..", "/"),
+            ("", "plan", "/.../plan"),
+            ("", "../d/plan", "/.../d/plan"),
+            ("", ".", ""),
+        ] {
+            assert_eq!(resolve(cwd.as_bytes(), name.as_bytes()), path.as_bytes(), "{cwd} {name}");
+        }
+    }
+}
