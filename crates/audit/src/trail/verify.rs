@@ -382,7 +382,7 @@ impl Verifier<'_> {
             Some((act, detail)) if act == Act::Recovered as u16 => {
                 self.report
                     .notes
-                    .push(format!("segment {}, record {seq}: the trail was taken up again after a crash: {detail}", self.segment));
+                    .push(format!("segment {}, record {seq}: the trail was taken up again after a crash: {detail:?}", self.segment));
             }
             Some((act, detail)) if act == Act::Pruned as u16 => {
                 self.told_removed = self.told_removed.max(told_removed(&detail).unwrap_or(0));

@@ -220,6 +220,25 @@ fn thief_of_the_key_can_not_cut_what_a_kept_checkpoint_saw() {
     assert_eq!(faults.len(), 1, "{faults:?}");
 }
 
+#[test]
+fn what_a_record_says_is_quoted_in_what_is_told_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    begin(directory.path());
+    let mut log = open(directory.path(), SECOND);
+    // Clears the screen, says something of its own, and hides what comes; turns the direction of writing.
+    let hostile = b"\x1b[2J\x1b[Hsound: 5 records\n\x1b[8m\xe2\x80\xae\xff\"";
+    log.append_record(&Record {
+        class: Class::Administrative,
+        operation: crate::record::Act::Recovered as u16,
+        detail: hostile,
+        ..Record::default()
+    });
+    log.close(SECOND).unwrap();
+    let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+    let note = report.notes.iter().find(|note| note.contains("after a crash")).unwrap();
+    assert!(note.ends_with(r#"a crash: "\u{1b}[2J\u{1b}[Hsound: 5 records\n\u{1b}[8m\u{202e}�\"""#), "{note:?}");
+}
+
 /// Cuts segments off, with the last seal that is left as the checkpoint, as one who knows the format would.
 fn cut(trail: &Trail, left: usize) -> crate::seal::Seal {
     for (path, _) in &trail.files[left..] {

@@ -52,7 +52,7 @@ pub struct Fault {
     pub offset: u64,
     /// The first sequence number that can't be vouched for.
     pub seq: u64,
-    /// In words.
+    /// In words. Names and errors are in it as they were found: not for a terminal as it is.
     pub what: String,
 }
 
@@ -84,6 +84,6 @@ pub struct Report {
     pub last: Option<Seal>,
     /// What is wrong, in the trail's order.
     pub faults: Vec<Fault>,
-    /// What is worth knowing and isn't wrong.
+    /// What is worth knowing and isn't wrong. What a record says stands in quotes; all of it is not for a terminal as it is.
     pub notes: Vec<String>,
 }

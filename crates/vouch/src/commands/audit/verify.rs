@@ -78,8 +78,10 @@ pub(crate) fn run(args: Args, global: &Global) -> Outcome {
     if args.json {
         output::json(&report)?;
     } else {
-        let mut text: String = found.faults.iter().map(|fault| format!("{fault}\n")).collect();
-        report.notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
+        // What is wrong stands last, and no byte of a trail that somebody edited moves the cursor back over it.
+        let notes = report.notes.iter().map(|note| format!("note: {}\n", output::printable(note.as_bytes())));
+        let faults = found.faults.iter().map(|fault| format!("{}\n", output::printable(fault.to_string().as_bytes())));
+        let mut text: String = notes.chain(faults).collect();
         text.push_str(&report.summary());
         output::text(&text)?;
     }
