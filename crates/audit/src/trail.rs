@@ -6,6 +6,7 @@ mod files;
 mod follow;
 mod index;
 mod log;
+mod mark;
 mod names;
 mod prove;
 mod prune;
@@ -20,6 +21,7 @@ pub use files::{CHECKPOINT, KEY, REMOVED, SegmentFile, TORN, create, read_checkp
 pub use follow::{Follower, Place};
 pub use index::{INDEX, Index, Term, build_index};
 pub use log::{Appending, LOST, Log, LogError, Lost, Opened, Options, Rotation};
+pub use mark::{Mark, Tag, mark};
 pub use names::{Moment, Names, Seed, Span, names_of};
 pub use prove::prove;
 pub use prune::{PRUNED, Retention, prune};

@@ -81,6 +81,23 @@ impl Segment {
         read(&self.file, at, len)
     }
 
+    /// The tag of the frame that ends at `offset` of the uncompressed segment; none if that has no so many bytes.
+    pub(super) fn tag_before(&self, offset: u64) -> io::Result<Option<[u8; TAG_LEN]>> {
+        let Some(at) = offset.checked_sub(TAG_LEN as u64).filter(|_| offset <= self.plain_len()) else { return Ok(None) };
+        let bytes = match &self.blocks {
+            None => read(&self.file, at, TAG_LEN)?,
+            // Blocks are of whole frames.
+            Some(blocks) => match blocks.iter().rfind(|block| block.plain_at <= at) {
+                Some(block) => {
+                    let plain = unpack(&read(&self.file, block.at, block.len)?, block)?;
+                    plain.get((at - block.plain_at) as usize..).unwrap_or_default().to_vec()
+                }
+                None => Vec::new(),
+            },
+        };
+        Ok(bytes.first_chunk().copied())
+    }
+
     /// Kind and body of the frame that begins at `offset` of the uncompressed segment. Reads that frame, or its block of about 128 KiB.
     pub fn frame_at(&self, offset: u64) -> io::Result<(Kind, Vec<u8>)> {
         let invalid = |error: FrameError| io::Error::new(io::ErrorKind::InvalidData, error);

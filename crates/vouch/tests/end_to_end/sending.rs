@@ -123,6 +123,58 @@ fn what_a_crash_could_take_from_the_trail_is_not_sent_before_a_seal_covers_it() 
     assert_eq!(collector.join().expect("the collector ends"), [Some(202), Some(203)]);
 }
 
+/// All files of a directory, and puts them back alone.
+fn keep(directory: &std::path::Path) -> impl Fn() + use<> {
+    let directory = directory.to_owned();
+    let files = || std::fs::read_dir(&directory).expect("a directory").map(|entry| entry.expect("an entry").path());
+    let kept: Vec<_> = files().map(|path| (std::fs::read(&path).expect("a file"), path)).collect();
+    move || {
+        std::fs::read_dir(&directory)
+            .expect("a directory")
+            .for_each(|entry| std::fs::remove_file(entry.expect("an entry").path()).expect("a file"));
+        kept.iter().for_each(|(bytes, path)| std::fs::write(path, bytes).expect("a file"));
+    }
+}
+
+#[test]
+fn a_trail_that_was_put_back_is_not_gone_on_with() {
+    let world = World::new();
+    trail(&world);
+    let more = |count: u64, path: &str| {
+        let mut log = open(&world.path("trail"));
+        (0..count).for_each(|number| put(&mut log, "dave@EXAMPLE.ORG", READ, &format!("/srv/{path}-{number}"), "", 0));
+        log.close(3_000_000 * SECOND).expect("the trail closes");
+    };
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let to = format!("syslog+udp://{}", socket.local_addr().expect("an address"));
+    let args = ["audit", "send", "--once", "--to", &to, "--position", "position", "trail"];
+    let put_back = keep(&world.path("trail"));
+    more(40, "sent");
+    world.ok(args);
+    let sent = std::fs::read_to_string(world.path("position")).expect("it is there");
+    let stays = || assert_eq!(std::fs::read_to_string(world.path("position")).expect("it is there"), sent);
+    // Nothing is new, nor is anything wrong; then something is.
+    world.ok(args);
+    put_back();
+    let said = world.fails(5, args);
+    assert!(said.contains("ends before what was sent") && said.contains("record 242") && said.contains("remove position"), "{said}");
+    // It went on, first to fewer records, then beyond.
+    more(10, "other");
+    assert!(world.fails(5, args).contains("was sent"));
+    more(100, "other");
+    assert!(world.fails(5, args).contains("other records than those that were sent"));
+    stays();
+    // An earlier version's position has the number alone.
+    put_back();
+    let old: Vec<&str> = sent.split_whitespace().take(4).collect();
+    world.write("position", old.join(" "));
+    assert!(world.fails(5, args).contains("ends before what was sent"));
+    std::fs::remove_file(world.path("position")).expect("it is there");
+    world.ok(args);
+    more(5, "late");
+    world.ok(args);
+}
+
 /// Who vouches for collectors, and for us.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,

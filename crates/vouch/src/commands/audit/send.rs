@@ -98,7 +98,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
     let mut retry = RETRY_MIN;
     let mut lost = 0;
     let mut trail = nats::trail_of(&args.directory).ok();
-    let mut follower = Follower::at(&args.directory, position::read(&args.position, trail.as_deref())?);
+    let mut follower = Follower::at(&args.directory, position::resume(&args.position, &args.directory, trail.as_deref())?);
     let (mut nats, mut plain_ends) = (None, 0);
     let mut is_warned = false;
     loop {
@@ -108,6 +108,10 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
             tracing::warn!(segments = lost, "retention removed segments before they were sent");
         }
         if first.is_empty() {
+            // Put back while it was being sent.
+            if position::is_beyond_seals(&args.directory, follower.place())? {
+                position::resume(&args.position, &args.directory, trail.as_deref())?;
+            }
             if !is_warned && lacks_checkpoint(&args.directory)? {
                 let fault = "has seals, and no checkpoint that says how far it may be sent: nothing is";
                 if args.once {
@@ -135,7 +139,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
                     // There was no segment when this began.
                     none => none.insert(nats::trail_of(&args.directory)?),
                 };
-                position::write(&args.position, follower.place(), trail).at(args.position.display())?;
+                position::write(&args.position, &args.directory, follower.place(), trail).at(args.position.display())?;
             }
             Err(trouble) => {
                 plain_ends = if trouble.is_plain_end { plain_ends + 1 } else { 0 };
@@ -144,7 +148,7 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
                 }
                 tracing::warn!(to = %args.to, "the collector did not take all, and it is sent again: {trouble}");
                 nats = None;
-                follower = Follower::at(&args.directory, position::read(&args.position, trail.as_deref())?);
+                follower = Follower::at(&args.directory, position::resume(&args.position, &args.directory, trail.as_deref())?);
                 std::thread::sleep(retry);
                 retry = (retry * 2).min(RETRY_MAX);
             }

@@ -1,6 +1,6 @@
 //! The line that says how far a trail was sent. Knows no file.
 
-use vouch_audit::trail::Place;
+use vouch_audit::trail::{Place, Tag};
 
 /// Why a text tells no place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,17 +11,24 @@ pub(super) enum Unreadable {
     Nothing,
 }
 
-pub(super) fn parse(text: &str, trail: Option<&str>) -> Result<Place, Unreadable> {
+/// How far a trail was sent, and the chain's tag there, by which the trail is known again. An earlier version wrote none.
+pub(super) type Sent = (Place, Option<Tag>);
+
+pub(super) fn parse(text: &str, trail: Option<&str>) -> Result<Sent, Unreadable> {
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
     let numbers: Vec<u64> = words.iter().take(3).map_while(|word| word.parse().ok()).collect();
+    let tag = words.get(4).map(|word| u64::from_str_radix(word, 16).ok().filter(|_| word.len() == 16).map(u64::to_be_bytes));
     match (&numbers[..], words.get(3), words.len()) {
-        (_, Some(of), 4) if trail.is_some_and(|trail| trail != *of) => Err(Unreadable::OfAnother),
+        (_, Some(of), 4 | 5) if trail.is_some_and(|trail| trail != *of) => Err(Unreadable::OfAnother),
         // Without the trail's id, an earlier version has written it.
-        ([segment, offset, next_seq], _, 3 | 4) => Ok(Place { segment: *segment, offset: *offset, next_seq: *next_seq }),
+        ([segment, offset, next_seq], _, 3..=5) if tag != Some(None) => {
+            Ok((Place { segment: *segment, offset: *offset, next_seq: *next_seq }, tag.flatten()))
+        }
         _ => Err(Unreadable::Nothing),
     }
 }
 
-pub(super) fn text(place: Place, trail: &str) -> String {
-    format!("{} {} {} {trail}\n", place.segment, place.offset, place.next_seq)
+pub(super) fn text((place, tag): Sent, trail: &str) -> String {
+    let tag = tag.map_or_else(String::new, |tag| format!(" {:016x}", u64::from_be_bytes(tag)));
+    format!("{} {} {} {trail}{tag}\n", place.segment, place.offset, place.next_seq)
 }

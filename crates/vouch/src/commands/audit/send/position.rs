@@ -1,17 +1,17 @@
-//! How far a trail was sent, in a file of one line: segment, offset, the next sequence number, and which trail that is of.
+//! How far a trail was sent, in a file of one line: segment, offset, the next sequence number, which trail that is of, and the chain's tag there.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use vouch_audit::trail::Place;
+use vouch_audit::trail::{CHECKPOINT, Mark, Place, mark, read_checkpoint};
 
-use super::place::{self, Unreadable};
+use super::place::{self, Sent, Unreadable};
 use crate::exit::{At as _, Failure, Outcome};
 
 /// What the file says; the trail's beginning if there is none. `trail`: its id, if it is known yet; another trail's place is refused, since its records would be passed over.
-pub(super) fn read(path: &Path, trail: Option<&str>) -> Outcome<Place> {
+fn read(path: &Path, trail: Option<&str>) -> Outcome<Sent> {
     let text = match std::fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Place::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Sent::default()),
         other => other.at(path.display())?,
     };
     place::parse(&text, trail).map_err(|fault| match fault {
@@ -21,13 +21,46 @@ pub(super) fn read(path: &Path, trail: Option<&str>) -> Outcome<Place> {
     })
 }
 
-/// Puts a place into it. A crash leaves the old one or the new one.
-pub(super) fn write(path: &Path, place: Place, trail: &str) -> io::Result<()> {
+/// Where to go on. A trail that was put back, as from a backup, does not have what was sent, and what it goes on with has numbers that were sent already: it is refused.
+pub(super) fn resume(path: &Path, directory: &Path, trail: Option<&str>) -> Outcome<Place> {
+    let (place, tag) = read(path, trail)?;
+    if place == Place::default() {
+        return Ok(place);
+    }
+    let why = match mark(directory, place).at(directory.display())? {
+        Mark::Is(found) if tag.is_some_and(|tag| tag != found) => "has other records than those that were sent",
+        Mark::Beyond => "ends before what was sent",
+        // An earlier version has kept no tag; then the number alone can tell.
+        Mark::Is(_) if tag.is_none() && is_beyond_seals(directory, place)? => "ends before what was sent",
+        Mark::Is(_) | Mark::Removed => return Ok(place),
+    };
+    let fault = format!("{why} (record {}): an older copy was put in its place", place.next_seq.saturating_sub(1));
+    let cure = format!("put back the trail that was sent, or remove {} to send all of this one again", path.display());
+    Err(Failure::refused(directory.display(), fault).cure(cure))
+}
+
+/// Whether the last seal knows fewer records than were sent.
+pub(super) fn is_beyond_seals(directory: &Path, place: Place) -> Outcome<bool> {
+    let path = directory.join(CHECKPOINT);
+    match read_checkpoint(&path) {
+        Ok(seal) => Ok(place.next_seq > seal.next_seq),
+        // Said elsewhere.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).at(path.display()),
+    }
+}
+
+/// Puts a place of a trail into it. A crash leaves the old one or the new one.
+pub(super) fn write(path: &Path, directory: &Path, place: Place, trail: &str) -> io::Result<()> {
+    let tag = match mark(directory, place)? {
+        Mark::Is(tag) => Some(tag),
+        Mark::Removed | Mark::Beyond => None,
+    };
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let new = PathBuf::from(name);
     let mut file = std::fs::File::create(&new)?;
-    file.write_all(place::text(place, trail).as_bytes())?;
+    file.write_all(place::text((place, tag), trail).as_bytes())?;
     file.sync_data()?;
     std::fs::rename(&new, path)
 }
@@ -40,15 +73,17 @@ mod tests {
     fn the_position_of_another_trail_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("position");
-        assert_eq!(read(&path, Some("aa")).unwrap(), Place::default());
+        assert_eq!(read(&path, Some("aa")).unwrap(), (Place::default(), None));
         let place = Place { segment: 3, offset: 40, next_seq: 500 };
-        write(&path, place, "aa").unwrap();
-        assert_eq!((read(&path, Some("aa")).unwrap(), read(&path, None).unwrap()), (place, place));
-        assert!(read(&path, Some("bb")).is_err());
+        for tag in [None, Some([0, 1, 2, 3, 4, 5, 6, 0xff])] {
+            std::fs::write(&path, place::text((place, tag), "aa")).unwrap();
+            assert_eq!((read(&path, Some("aa")).unwrap(), read(&path, None).unwrap()), ((place, tag), (place, tag)));
+            assert!(read(&path, Some("bb")).is_err());
+        }
         // As an earlier version wrote it.
         std::fs::write(&path, "3 40 500\n").unwrap();
-        assert_eq!(read(&path, Some("aa")).unwrap(), place);
-        for text in ["", "3 40", "3 40 x aa", "3 40 500 aa more"] {
+        assert_eq!(read(&path, Some("aa")).unwrap(), (place, None));
+        for text in ["", "3 40", "3 40 x aa", "3 40 500 aa more", "3 40 500 aa 0001", "3 40 500 aa 0001020304050607 more"] {
             std::fs::write(&path, text).unwrap();
             assert!(read(&path, Some("aa")).is_err(), "{text:?}");
         }
