@@ -1,5 +1,6 @@
 //! Records as messages of syslog (RFC 5424), whose text is the record in ECS, and their frames on a stream (RFC 5425, section 4.3; RFC 6587, section 3.4.1). Sans-IO.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::record::Class;
@@ -14,6 +15,61 @@ const HOST_LEN_MAX: usize = 255;
 
 /// The message of a record that was written in this boot, where that is known. `host` is this machine's name.
 pub fn message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
+    with_value(record, &json::value(record, boot), host)
+}
+
+/// Likewise, of at most 64 KiB less 16: of long fields only the beginning and, of paths, the end is there, `/.../` between, and `vouch.truncated` says so.
+pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
+    let (path, path2) = (cut_path(record.path), cut_path(record.path2));
+    let short = Record {
+        principal: cut(record.principal),
+        client: cut(record.client),
+        export: cut(record.export),
+        path: &path,
+        path2: &path2,
+        file: cut(record.file),
+        key: cut(record.key),
+        detail: cut(record.detail),
+        ..record.clone()
+    };
+    let mut value = json::value(&short, boot);
+    value["vouch"]["truncated"] = true.into();
+    with_value(record, &value, host)
+}
+
+/// Bytes that are left of a field: with each of eight fields escaped as six and twice in hexadecimal beside, a message is far below 64 KiB.
+const SHORT_LEN_MAX: usize = 512;
+
+/// The beginning of a text, whole characters where it is UTF-8.
+fn cut(text: &[u8]) -> &[u8] {
+    let mut end = text.len().min(SHORT_LEN_MAX);
+    while end < text.len() && end > 0 && is_within_character(text[end]) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+/// Beginning and end of a path, whole names.
+fn cut_path(path: &[u8]) -> Cow<'_, [u8]> {
+    if path.len() <= SHORT_LEN_MAX {
+        return path.into();
+    }
+    let part = SHORT_LEN_MAX / 2 - 3;
+    let (head, tail) = (&path[..part], &path[path.len() - part..]);
+    let head = &head[..head.iter().rposition(|byte| *byte == b'/').unwrap_or(0)];
+    // The last name alone may be longer than that.
+    let tail = tail
+        .iter()
+        .position(|byte| *byte == b'/')
+        .map_or_else(|| &tail[tail.iter().take_while(|byte| is_within_character(**byte)).count()..], |at| &tail[at + 1..]);
+    [head, b"/.../", tail].concat().into()
+}
+
+fn is_within_character(byte: u8) -> bool {
+    byte & 0xc0 == 0x80
+}
+
+fn with_value(record: &Record<'_>, value: &serde_json::Value, host: &str) -> String {
     let is_bad = record.status() != 0 || matches!(record.class, Class::Refusal | Class::Gap);
     let priority = FACILITY * 8 + if is_bad { WARNING } else { INFORMATIONAL };
     // RFC 5424, section 6.2.3: at most microseconds.
@@ -31,8 +87,7 @@ pub fn message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> Strin
     let _ = write!(out, "<{priority}>1 {time} {host} vouch - {name} - ");
     // A mark of the byte order says that the text is UTF-8 (section 6.4).
     out.push('\u{feff}');
-    json::write(record, boot, &mut out);
-    out.truncate(out.trim_end().len());
+    let _ = write!(out, "{value}");
     out
 }
 
@@ -56,6 +111,35 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(text).unwrap();
         assert_eq!((value["event"]["sequence"].as_u64(), &value["file"]["path"]), (Some(7), &"/srv/a".into()));
         assert!(super::message(&Record::default(), None, "").starts_with("<110>1 1970-01-01T00:00:00.000000Z - vouch - "));
+    }
+
+    #[test]
+    fn what_is_too_long_for_a_datagram_is_cut_and_says_so() {
+        let path = [&b"/srv/\xff"[..], &[1; 4080], b"/dir/name"].concat();
+        let long = vec![1; 4096];
+        for record in [
+            Record { seq: 7, path: &path, path2: &path, ..Record::default() },
+            Record {
+                principal: &long,
+                client: &long,
+                export: &long,
+                path: &long,
+                path2: &long,
+                file: &long,
+                key: &long,
+                detail: &long,
+                ..Record::default()
+            },
+        ] {
+            assert!(message(&record, None, "h").len() > 65_507);
+            let short = short_message(&record, None, "h");
+            assert!(short.len() < 65_000, "{}", short.len());
+            let value: serde_json::Value = serde_json::from_str(short.split_once('\u{feff}').unwrap().1).unwrap();
+            assert_eq!((value["event"]["sequence"].as_u64(), &value["vouch"]["truncated"]), (Some(record.seq), &true.into()));
+        }
+        assert_eq!(cut_path(&path), &b"/srv/.../dir/name"[..]);
+        assert_eq!(cut_path(b"/srv/short"), &b"/srv/short"[..]);
+        assert!(std::str::from_utf8(cut("\u{e9}x".repeat(400).as_bytes())).is_ok());
     }
 
     #[test]

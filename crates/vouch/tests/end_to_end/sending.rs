@@ -175,6 +175,39 @@ fn a_trail_that_was_put_back_is_not_gone_on_with() {
     world.ok(args);
 }
 
+#[test]
+fn a_record_that_no_datagram_takes_does_not_hold_up_those_after_it() {
+    let world = World::new();
+    world.ok(["audit", "keygen", "trail"]);
+    let mut log = open(&world.path("trail"));
+    // As any client can name files: each byte takes six in JSON, and what is no UTF-8 two more.
+    let path = [&b"/srv/\xff"[..], &[1; 4080], b"/name"].concat();
+    log.append_record(&Record { operation: READ, path: &path, path2: &path, detail: &[1; 1024], ..Record::default() });
+    put(&mut log, "dave@EXAMPLE.ORG", READ, "/srv/after", "", 0);
+    log.close(3_000_000 * SECOND).expect("the trail closes");
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(60))).expect("a socket");
+    let to = format!("syslog+udp://{}", socket.local_addr().expect("an address"));
+    let collector = std::thread::spawn(move || {
+        let mut bytes = vec![0; 65_536];
+        loop {
+            let len = socket.recv(&mut bytes).expect("a message");
+            let text = std::str::from_utf8(&bytes[..len]).expect("UTF-8").split_once('\u{feff}').expect("a mark").1;
+            let value: serde_json::Value = serde_json::from_str(text).expect("JSON");
+            match value["event"]["sequence"].as_u64() {
+                Some(1) => assert_eq!((&value["vouch"]["truncated"], &value["file"]["path"]), (&true.into(), &"/srv/.../name".into())),
+                Some(2) => return assert!(value["vouch"]["truncated"].is_null()),
+                other => panic!("there is no record {other:?}"),
+            }
+        }
+    });
+    let mut sender = world.command(["audit", "send", "--to", &to, "--position", "position", "trail"]).spawn().expect("the binary starts");
+    let received = collector.join();
+    sender.kill().expect("it runs");
+    sender.wait().expect("a child");
+    received.expect("all came");
+}
+
 /// Who vouches for collectors, and for us.
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,

@@ -63,7 +63,12 @@ pub(crate) struct Args {
 struct Message {
     seq: u64,
     text: String,
+    /// What is sent where the text is longer than a datagram may be.
+    short: Option<String>,
 }
+
+/// Datagrams of this length go over any network, in pieces where they must.
+const SHORT_ABOVE_LEN: usize = 8192;
 
 const PAUSE: Duration = Duration::from_millis(200);
 const RETRY_MIN: Duration = Duration::from_millis(500);
@@ -199,7 +204,9 @@ fn next(args: &Args, host: &str, follower: &mut Follower) -> Outcome<Vec<Message
                 false => syslog::message(&record, boot, host),
             };
             len += text.len();
-            batch.push(Message { seq: record.seq, text });
+            let is_long = args.to.protocol == Protocol::SyslogUdp && text.len() > SHORT_ABOVE_LEN;
+            let short = is_long.then(|| syslog::short_message(&record, boot, host));
+            batch.push(Message { seq: record.seq, text, short });
         }
         len < BATCH_LEN
     });

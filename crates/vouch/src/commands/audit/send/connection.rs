@@ -36,7 +36,7 @@ impl Connection {
         match self {
             Connection::Stream(stream) => Ok(stream.write_all(&bytes)?),
             Connection::Tls(session) => session.send(&bytes),
-            Connection::Datagrams(socket) => Ok(messages.iter().try_for_each(|message| socket.send(message.text.as_bytes()).map(drop))?),
+            Connection::Datagrams(socket) => Ok(messages.iter().try_for_each(|message| datagram(socket, message))?),
         }
     }
 
@@ -48,6 +48,17 @@ impl Connection {
             Connection::Tls(session) => session.end(STALL),
             Connection::Datagrams(_) => Ok(()),
         }
+    }
+}
+
+/// A record that no datagram takes whole goes cut, and says so: it must not hold up all those after it.
+fn datagram(socket: &UdpSocket, message: &Message) -> io::Result<()> {
+    match (socket.send(message.text.as_bytes()), &message.short) {
+        (Err(error), Some(short)) if error.raw_os_error() == Some(rustix::io::Errno::MSGSIZE.raw_os_error()) => {
+            tracing::warn!(record = message.seq, bytes = message.text.len(), "the record is too long for a datagram, and is sent cut");
+            socket.send(short.as_bytes()).map(drop)
+        }
+        (sent, _) => sent.map(drop),
     }
 }
 
