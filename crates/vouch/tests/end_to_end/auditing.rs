@@ -113,6 +113,9 @@ fn an_audit_report_counts_and_no_name_gets_markup_into_its_page() {
     assert_eq!((&users["by"], users["distinct"].as_u64(), users["rows"][0]["records"].as_u64()), (&"user".into(), Some(3), Some(100)));
     let bars: u64 = report["timeline"].as_array().unwrap().iter().map(|bar| bar["records"].as_u64().unwrap()).sum();
     assert_eq!(bars, 202);
+    // One comes every second.
+    let bars: Vec<u64> = report["timeline"].as_array().unwrap().iter().map(|bar| bar["records"].as_u64().unwrap()).collect();
+    assert!(bars.len() > 40 && bars[..bars.len() - 1].iter().all(|records| *records == bars[0]), "{bars:?}");
     let text = world.ok(["audit", "report", "trail", "--top", "2"]);
     assert!(text.contains("202 records, 100 failures") && text.contains("by user (2 of 3)"), "{text}");
     let page = world.ok(["audit", "report", "trail", "--html"]);

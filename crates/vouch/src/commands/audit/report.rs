@@ -1,8 +1,9 @@
 //! `vouch audit report`: what a trail holds, by user, file, export, client, operation and failure.
 
 mod html;
+mod timeline;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -16,6 +17,7 @@ use super::show;
 use crate::cli::Global;
 use crate::exit::{At as _, Outcome};
 use crate::output;
+use timeline::Timeline;
 
 /// Count what a trail holds: by user, file, export, client, operation and failure.
 #[derive(Debug, clap::Args)]
@@ -62,16 +64,13 @@ pub(crate) fn run(args: Args, _: &Global) -> Outcome {
 /// Rows of a table while it grows; beyond it all further ones are counted as one.
 const KEYS_MAX: usize = 1 << 20;
 const OTHERS: &str = "(others)";
-/// Columns of the timeline.
-const BARS: u64 = 60;
-const MINUTE_NS: u64 = 60_000_000_000;
 
 #[derive(Default)]
 struct Counter {
     total: Count,
     span: Option<(u64, u64)>,
     lost: u64,
-    minutes: BTreeMap<u64, Count>,
+    timeline: Timeline,
     tables: [HashMap<String, Count>; 6],
     /// Bytes that records of READ, WRITE and COPY told, and their closes have not yet told again: by client, user and file.
     told: HashMap<Vec<u8>, [u64; 2]>,
@@ -106,7 +105,7 @@ impl Counter {
         self.lost += record.gap.unwrap_or(0);
         let (from, until) = self.span.unwrap_or((record.time_ns, record.time_ns));
         self.span = Some((from.min(record.time_ns), until.max(record.time_ns)));
-        self.minutes.entry(record.time_ns / MINUTE_NS).or_default().add(one);
+        self.timeline.add(record.time_ns, one);
         let operation = show::operation(record);
         let failure = if failed { format!("{operation} {} by {}", record.status(), show::who(record)) } else { String::new() };
         let keys =
@@ -163,16 +162,8 @@ impl Counter {
             Table { by, distinct, rows }
         });
         let (from, until) = self.span.unwrap_or((0, 0));
-        let width = ((until - from) / BARS + 1).max(1_000_000_000);
-        let mut timeline: Vec<Bar> =
-            (0..=(until - from) / width).map(|at| Bar { from: show::time(from + at * width), count: Count::default() }).collect();
-        for (minute, count) in self.minutes {
-            // A minute counts where it begins, and the first one where the trail does.
-            let at = (minute * MINUTE_NS).max(from) - from;
-            if let Some(bar) = timeline.get_mut((at / width) as usize) {
-                bar.count.add(count);
-            }
-        }
+        let bars = self.timeline.bars().into_iter().map(|(from, count)| Bar { from: show::time(from), count });
+        let timeline = bars.collect();
         Report { from: show::time(from), until: show::time(until), total: self.total, lost: self.lost, tables: tables.collect(), timeline }
     }
 }
