@@ -18,7 +18,7 @@ use crate::record::{Class, RecordError};
 pub enum Outcome {
     /// It was.
     Success,
-    /// It was not; refusals are failures.
+    /// It was not; refusals are failures, and so are gaps.
     Failure,
     /// This status.
     Is(u32),
@@ -121,7 +121,7 @@ type Terms = Vec<(Term, Vec<u8>)>;
 
 impl Outcome {
     fn fits(self, record: &Record<'_>) -> bool {
-        let failed = record.status() != 0 || record.class == Class::Refusal;
+        let failed = record.status() != 0 || matches!(record.class, Class::Refusal | Class::Gap);
         match self {
             Outcome::Success => !failed,
             Outcome::Failure => failed,

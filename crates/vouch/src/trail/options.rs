@@ -29,7 +29,7 @@ pub(crate) struct TrailArgs {
     #[arg(long = "audit-sync", value_name = "WHEN", default_value = "1s", value_parser = parse_durable, requires = "audit")]
     sync: Durable,
     /// Close segments of this length.
-    #[arg(long = "audit-segment", value_name = "SIZE", default_value = "64M", value_parser = size::parse, requires = "audit")]
+    #[arg(long = "audit-segment", value_name = "SIZE", default_value = "64M", value_parser = parse_segment, requires = "audit")]
     segment: u64,
     /// Close segments of this age.
     #[arg(long = "audit-segment-age", value_name = "DURATION", default_value = "1h", value_parser = when::parse_duration, requires = "audit")]
@@ -76,6 +76,16 @@ impl TrailArgs {
             keeping: Keeping { policy, durable: self.sync, retention, ..Keeping::default() },
             rotation: Rotation { len_max: self.segment, age_ns_max: nanos(self.segment_age), seal_ns_max: nanos(self.seal) },
         })
+    }
+}
+
+/// A segment has a header and a seal at least: one that is not much longer holds nothing.
+const SEGMENT_LEN_MIN: u64 = 4096;
+
+fn parse_segment(text: &str) -> Result<u64, String> {
+    match size::parse(text)? {
+        len if len < SEGMENT_LEN_MIN => Err("a segment has 4K at least".into()),
+        len => Ok(len),
     }
 }
 

@@ -151,6 +151,20 @@ fn no_record_of_an_edited_trail_hides_a_fault_from_who_verifies() {
 }
 
 #[test]
+fn gaps_are_failures_wherever_failures_are_asked_for() {
+    let world = World::new();
+    trail(&world);
+    let mut log = open(&world.path("trail"));
+    log.append_record(&Record { class: vouch_audit::record::Class::Gap, time_ns: 2_000_000 * SECOND, gap: Some(9), ..Record::default() });
+    log.close(3_000_000 * SECOND).expect("the trail closes");
+    let failed = json_lines(&world.ok(["audit", "search", "trail", "--result", "failure", "--newest", "-n", "1", "--json"]));
+    assert_eq!((&failed[0]["event"]["action"], &failed[0]["event"]["outcome"]), (&"gap".into(), &"failure".into()));
+    assert_eq!(world.ok(["audit", "search", "trail", "--result", "success", "--class", "gap", "--count"]), "0\n");
+    assert!(world.ok(["audit", "search", "trail", "--class", "gap"]).contains(" gap failed(0) lost=9"));
+    assert!(world.ok(["audit", "report", "trail"]).contains("203 records, 101 failures, 9 lost"));
+}
+
+#[test]
 fn a_proof_of_a_record_is_checked_without_the_trail() {
     let world = World::new();
     let public = trail(&world);

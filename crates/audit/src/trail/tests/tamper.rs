@@ -239,6 +239,18 @@ fn what_a_record_says_is_quoted_in_what_is_told_of_it() {
     assert!(note.ends_with(r#"a crash: "\u{1b}[2J\u{1b}[Hsound: 5 records\n\u{1b}[8m\u{202e}�\"""#), "{note:?}");
 }
 
+#[test]
+fn a_checkpoint_of_another_trail_is_called_so() {
+    let trail = trail();
+    let other = tempfile::tempdir().unwrap();
+    create(&SystemDisk, &other.path().join(KEY), &crate::keys::Ratchet::new([8; 16], &[8; 32])).unwrap();
+    open(other.path(), SECOND).close(SECOND).unwrap();
+    let checkpoints = vec![read_checkpoint(&other.path().join(CHECKPOINT)).unwrap()];
+    let faults = verify(trail.path(), &Trust { checkpoints, ..trust() }, |_, _| {}).unwrap().faults;
+    let told = format!("of another trail: {}, and this is {}", "08".repeat(16), "07".repeat(16));
+    assert!(matches!(&faults[..], [fault] if fault.kind == FaultKind::Forged && fault.what.ends_with(&told)), "{faults:?}");
+}
+
 /// Cuts segments off, with the last seal that is left as the checkpoint, as one who knows the format would.
 fn cut(trail: &Trail, left: usize) -> crate::seal::Seal {
     for (path, _) in &trail.files[left..] {

@@ -1,5 +1,6 @@
 //! How far a trail must go and what may be missing of it: by the small files beside it, by what was kept elsewhere, and by records of the writer's own.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -134,6 +135,11 @@ impl Verifier<'_> {
     fn kept_checkpoints(&mut self) -> Option<u64> {
         let mut known: Option<u64> = None;
         for (index, checkpoint) in self.trust.checkpoints.iter().enumerate() {
+            if let Some(trail) = self.report.trail.filter(|trail| *trail != checkpoint.trail) {
+                let what = format!("the checkpoint that was kept is of another trail: {}, and this is {}", Id(checkpoint.trail), Id(trail));
+                self.fault(FaultKind::Forged, 0, self.next_seq.unwrap_or(1), what);
+                continue;
+            }
             let wanted = checkpoint.epoch + 1;
             let (next, has_end) = self.key.map_or((0, false), |(epoch, _)| (epoch, true));
             if !self.met[index] && has_end && next > checkpoint.epoch {
@@ -149,6 +155,15 @@ impl Verifier<'_> {
             }
         }
         known
+    }
+}
+
+/// A trail's id, as it is printed.
+struct Id([u8; 16]);
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 

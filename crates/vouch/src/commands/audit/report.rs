@@ -98,7 +98,7 @@ const TABLES: [&str; 6] = ["user", "file", "export", "client", "operation", "fai
 
 impl Counter {
     fn count(&mut self, record: &Record<'_>) {
-        let failed = record.status() != 0 || record.class == Class::Refusal;
+        let failed = record.status() != 0 || matches!(record.class, Class::Refusal | Class::Gap);
         let [bytes_read, bytes_written] = self.moved(record);
         let one = Count { records: 1, failures: u64::from(failed), bytes_read, bytes_written };
         self.total.add(one);

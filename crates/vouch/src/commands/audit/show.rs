@@ -52,8 +52,8 @@ pub(super) fn client(record: &Record<'_>) -> String {
 
 /// A line; `boot`: of the machine that wrote the record, where it is known.
 pub(super) fn line(record: &Record<'_>, boot: Option<[u8; 16]>) -> String {
-    let result =
-        if record.status() == 0 && record.class != Class::Refusal { "ok".to_owned() } else { format!("failed({})", record.status()) };
+    let is_ok = record.status() == 0 && !matches!(record.class, Class::Refusal | Class::Gap);
+    let result = if is_ok { "ok".to_owned() } else { format!("failed({})", record.status()) };
     let mut line = format!("{} {} {} {} {} {result}", record.seq, time(record.time_ns), who(record), client(record), operation(record));
     let mut more = |name: &str, value: String| line.push_str(&format!(" {name}={value}"));
     if !record.path.is_empty() {
