@@ -53,7 +53,7 @@ fuzz_target!(|input: &[u8]| {
             assert_eq!((again.count(1), &again), (lost.count(1), &lost));
         }
         2 => {
-            if let Some(standing) = written::Standing::parse(&text) {
+            if let Some(standing) = written::Standing::parse(bytes) {
                 assert!(written::Standing::parse(&standing.text()).is_some(), "what was written is read");
             }
         }
