@@ -87,6 +87,7 @@ pub use id::{ClientKey, FileKey, OwnerKey, SessionKey, StateKey};
 pub use lock::{Denied, LockBy, LockCall, LockError};
 pub use maker::Maker;
 pub use open::{Claim, Extra, OpenCall, OpenPlan, Opened};
+pub use opener::known_as;
 pub use owner::{OwnerToken, OwnerTurn};
 pub use places::Network;
 pub use range::{Mode, Range};

@@ -1,11 +1,13 @@
 //! LOCK, LOCKT, LOCKU and RELEASE_LOCKOWNER (RFC 8881, sections 18.10 to 18.12; RFC 7530, section 16.37).
 
+use std::borrow::Cow;
+
 use vouch_nfs4::op::{
     LockArgs, LockDenied, LockFailure, LockOk, LockType, Locker, LocktArgs, LockuArgs, LockuOk, Op, ReleaseLockownerArgs, Results,
 };
 use vouch_nfs4::{Bytes, StateOwner, Status};
 
-use super::owner_call::{by_state, in_turn};
+use super::owner_call::{by_state, in_turn, known_owner};
 use crate::state::{Denied, LockBy, LockCall, LockError, Mode, Range};
 use crate::stop::{Outcome, Stop};
 use crate::walk::{FileRef, Walk};
@@ -22,13 +24,14 @@ pub(crate) fn lock(walk: &mut Walk<'_>, args: &LockArgs<'_>) -> Outcome {
         if let (Locker::New(new), 0) = (&args.locker, walk.minor) {
             // RFC 7530, section 16.10.5: the lock owner's client id must be a good one.
             let caller = walk.proven();
-            walk.state(|state| {
-                let client = state.client_of_40(new.owner.client, now)?;
-                state.lock_owner_admits(client, &new.owner.owner, caller.as_ref())
-            })?;
+            walk.state(|state| state.client_of_40(new.owner.client, caller.as_ref(), now))?;
         }
+        let owner = match &args.locker {
+            Locker::New(new) => known_owner(walk, &new.owner.owner),
+            Locker::Old(_) => Cow::default(),
+        };
         let by = match &args.locker {
-            Locker::New(new) => LockBy::New { open: &stateid, owner: &new.owner.owner, seq: new.lock_seq },
+            Locker::New(new) => LockBy::New { open: &stateid, owner: &owner, seq: new.lock_seq },
             Locker::Old(_) => LockBy::Old(&stateid),
         };
         let (mode, wait) = mode(args.kind);
@@ -50,11 +53,15 @@ pub(crate) fn lockt(walk: &mut Walk<'_>, args: &LocktArgs<'_>) -> Outcome {
     let now = walk.now.mono_ms;
     let client = match walk.client_of_session() {
         Some(client) => client,
-        None => walk.state(|state| state.client_of_40(args.owner.client, now))?,
+        None => {
+            let caller = walk.proven();
+            walk.state(|state| state.client_of_40(args.owner.client, caller.as_ref(), now))?
+        }
     };
+    let owner = known_owner(walk, &args.owner.owner);
     let range = Range::new(args.offset, args.length)?;
     let (mode, _) = mode(args.kind);
-    match walk.state(|state| state.test_lock(client, &args.owner.owner, &file.key(), range, mode, now)) {
+    match walk.state(|state| state.test_lock(client, &owner, &file.key(), range, mode, now)) {
         Ok(()) => {
             Results::Lockt(Ok(())).encode(walk.out);
             Ok(())
@@ -79,11 +86,10 @@ pub(crate) fn locku(walk: &mut Walk<'_>, args: &LockuArgs) -> Outcome {
 }
 
 pub(crate) fn release_lockowner(walk: &mut Walk<'_>, args: &ReleaseLockownerArgs<'_>) -> Outcome {
-    let (now, caller) = (walk.now.mono_ms, walk.proven());
+    let (now, caller, owner) = (walk.now.mono_ms, walk.proven(), known_owner(walk, &args.owner.owner));
     walk.state(|state| {
-        let client = state.client_of_40(args.owner.client, now)?;
-        state.lock_owner_admits(client, &args.owner.owner, caller.as_ref())?;
-        state.release_lock_owner(client, &args.owner.owner)
+        let client = state.client_of_40(args.owner.client, caller.as_ref(), now)?;
+        state.release_lock_owner(client, &owner)
     })?;
     Results::ReleaseLockowner(Ok(())).encode(walk.out);
     Ok(())

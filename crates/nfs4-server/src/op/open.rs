@@ -11,7 +11,7 @@ use vouch_nfs4::op::{
 use vouch_nfs4::{Ace, AceFlags, AceMask, AceType, Bitmap, Bytes, ChangeInfo, Name, Status};
 use vouch_vfs::{Access, Error, FileType, Leniency, OpenAccess, OpenFile, Patience};
 
-use super::owner_call::in_turn;
+use super::owner_call::{in_turn, known_owner};
 use crate::io::{Held, OpenHandle, wrong_type};
 use crate::state::{Claim, ClientKey, Extra, Granted, OpenCall, Opened, OwnerKind, Share, Terms, Want};
 use crate::stop::{Outcome, Stop};
@@ -43,13 +43,16 @@ pub(crate) fn open(walk: &mut Walk<'_>, args: &OpenArgs<'_>) -> Outcome {
     let now = walk.now.mono_ms;
     let client = match walk.turn() {
         Ok(turn) => turn.client,
-        Err(_) => walk.state(|state| state.client_of_40(args.owner.client, now))?,
+        Err(_) => {
+            let caller = walk.proven();
+            walk.state(|state| state.client_of_40(args.owner.client, caller.as_ref(), now))?
+        }
     };
-    let owner = args.owner.owner.0;
-    in_turn(walk, |state| state.owner_turn(client, OwnerKind::Open, owner, args.seq), |walk| execute(walk, args, client))
+    let owner = known_owner(walk, args.owner.owner.0);
+    in_turn(walk, |state| state.owner_turn(client, OwnerKind::Open, &owner, args.seq), |walk| execute(walk, args, client, &owner))
 }
 
-fn execute(walk: &mut Walk<'_>, args: &OpenArgs<'_>, client: ClientKey) -> Outcome {
+fn execute(walk: &mut Walk<'_>, args: &OpenArgs<'_>, client: ClientKey, owner: &[u8]) -> Outcome {
     if walk.minor == 0 && args.access.0 & !ShareAccess::BOTH.0 != 0 {
         return Err(Status::INVAL.into());
     }
@@ -59,7 +62,7 @@ fn execute(walk: &mut Walk<'_>, args: &OpenArgs<'_>, client: ClientKey) -> Outco
     let asked = |bit: ShareAccess| walk.minor >= 2 && args.access.contains(bit);
     let extra = Extra { times: asked(ShareAccess::WANT_DELEG_TIMESTAMPS), for_open: asked(ShareAccess::WANT_OPEN_XOR_DELEGATION) };
     let opener = walk.proven().filter(|_| walk.minor == 0);
-    let wish = Wish { client, owner: args.owner.owner.0, share, want, extra, claim, terms: walk.terms(), opener: opener.as_ref() };
+    let wish = Wish { client, owner, share, want, extra, claim, terms: walk.terms(), opener: opener.as_ref() };
     let (file, found, opened) = match &args.how {
         // RFC 8881, section 18.16.3: a file is made only by name and without a claim to it.
         OpenHow::Create(how) => match args.claim {

@@ -1,10 +1,12 @@
 //! Calls of open owners and lock owners of 4.0, which have numbers (RFC 7530, section 9.1.7): each is done once, and the last can be answered again.
 
+use std::borrow::Cow;
+
 use vouch_nfs4::op::Op;
 use vouch_nfs4::{OwnerSeq, Stateid, Status};
 
 use crate::OpenHandle;
-use crate::state::{OwnerReply, OwnerTurn, State};
+use crate::state::{OwnerReply, OwnerTurn, State, known_as};
 use crate::stop::{Outcome, Stop};
 use crate::walk::{Object, Walk};
 
@@ -49,15 +51,23 @@ pub(crate) fn in_turn(
     if status.is_ok() { Ok(()) } else { Err(Stop::Written(status)) }
 }
 
+/// Under which name an owner that a call names is known: in 4.0 it is its principal's, so that nobody else uses up its numbers or is told its last result.
+pub(crate) fn known_owner<'a>(walk: &Walk<'_>, name: &'a [u8]) -> Cow<'a, [u8]> {
+    if walk.minor > 0 { name.into() } else { known_as(name, walk.proven().as_ref()).into() }
+}
+
 /// The turn of the owner of what a stateid names, for those who may act on that: nobody else uses up its numbers or is told its last result.
 pub(crate) fn by_state(
     walk: &Walk<'_>,
     stateid: Stateid,
     seq: OwnerSeq,
 ) -> impl FnOnce(&mut State<OpenHandle>) -> Result<OwnerTurn, Status> + use<> {
-    let (caller, now) = (walk.proven(), walk.now.mono_ms);
+    let (caller, now, op) = (walk.proven(), walk.now.mono_ms, Op(walk.op));
     move |state| {
-        state.heard_by(&stateid, caller.as_ref(), now)?;
+        // After ACCESS clients move their number on (section 9.1.7), after BAD_STATEID not: who closes under another principal of his own stays in step with what he opened before. Where
+        // more is asked than to give something back, BAD_STATEID would set off recovery.
+        let gives_back = op == Op::CLOSE || op == Op::LOCKU;
+        state.heard_by(&stateid, caller.as_ref(), now).map_err(|status| if gives_back { Status::BAD_STATEID } else { status })?;
         state.owner_turn_by_state(&stateid, seq, now)
     }
 }

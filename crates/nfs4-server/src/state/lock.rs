@@ -191,7 +191,7 @@ impl<F: Clone> State<F> {
             {
                 let client = self.states[held.lock].client;
                 if !self.is_courtesy(client) {
-                    let owner = self.owners[held.owner].name.clone();
+                    let owner = self.told_name(client, &self.owners[held.owner].name);
                     return Err(Denied { range: held.range, mode, client: self.clients[client].id, owner });
                 }
                 silent.insert(client);

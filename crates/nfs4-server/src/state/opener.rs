@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use vouch_nfs4::{Stateid, Status};
 
-use super::client::{Client, Dialect};
-use super::{ClientKey, OwnerKind, State};
+use super::client::{Client, Dialect, Family};
+use super::{ClientKey, State};
 use crate::Principal;
 
 impl<F: Clone> State<F> {
@@ -24,16 +24,29 @@ impl<F: Clone> State<F> {
         Ok(())
     }
 
-    /// ACCESS if a lock owner of 4.0 holds what others have opened than the caller. The name of one is told to whoever is in its way. O(1): of what it holds one is looked at.
-    pub fn lock_owner_admits(&mut self, client: ClientKey, owner: &[u8], caller: Option<&Arc<str>>) -> Result<(), Status> {
-        let Some(owner) = self.find_owner(client, OwnerKind::Lock, owner) else { return Ok(()) };
-        let held = self.owners[owner].states.values().next().and_then(|&key| self.states[key].opener.as_ref());
-        match held.is_none_or(|opener| self.clients[client].lets(caller, opener)) {
-            true => Ok(()),
-            false => Err(Status::ACCESS),
+    /// An owner's name as its client knows it.
+    pub(super) fn told_name(&self, client: ClientKey, known_as: &Arc<[u8]>) -> Arc<[u8]> {
+        match self.clients[client].family() {
+            Family::V40 => {
+                let before = if known_as.first() == Some(&PROVEN) { 1 + DIGEST_LEN } else { 1 };
+                known_as.get(before..).unwrap_or_default().into()
+            }
+            Family::V41 => known_as.clone(),
         }
     }
 }
+
+/// Under which name an owner of 4.0 is known here: that of its client, and who calls where that is proven. Whoever else names it names another, with numbers of its own.
+pub fn known_as(name: &[u8], caller: Option<&Arc<str>>) -> Vec<u8> {
+    match caller {
+        Some(caller) => [&[PROVEN], &blake3::hash(caller.as_bytes()).as_bytes()[..], name].concat(),
+        None => [&[SAID], name].concat(),
+    }
+}
+
+const PROVEN: u8 = 1;
+const SAID: u8 = 0;
+const DIGEST_LEN: usize = blake3::OUT_LEN;
 
 impl Client {
     /// It has one more open, of this principal where that is proven.

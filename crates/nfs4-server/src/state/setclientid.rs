@@ -125,11 +125,14 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// The client of 4.0 that an operation names, whose lease is renewed by it (RFC 7530, section 9.5). STALE_CLIENTID for one of another life of the server and for
-    /// one that is not confirmed, EXPIRED for one whose lease has ended.
-    pub fn client_of_40(&mut self, id: ClientId, now: u64) -> Result<ClientKey, Status> {
+    /// The client of 4.0 that an operation names, whose lease is renewed by it (RFC 7530, section 9.5) where it would be by a RENEW. STALE_CLIENTID for one of another life of the
+    /// server and for one that is not confirmed, EXPIRED for one whose lease has ended. `caller`: who calls, where that is proven.
+    pub fn client_of_40(&mut self, id: ClientId, caller: Option<&Arc<str>>, now: u64) -> Result<ClientKey, Status> {
         let key = self.confirmed_of_40(id)?;
-        self.clients[key].renew(now);
+        let client = &mut self.clients[key];
+        if client.is_renewed_by(caller) {
+            client.renew(now);
+        }
         Ok(key)
     }
 

@@ -105,8 +105,8 @@ impl<F: Clone> State<F> {
         let first = waiters.find(|waiter| {
             waiter.reserved_ms.is_some_and(|until| now < until) && !waiter.is(client, owner) && waiter.collides(range, mode)
         })?;
-        let client = self.clients[first.client].id;
-        Some(Denied { range: first.range, mode: first.mode, client, owner: first.owner.clone() })
+        let (client, owner) = (self.clients[first.client].id, self.told_name(first.client, &first.owner));
+        Some(Denied { range: first.range, mode: first.mode, client, owner })
     }
 
     /// Locks of the file were freed within `freed`: those that wait for any of it and can have theirs now are told, in order. O(w + log n) for each of them, w that wait for the

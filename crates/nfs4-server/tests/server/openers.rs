@@ -11,6 +11,9 @@ use crate::world::{Client, MemoryFs, World, compound, export, lookup, mode, open
 
 const ALICE: &str = "alice@EXAMPLE.ORG";
 const MACHINE: &str = "nfs/client.example.org@EXAMPLE.ORG";
+/// OPEN4_RESULT_CONFIRM.
+const CONFIRM: u32 = 2;
+
 const MALLORY: &str = "nfs/mallory.example.org@EXAMPLE.ORG";
 
 fn owner(client: ClientId) -> StateOwner<'static> {
@@ -83,12 +86,28 @@ fn what_a_user_holds_is_given_back_by_him_and_by_his_machine_and_by_nobody_else(
         let (access, deny) = (op::ShareAccess::READ, op::ShareDeny(0));
         Args::OpenDowngrade(op::OpenDowngradeArgs { stateid: opened, seq: OwnerSeq(seq), access, deny })
     };
-    for attempt in [unlock(locked, 51), unlock(locked, 7), close(opened, 4), close(opened, 3), lock(id, opened, 3), downgrade(4)] {
+    for attempt in [lock(id, opened, 3), downgrade(4)] {
         assert_eq!(on_file(MALLORY, attempt.clone()).0, Status::ACCESS, "{attempt:?}");
     }
+    // A status after which clients move no number on.
+    for attempt in [unlock(locked, 51), unlock(locked, 7), close(opened, 4), close(opened, 3)] {
+        assert_eq!(on_file(MALLORY, attempt.clone()).0, Status::BAD_STATEID, "{attempt:?}");
+    }
+    // Nor by names: an owner of the same name is another's, with numbers and locks of its own, also in whoever's client.
+    let (_, list) = call(MALLORY, &[Args::Putrootfh, lookup("e"), open(id, 2)]);
+    let [.., Results::Open(Ok(theirs))] = &list[..] else { panic!("{list:?}") };
+    assert!(theirs.stateid.other != opened.other && theirs.flags.0 & CONFIRM != 0);
+    let confirm = op::OpenConfirmArgs { stateid: theirs.stateid, seq: OwnerSeq(3) };
+    let (_, Results::OpenConfirm(Ok(theirs))) = on_file(MALLORY, Args::OpenConfirm(confirm)) else { panic!("it is confirmed") };
+    let (status, Results::Lock(Err(op::LockFailure::Denied(denied)))) = on_file(MALLORY, lock(id, theirs.stateid, 4)) else {
+        panic!("it is denied")
+    };
+    assert_eq!((status, denied.owner), (Status::DENIED, owner(id)));
+    assert_eq!(on_file(MALLORY, close(theirs.stateid, 5)).0, Status::OK);
     let release = || Args::ReleaseLockowner(op::ReleaseLockownerArgs { owner: owner(id) });
     let renew = || Args::Renew(op::RenewArgs { client: id });
-    assert_eq!([call(MALLORY, &[release()]).0, call(MALLORY, &[renew()]).0], [Status::ACCESS; 2]);
+    assert_eq!([call(MALLORY, &[release()]).0, call(MALLORY, &[renew()]).0], [Status::OK, Status::ACCESS]);
+    assert_eq!(call(ALICE, &[release()]).0, Status::LOCKS_HELD);
 
     // No number has been used up. The machine acts for a user whose ticket has ended.
     assert_eq!([call(MACHINE, &[renew()]).0, call(ALICE, &[renew()]).0], [Status::OK; 2]);
@@ -104,6 +123,6 @@ fn what_a_user_holds_is_given_back_by_him_and_by_his_machine_and_by_nobody_else(
     );
     assert_eq!(on_file(ALICE, close(opened, 4)).0, Status::OK);
     // Its retry is nobody else's either.
-    assert_eq!(on_file(MALLORY, close(opened, 4)).0, Status::ACCESS);
+    assert_eq!(on_file(MALLORY, close(opened, 4)).0, Status::BAD_STATEID);
     assert_eq!(call(ALICE, &[release()]).0, Status::OK);
 }

@@ -293,11 +293,11 @@ fn a_client_of_4_0_that_was_proven_is_waited_for_likewise() {
     let machine = Credential { flavour: Flavour::Krb5, ..sys(&host) };
     let (id, confirm) = world.state.set_client(&owner(1), Callback40::unknown(), machine, 0).unwrap();
     world.state.confirm_client(id, confirm, machine, 0).unwrap();
-    let client = world.state.client_of_40(id, 0).unwrap();
+    let client = world.state.client_of_40(id, None, 0).unwrap();
     assert!(world.state.in_grace() && world.state.admit_reclaim(client).is_ok());
     // It holds nothing yet, so that another could have its name if it did not wait.
     assert!(world.state.set_client(&owner(2), Callback40::unknown(), sys(&root), 0).is_err());
-    assert!(world.state.client_of_40(id, 0).is_ok());
+    assert!(world.state.client_of_40(id, None, 0).is_ok());
 }
 
 fn from(last: u8, principal: &Principal) -> Credential<'_> {
@@ -404,7 +404,7 @@ fn a_client_of_4_0_reclaims_from_where_it_was_alone() {
     let come = |world: &mut World, last: u8| {
         let (id, confirm) = world.state.set_client(&owner, Callback40::unknown(), from(last, &root), 0)?;
         world.state.confirm_client(id, confirm, from(last, &root), 0).map_err(SetClientError::Status)?;
-        Ok::<_, SetClientError>(world.state.client_of_40(id, 0).unwrap())
+        Ok::<_, SetClientError>(world.state.client_of_40(id, None, 0).unwrap())
     };
     let stranger = come(&mut world, 2).unwrap();
     assert_eq!(world.state.admit_reclaim(stranger), Err(Status::RECLAIM_BAD));
@@ -470,7 +470,7 @@ fn a_client_of_4_0_that_confirms_another_callback_is_where_it_does_so() {
     let come = |world: &mut World, last: u8| {
         let (id, confirm) = world.state.set_client(&owner, Callback40::unknown(), from(last, &root), 0).unwrap();
         world.state.confirm_client(id, confirm, from(last, &root), 0).unwrap();
-        world.state.client_of_40(id, 0).unwrap()
+        world.state.client_of_40(id, None, 0).unwrap()
     };
     let client = come(&mut world, 1);
     world.state.record(client, false);

@@ -33,19 +33,29 @@ fn what_was_opened_by_a_proven_user_serves_him_and_his_machine_and_renews_for_no
 }
 
 #[test]
-fn a_lock_owner_is_its_openers_also_where_its_name_is_known() {
+fn a_name_that_is_known_names_nobody_elses_owner() {
+    let names = [None, Some("alice@R"), Some("mallory@R")].map(|caller| known_as(b"l", caller.map(Arc::from).as_ref()));
+    assert!(names[0] != names[1] && names[0] != names[2] && names[1] != names[2]);
+    // Nor one that looks like another's.
+    assert_ne!(known_as(&names[1], None), names[1]);
+    assert_ne!(known_as(&names[1][1..], Some(&"mallory@R".into())), names[1]);
     let mut world = World::new();
     let peer = proven_client(&mut world);
-    let stateid = open_by(&mut world, &peer, "alice's", Some("alice@R"));
-    let by = LockBy::New { open: &stateid, owner: b"l", seq: vouch_nfs4::OwnerSeq(1) };
-    let range = Range::new(0, 10).unwrap();
-    let call = LockCall { client: None, file: file(1), by, range, mode: Mode::Exclusive, wait: false, reclaim: false };
-    let lock = world.state.lock(&call, world.now).unwrap();
-    assert_eq!(heard(&mut world, &lock, Some("mallory@R")), Err(Status::ACCESS));
-    let admits = |world: &mut World, name: &[u8], caller: &str| world.state.lock_owner_admits(peer.client, name, Some(&caller.into()));
-    assert_eq!(admits(&mut world, b"l", "mallory@R"), Err(Status::ACCESS));
-    for (name, caller) in [(&b"l"[..], "alice@R"), (b"l", "host/a@R"), (b"new", "mallory@R")] {
-        assert_eq!(admits(&mut world, name, caller), Ok(()), "{caller}");
+    for known in names {
+        assert_eq!(&*world.state.told_name(peer.client, &known.into()), b"l");
+    }
+}
+
+#[test]
+fn who_only_names_a_client_renews_no_lease() {
+    let mut world = World::new();
+    let peer = proven_client(&mut world);
+    open_by(&mut world, &peer, "alice's", Some("alice@R"));
+    let id = world.state.status(world.now).clients[0].id;
+    world.pass(1000);
+    for (caller, silent) in [(Some("mallory@R"), 1000), (None, 1000), (Some("alice@R"), 0)] {
+        assert_eq!(world.state.client_of_40(id, caller.map(Arc::from).as_ref(), world.now), Ok(peer.client));
+        assert_eq!(silent_ms(&world), silent, "{caller:?}");
     }
 }
 

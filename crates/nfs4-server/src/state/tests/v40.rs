@@ -29,7 +29,7 @@ fn client_from(world: &mut World, last: u8, name: &'static str) -> Peer {
     let credential = Credential { address: [127, 0, 0, last].into(), ..sys(&user) };
     let (id, confirm) = world.state.set_client(&owner, callback(9), credential, world.now).unwrap();
     world.state.confirm_client(id, confirm, credential, world.now).unwrap();
-    let client = world.state.client_of_40(id, world.now).unwrap();
+    let client = world.state.client_of_40(id, None, world.now).unwrap();
     Peer { client, id, session: SessionId([0; 16]), connection: ConnectionId(0), seq: SlotSeq(0) }
 }
 
@@ -89,7 +89,7 @@ fn a_client_is_confirmed_by_the_verifier_it_was_given() {
     // Sections 16.33.5 and 16.34.5.
     let mut world = World::new();
     let (id, confirm) = set(&mut world, "a", 1, 0).unwrap();
-    assert_eq!(world.state.client_of_40(id, 0), Err(Status::STALE_CLIENTID));
+    assert_eq!(world.state.client_of_40(id, None, 0), Err(Status::STALE_CLIENTID));
     assert_eq!(world.state.confirm_client(id, Verifier([0; 8]), sys(&user(0)), 0), Err(Status::STALE_CLIENTID));
     assert_eq!(world.state.confirm_client(id, confirm, sys(&user(5)), 0), Err(Status::CLID_INUSE));
     // A retry replaces the unconfirmed record.
@@ -324,7 +324,7 @@ pub(super) fn proven_client(world: &mut World) -> Peer {
     let machine = proven("host/a@R");
     let (id, confirm) = world.state.set_client(&owner, callback(9), under_kerberos(&machine), world.now).unwrap();
     world.state.confirm_client(id, confirm, under_kerberos(&machine), world.now).unwrap();
-    let client = world.state.client_of_40(id, world.now).unwrap();
+    let client = world.state.client_of_40(id, None, world.now).unwrap();
     Peer { client, id, session: SessionId([0; 16]), connection: ConnectionId(0), seq: SlotSeq(0) }
 }
 
