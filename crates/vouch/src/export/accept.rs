@@ -139,6 +139,11 @@ fn tell_name(host: IpAddr, driver: &Arc<Driver>) {
     }
 }
 
+/// Likewise for those that stay connected, beside the addresses that exports are granted by: a reverse zone that is slow must not hold these up.
+pub(super) fn tell_names_again(driver: &Arc<Driver>) {
+    driver.hosts.old_told().into_iter().for_each(|host| tell_name(host, driver));
+}
+
 /// Looks for the name of a host, then for those of others that wait for a thread.
 fn find_names(first: IpAddr, driver: &Driver) {
     let mut next = Some(first);

@@ -179,14 +179,14 @@ impl Hosts {
         known.names_wanted = names_wanted;
     }
 
-    /// Asks again what may have changed since: addresses of the hosts that exports name, and names of clients that stay connected. Sleeps as long as the resolver does. One
-    /// that does not answer takes nothing away from anybody.
+    /// Asks again what may have changed since: addresses of the hosts that exports name, and names of clients that stay connected, where exports may be for them by these. Sleeps as
+    /// long as the resolver does. One that does not answer takes nothing away from anybody.
     pub(super) fn refresh(&self) {
         let (hosts, clients): (Vec<String>, Vec<IpAddr>) = {
             let known = self.known.read();
             let connected = self.connected.lock();
             // Others are asked for when they come again.
-            let is_old = |client: &&IpAddr| (known.names_wanted || self.is_telling) && known.is_old(client);
+            let is_old = |client: &&IpAddr| known.names_wanted && known.is_old(client);
             let hosts = known.addresses.keys().filter(|host| host.parse::<IpAddr>().is_err());
             (hosts.cloned().collect(), connected.keys().filter(is_old).take(CLIENTS_AT_ONCE_MAX).copied().collect())
         };
@@ -200,6 +200,15 @@ impl Hosts {
             }
         }
         clients.into_iter().for_each(|client| self.look_up(client));
+    }
+
+    /// Clients that stay connected and whose names are told and nothing else, to be looked for again: never before what exports are granted by.
+    pub(super) fn old_told(&self) -> Vec<IpAddr> {
+        let known = self.known.read();
+        if known.names_wanted || !self.is_telling {
+            return Vec::new();
+        }
+        self.connected.lock().keys().filter(|client| known.is_old(client)).take(CLIENTS_AT_ONCE_MAX).copied().collect()
     }
 
     /// Addresses of a host; none if it is not found, for whatever reason.

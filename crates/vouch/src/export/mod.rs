@@ -400,6 +400,7 @@ impl Server {
             }
             if now.mono_ms >= resolve_due_ms && !resolving.swap(true, Ordering::AcqRel) {
                 resolve_due_ms = now.mono_ms.saturating_add(resolve_ms);
+                accept::tell_names_again(&driver);
                 let (hosts, done) = (driver.hosts.clone(), resolving.clone());
                 driver.names.submit(pool::Origin::Server, move || {
                     hosts.refresh();

@@ -95,8 +95,19 @@ fn a_name_is_told_as_it_is_now_and_looked_for_where_it_is_told_alone() {
     // Who stays connected is asked for again, or for the first time.
     let other = IpAddr::from([192, 0, 2, 2]);
     hosts.arrive(other);
+    assert_eq!((hosts.old_told(), quiet.old_told()), (vec![other], vec![]));
+    // Elsewhere than what exports are granted by, which a slow reverse zone must not hold up.
     hosts.refresh();
-    assert!(hosts.has_met(other));
+    assert!(!hosts.has_met(other));
+    hosts.meet(other);
+    assert!(hosts.old_told().is_empty());
+    // Where exports are granted by it, it is asked for with the rest.
+    let last = IpAddr::from([192, 0, 2, 3]);
+    hosts.prepare(&[], &["g".into()], true);
+    hosts.arrive(last);
+    assert!(hosts.old_told().is_empty());
+    hosts.refresh();
+    assert!(hosts.has_met(last));
 }
 
 #[test]
