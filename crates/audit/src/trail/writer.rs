@@ -105,7 +105,8 @@ impl Trail {
             log,
             closed: Closed(backlog.clone()),
             halt: Some(Box::new(halt)),
-            unsynced: 0,
+            // What the start has to tell is not on the disk.
+            unsynced: refuses.into(),
             synced_at: Instant::now(),
             unkept: 0,
             written_ns: told.map_or_else(now_ns, |(_, _, since_ns)| since_ns),

@@ -124,3 +124,27 @@ fn what_was_lost_is_told_also_where_a_start_without_room_comes_in_between() {
     assert_eq!(read(directory.path()).1, told, "told twice");
     assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, vec![]);
 }
+
+#[test]
+fn what_a_refused_start_tells_is_synced_before_anything_counts_as_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    write(directory.path(), 3);
+    std::fs::write(directory.path().join(LOST), crate::trail::Lost { more: 5, ..Default::default() }.encode()).unwrap();
+    let disk = FaultyDisk::default();
+    disk.full.store(true, Ordering::SeqCst);
+    // Nothing else is due that would sync it.
+    let options = Options { rotation: Rotation { seal_ns_max: 1 << 62, age_ns_max: 1 << 62, ..Rotation::default() }, ..options() };
+    let log = Log::open(Arc::new(disk.clone()), directory.path(), options, SECOND).unwrap().0;
+    assert!(log.refused().is_some());
+    let keeping = Keeping { durable: crate::trail::Durable::Each, ..Keeping::default() };
+    let trail = Trail::start(log, Arc::new(disk.clone()), keeping, || ()).unwrap();
+    // The first sync of a segment fails.
+    disk.loses.store(true, Ordering::SeqCst);
+    disk.full.store(false, Ordering::SeqCst);
+    let (told, kept) = std::sync::mpsc::channel();
+    let loses = disk.loses.clone();
+    trail.after(Box::new(move || told.send(!loses.load(Ordering::SeqCst)).unwrap()));
+    assert!(kept.recv().unwrap(), "nothing was synced");
+    trail.stop();
+    assert_eq!(read(directory.path()).1, 5);
+}

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Default)]
 pub(super) struct FaultyDisk {
     pub(super) full: Arc<AtomicBool>,
-    loses: Arc<AtomicBool>,
+    pub(super) loses: Arc<AtomicBool>,
     /// It does not take the next count of what is lost, though there is room.
     pub(super) forgets: Arc<AtomicBool>,
 }
