@@ -290,11 +290,17 @@ fn ask(dir: &Path, rounds: u64) {
     println!("{total} records");
     type Ask = fn(u64) -> Query;
     let kinds: [(&str, Ask); 4] = [
-        ("a user, 50 newest", |number| Query { principal: format!("user{}@EXAMPLE.ORG", number % USERS).into_bytes(), ..Query::default() }),
+        ("a user, 50 newest", |number| Query {
+            principal: vec![format!("user{}@EXAMPLE.ORG", number % USERS).into_bytes()],
+            ..Query::default()
+        }),
         ("a uid, 50 newest", |number| Query { uid: Some(10_000 + (number % USERS) as u32), ..Query::default() }),
         ("a path, all", |number| {
             let (directory, name) = (number % 400, (number >> 20) % 10_000);
-            Query { path: format!("/srv/data/project-{directory}/run-{}/result-{name}.dat", name % 7).into_bytes(), ..Query::default() }
+            Query {
+                path: vec![format!("/srv/data/project-{directory}/run-{}/result-{name}.dat", name % 7).into_bytes()],
+                ..Query::default()
+            }
         }),
         ("a file id, all", |number| {
             let mut file = [0; 16];

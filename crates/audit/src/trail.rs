@@ -26,7 +26,7 @@ pub use names::{Moment, Names, Seed, Span, names_of};
 pub use prove::prove;
 pub use prune::{PRUNED, Retention, prune};
 pub use reader::{Entry, Segment, entries};
-pub use search::{Hit, Outcome, Query, Reading, Searched, search};
+pub use search::{Forms, Hit, Outcome, Query, Reading, Searched, search};
 pub use verify::{Fault, FaultKind, Report, Trust, verify};
 pub use writer::{After, Counts, Durable, Keeping, Policy, Trail};
 

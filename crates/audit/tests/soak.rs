@@ -67,13 +67,13 @@ fn resident() -> u64 {
 
 /// Searches until it is told to stop; how often. Each finds what is there for good: what one user did on each of the two connections, in order.
 fn search_all_the_while(directory: &Path, stop: &AtomicBool) -> u64 {
-    let query = Query { principal: b"user31@EXAMPLE.ORG".to_vec(), ..Query::default() };
+    let query = Query { principal: vec![b"user31@EXAMPLE.ORG".to_vec()], ..Query::default() };
     let mut searches = 0;
     while !stop.load(Ordering::Relaxed) {
         let (mut scratch, mut segment, mut of_thread) = (Vec::new(), 0, [None::<u32>; THREADS as usize]);
         let searched = search(directory, &query, false, Reading::Index, |hit| {
             let record = hit.record(&mut scratch).expect("a record");
-            assert_eq!(record.principal, query.principal);
+            assert_eq!(record.principal, query.principal[0]);
             assert!(hit.segment >= segment, "segments come in order");
             if segment != 0 && hit.segment > segment + 1 {
                 // Each segment has some of the user's: one that was left out must be one that retention has removed meanwhile.

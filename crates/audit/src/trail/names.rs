@@ -151,7 +151,7 @@ fn files_of(directory: &Path, reading: Reading, spans: &[Span]) -> io::Result<Ve
     let mut files = Vec::new();
     let paths: HashSet<&[u8]> = spans.iter().map(|span| &span.path[..]).collect();
     for path in paths {
-        let query = Query { path: path.to_vec(), ..Query::default() };
+        let query = Query { path: vec![path.to_vec()], ..Query::default() };
         each(directory, &query, reading, |record| {
             let is_named = spans.iter().any(|span| span.path == record.path && (span.from..=span.until).contains(&Moment::of(record)));
             if is_named && has_own_file(record) && !is_move(record) {

@@ -24,6 +24,9 @@ pub enum Outcome {
     Is(u32),
 }
 
+/// The ways in which a name may be meant, of which any fits.
+pub type Forms = Vec<Vec<u8>>;
+
 /// A question. What is `None` or empty is not asked for; all else must fit.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
@@ -32,21 +35,21 @@ pub struct Query {
     /// Before, nanoseconds since 1970.
     pub until_ns: Option<u64>,
     /// Who, as Kerberos proved it.
-    pub principal: Vec<u8>,
+    pub principal: Forms,
     /// With whose rights.
     pub uid: Option<u32>,
     /// The user that rules mean by auid: whom the caller logged in as, or else whose rights were used. No index helps where somebody acted as another.
     pub auid: Option<u32>,
     /// This path, on either side of a rename or link.
-    pub path: Vec<u8>,
+    pub path: Forms,
     /// This directory and all below it. No index helps.
-    pub below: Vec<u8>,
+    pub below: Forms,
     /// The file's identity.
     pub file: Vec<u8>,
     /// The export's path.
-    pub export: Vec<u8>,
+    pub export: Forms,
     /// The client's address or name.
-    pub client: Vec<u8>,
+    pub client: Forms,
     /// These operations.
     pub operations: Option<Set>,
     /// What records are of.
@@ -54,7 +57,7 @@ pub struct Query {
     /// Whether it was done.
     pub outcome: Option<Outcome>,
     /// Key of the rule.
-    pub key: Vec<u8>,
+    pub key: Forms,
     /// A file under all its names.
     pub names: Option<Names>,
     /// Renames, links and removals that name this path.
@@ -64,55 +67,56 @@ pub struct Query {
 impl Query {
     /// Whether a record is asked for.
     pub fn fits(&self, record: &Record<'_>) -> bool {
-        let text = |wanted: &[u8], found: &[u8]| wanted.is_empty() || wanted == found;
-        let either = |wanted: &[u8]| wanted.is_empty() || wanted == record.path || wanted == record.path2;
+        let text = |wanted: &Forms, found: &[u8]| wanted.is_empty() || wanted.iter().any(|form| form == found);
+        let is_named = |name: &[u8]| name == record.path || name == record.path2;
         self.from_ns.is_none_or(|from| record.time_ns >= from)
             && self.until_ns.is_none_or(|until| record.time_ns < until)
             && text(&self.principal, record.principal)
             && self.uid.is_none_or(|uid| record.uid == Some(uid))
             && self.auid.is_none_or(|auid| record.auid() == Some(auid))
-            && text(&self.file, record.file)
+            && (self.file.is_empty() || self.file == record.file)
             && text(&self.export, record.export)
-            && (self.key.is_empty() || record.key.split(|byte| *byte == 1).any(|key| key == self.key))
-            && either(&self.path)
+            && (self.key.is_empty() || record.key.split(|byte| *byte == 1).any(|key| text(&self.key, key)))
+            && (self.path.is_empty() || self.path.iter().any(|path| is_named(path)))
             && self.class.is_none_or(|class| record.class == class)
             && self.operations.is_none_or(|set| record.class == Class::Operation && set & operations::one(record.operation) != 0)
             && self.outcome.is_none_or(|outcome| outcome.fits(record))
-            && (self.client.is_empty()
-                || self.client == record.client
-                || (record.address.is_some() && address_of(&self.client) == record.address))
-            && (self.below.is_empty() || is_below(&self.below, record.path) || is_below(&self.below, record.path2))
-            && (self.moved.is_empty() || (either(&self.moved) && super::names::is_move(record)))
+            && (text(&self.client, record.client)
+                || (record.address.is_some() && self.client.iter().any(|client| address_of(client) == record.address)))
+            && (self.below.is_empty() || self.below.iter().any(|below| is_below(below, record.path) || is_below(below, record.path2)))
+            && (self.moved.is_empty() || (is_named(&self.moved) && super::names::is_move(record)))
             && self.names.as_ref().is_none_or(|names| names.holds(record))
     }
 
-    /// What an index can be asked for: all of the first, and one of the second if there are any.
-    fn terms(&self) -> (Terms, Terms) {
-        let mut all = Vec::new();
-        for (term, text) in [
-            (Term::Principal, &self.principal),
-            (Term::Path, &self.path),
-            (Term::File, &self.file),
-            (Term::Key, &self.key),
-            (Term::Moved, &self.moved),
-        ] {
+    /// What an index can be asked for: one of each.
+    fn terms(&self) -> Vec<Terms> {
+        let forms = |term, forms: &Forms| forms.iter().map(|form| (term, form.clone())).collect();
+        let one = |term, bytes: &[u8]| vec![(term, bytes.to_vec())];
+        let client = |name: &Vec<u8>| match address_of(name) {
+            Some(IpAddr::V4(address)) => (Term::Client, address.octets().to_vec()),
+            Some(IpAddr::V6(address)) => (Term::Client, address.octets().to_vec()),
+            None => (Term::Client, name.clone()),
+        };
+        let mut all = vec![
+            forms(Term::Principal, &self.principal),
+            forms(Term::Path, &self.path),
+            forms(Term::Key, &self.key),
+            self.client.iter().map(client).collect(),
+            self.names.as_ref().map(Names::terms).unwrap_or_default(),
+        ];
+        for (term, text) in [(Term::File, &self.file), (Term::Moved, &self.moved)] {
             if !text.is_empty() {
-                all.push((term, text.clone()));
+                all.push(one(term, text));
             }
         }
         if let Some(uid) = self.uid {
-            all.push((Term::Uid, uid.to_le_bytes().to_vec()));
+            all.push(one(Term::Uid, &uid.to_le_bytes()));
         }
         if let Some(Outcome::Is(result)) = self.outcome.filter(|outcome| *outcome != Outcome::Is(0)) {
-            all.push((Term::Result, result.to_le_bytes().to_vec()));
+            all.push(one(Term::Result, &result.to_le_bytes()));
         }
-        match address_of(&self.client) {
-            Some(IpAddr::V4(address)) => all.push((Term::Client, address.octets().to_vec())),
-            Some(IpAddr::V6(address)) => all.push((Term::Client, address.octets().to_vec())),
-            None if !self.client.is_empty() => all.push((Term::Client, self.client.clone())),
-            None => {}
-        }
-        (all, self.names.as_ref().map(Names::terms).unwrap_or_default())
+        all.retain(|terms: &Terms| !terms.is_empty());
+        all
     }
 }
 
@@ -267,25 +271,21 @@ fn places(index: &Index, query: &Query) -> io::Result<Option<Vec<u64>>> {
     if query.from_ns.is_some_and(|wanted| until < wanted) || query.until_ns.is_some_and(|wanted| from >= wanted) {
         return Ok(Some(Vec::new()));
     }
-    let (all, any) = query.terms();
-    if all.is_empty() && any.is_empty() {
+    let all = query.terms();
+    if all.is_empty() {
         return Ok(None);
     }
     let mut places: Option<Vec<u64>> = None;
-    if !any.is_empty() {
-        let mut union = Vec::new();
-        for (term, bytes) in &any {
-            union.extend(index.postings(*term, bytes)?);
-        }
-        union.sort_unstable();
-        union.dedup();
-        places = Some(union);
-    }
-    for (term, bytes) in &all {
+    for terms in &all {
         if places.as_ref().is_some_and(Vec::is_empty) {
             break;
         }
-        let with = index.postings(*term, bytes)?;
+        let mut with = Vec::new();
+        for (term, bytes) in terms {
+            with.extend(index.postings(*term, bytes)?);
+        }
+        with.sort_unstable();
+        with.dedup();
         places = Some(match places {
             Some(places) => places.into_iter().filter(|place| with.binary_search(place).is_ok()).collect(),
             None => with,

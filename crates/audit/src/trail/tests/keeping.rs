@@ -2,9 +2,9 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::*;
@@ -15,6 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone, Default)]
 pub(super) struct FaultyDisk {
     pub(super) full: Arc<AtomicBool>,
+    /// It has room for so many writes more, if that is limited.
+    pub(super) takes: Arc<Mutex<Option<u64>>>,
     pub(super) loses: Arc<AtomicBool>,
     /// It does not take the next count of what is lost, though there is room.
     pub(super) forgets: Arc<AtomicBool>,
@@ -30,7 +32,12 @@ struct FaultyFile {
 
 impl FaultyDisk {
     fn room(&self) -> io::Result<()> {
-        if self.full.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        let mut takes = self.takes.lock().unwrap();
+        if self.full.load(Ordering::SeqCst) || *takes == Some(0) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        *takes = takes.map(|left| left - 1);
+        Ok(())
     }
 
     fn file(&self, path: &Path, file: Box<dyn DiskFile>) -> io::Result<Box<dyn DiskFile>> {
@@ -343,7 +350,7 @@ fn who_searches_finds_indexes_that_the_writer_has_built() {
         files.len() > 1 && files[..files.len() - 1].iter().all(|file| crate::trail::index::is_indexed(file).unwrap_or(false))
     });
     trail.stop();
-    let query = Query { path: b"/srv/7".to_vec(), ..Query::default() };
+    let query = Query { path: vec![b"/srv/7".to_vec()], ..Query::default() };
     let ask = || {
         let mut hits = 0;
         let searched = search(directory.path(), &query, false, Reading::Index, |_| {

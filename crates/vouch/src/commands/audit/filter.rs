@@ -6,7 +6,7 @@ use std::path::Path;
 
 use vouch_audit::operations;
 use vouch_audit::record::{Class, kept_path};
-use vouch_audit::trail::{Outcome as Done, Query, Reading, Seed, names_of};
+use vouch_audit::trail::{Forms, Names, Outcome as Done, Query, Reading, Seed, names_of};
 
 use crate::exit::{At as _, Failure, Outcome};
 use crate::when;
@@ -29,7 +29,7 @@ pub(super) struct Filter {
     /// Whom the caller had logged in as, as `auid` in rules: of a mount's users; of clients the user whose rights were used.
     #[arg(long, alias = "login", value_name = "USER")]
     auid: Option<String>,
-    /// This path on the server, on either side of a rename or link; as with other names, bytes that are no text may be given as records show them (`\xff`).
+    /// This path on the server, on either side of a rename or link; as with other names, as it is, or as records show it (a byte as `\xff`).
     #[arg(long, value_name = "PATH")]
     path: Option<OsString>,
     /// This directory and all below it.
@@ -61,7 +61,8 @@ pub(super) struct Filter {
 impl Filter {
     /// The question to the trail. With `follows_names`, path and file identity stand for the file under all its names.
     pub(super) fn query(&self, directory: &Path, follows_names: bool, reading: Reading) -> Outcome<Query> {
-        let bytes = |text: &Option<OsString>| text.as_ref().map_or_else(Vec::new, |text| as_shown(text.as_bytes()));
+        let forms =
+            |text: &Option<OsString>| text.as_ref().filter(|text| !text.is_empty()).map_or_else(Vec::new, |text| forms(text.as_bytes()));
         let file = match &self.file {
             Some(text) => data_encoding::HEXLOWER_PERMISSIVE.decode(text.as_bytes()).map_err(|error| Failure::input(text, error))?,
             None => Vec::new(),
@@ -75,32 +76,47 @@ impl Filter {
         let mut query = Query {
             from_ns: self.from,
             until_ns: self.until,
-            principal: bytes(&self.principal),
+            principal: forms(&self.principal),
             uid: self.uid.as_deref().map(user).transpose()?,
             auid: self.auid.as_deref().map(user).transpose()?,
-            path: kept_path(&bytes(&self.path)).into_owned(),
-            below: bytes(&self.below),
+            path: forms(&self.path).iter().map(|path| kept_path(path).into_owned()).collect(),
+            below: forms(&self.below),
             file,
-            export: bytes(&self.export),
-            client: bytes(&self.client),
+            export: forms(&self.export),
+            client: forms(&self.client),
             operations,
             class: self.class,
             outcome: self.result,
-            key: bytes(&self.key),
+            key: forms(&self.key),
             ..Query::default()
         };
         if follows_names {
-            let seed = match (&query.path[..], &query.file[..]) {
-                (_, file) if !file.is_empty() => Seed::File(file),
-                (path, _) if !path.is_empty() => Seed::Path(path),
-                _ => return Err(Failure::usage("--renames", "give the file by --path or --file")),
+            let seeds: Vec<Seed<'_>> = match &query.file[..] {
+                [] => query.path.iter().map(|path| Seed::Path(path)).collect(),
+                file => vec![Seed::File(file)],
             };
-            query.names = Some(names_of(directory, reading, seed).at(directory.display())?);
+            if seeds.is_empty() {
+                return Err(Failure::usage("--renames", "give the file by --path or --file"));
+            }
+            let mut names = Names::default();
+            for seed in seeds {
+                let found = names_of(directory, reading, seed).at(directory.display())?;
+                names.spans.extend(found.spans);
+                names.files.extend(found.files);
+            }
+            query.names = Some(names);
             query.path.clear();
             query.file.clear();
         }
         Ok(query)
     }
+}
+
+/// What a name may mean: itself, since there are names with backslashes, or what records show so.
+fn forms(name: &[u8]) -> Forms {
+    let mut forms = vec![name.to_vec(), as_shown(name)];
+    forms.dedup();
+    forms
 }
 
 /// The bytes of a name, which may be given as records show it: a byte as `\xff`, and a backslash and a quote behind a backslash.
@@ -173,13 +189,23 @@ mod tests {
     fn names_of_any_bytes_are_found_as_they_are_and_as_records_show_them() {
         for name in [&b"/srv/x\xff\xfe"[..], b"/srv/plain", b"/srv/a\"b\\c\n\x1b[2J", b"/srv/\\x41", "/srv/\u{202e}\u{e9}".as_bytes()] {
             let shown = crate::output::quoted(name);
-            assert_eq!(query("--path", &shown.as_bytes()[1..shown.len() - 1]).path, name);
+            let asked = query("--path", &shown.as_bytes()[1..shown.len() - 1]).path;
+            assert!(asked.iter().any(|form| form == name), "{shown}");
         }
-        assert_eq!(query("--below", b"/srv/x\xff\xfe").below, b"/srv/x\xff\xfe");
-        assert_eq!((query("--key", b"k\\xfe").key, query("--principal", b"a\xffb").principal), (b"k\xfe".to_vec(), b"a\xffb".to_vec()));
+        assert_eq!(query("--below", b"/srv/x\xff\xfe").below, [b"/srv/x\xff\xfe"]);
+        let unit = [&b"a\\x2db"[..], b"a-b"];
+        let asked = query("--client", unit[0]);
+        assert_eq!(asked.client, unit);
+        for option in ["--path", "--below", "--export", "--key", "--principal"] {
+            let asked = query(option, unit[0]);
+            for (name, is_meant) in [(unit[0], true), (unit[1], true), (b"a_b", false)] {
+                let record = vouch_audit::Record { path: name, export: name, key: name, principal: name, ..Default::default() };
+                assert_eq!(asked.fits(&record), is_meant, "{option}");
+            }
+        }
         // What is none of what records show stands for itself.
         for plain in [&b"/srv/a\\b"[..], b"/srv/\\xg0", b"/srv/\\x4", b"/srv/a\\"] {
-            assert_eq!(query("--path", plain).path, plain);
+            assert_eq!(query("--path", plain).path, [plain]);
         }
     }
 
