@@ -157,13 +157,17 @@ impl Log {
             told: None,
             _locks: locks,
         };
-        let mut number = 1;
+        let (mut number, mut is_told) = (1, false);
+        let lost = lost::read(&log.directory);
         let mut files = segments(directory).at(directory)?;
         while let Some(file) = files.pop() {
             if let Some(closed) = log.resume(&file, &mut opened)? {
                 number = file.number + 1;
                 if !closed {
                     opened.unclosed = true;
+                    // Before the seal: once that is on the disk, what it had not sealed can't be seen any more.
+                    log.tell(&opened, lost.as_ref(), now_ns);
+                    is_told = true;
                     log.append_seal(Kind::Close, now_ns);
                     if log.try_now(Log::settle)? {
                         log.parts.clear();
@@ -178,23 +182,10 @@ impl Log {
         if number == 1 && log.key.epoch() != 0 {
             return Err(LogError::Key { key: log.key.epoch(), wanted: 0 });
         }
-        let (lost, resumed) = (lost::read(&log.directory), log.next_seq);
         log.begin(number, now_ns);
-        if opened.unclosed {
-            let unsealed = match opened.unsealed {
-                Some((first, last)) => format!("records {first} to {last} had no seal"),
-                None => "no record lacked a seal".into(),
-            };
-            let detail = format!("the trail had no end; {unsealed}; {} torn bytes put aside", opened.torn_len);
-            log.append_record(&Record {
-                time_ns: now_ns,
-                class: Class::Administrative,
-                operation: Act::Recovered as u16,
-                detail: detail.as_bytes(),
-                ..Record::default()
-            });
+        if !is_told {
+            log.tell(&opened, lost.as_ref(), now_ns);
         }
-        log.tell_lost(lost, resumed, now_ns);
         // What was lost before counts as told once the disk has the record of it.
         if log.try_now(Log::sync)? || !lost::is_made(&log.directory) {
             log.take(Step::Lost)?;
@@ -314,8 +305,23 @@ impl Log {
         self.append(&mut body, record.time_ns)
     }
 
-    /// A gap of what the disk had not taken when the trail ended the last time, if there was any.
-    fn tell_lost(&mut self, lost: Option<Lost>, resumed: u64, now_ns: u64) {
+    /// How the trail had ended, if not as it should; and a gap of what the disk had not taken then, if there was any.
+    fn tell(&mut self, opened: &Opened, lost: Option<&Lost>, now_ns: u64) {
+        let resumed = self.next_seq;
+        if opened.unclosed {
+            let unsealed = match opened.unsealed {
+                Some((first, last)) => format!("records {first} to {last} had no seal"),
+                None => "no record lacked a seal".into(),
+            };
+            let detail = format!("the trail had no end; {unsealed}; {} torn bytes put aside", opened.torn_len);
+            self.append_record(&Record {
+                time_ns: now_ns,
+                class: Class::Administrative,
+                operation: Act::Recovered as u16,
+                detail: detail.as_bytes(),
+                ..Record::default()
+            });
+        }
         let Some(lost) = lost else { return };
         let count = lost.count(resumed);
         if count > 0 {

@@ -2,7 +2,7 @@
 //! start that was killed leaves it.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{At as _, Log, LogError, lost};
 use crate::keys::Ratchet;
@@ -72,8 +72,9 @@ impl Log {
             Step::Checkpoint(seal) => self.write_checkpoint(seal),
             Step::Torn { path, bytes, len } => {
                 if !bytes.is_empty() {
-                    let aside = path.with_extension(TORN);
-                    files::replace(disk, &aside, bytes).at(&aside)?;
+                    if let Some(aside) = place_aside(path, bytes).at(path)? {
+                        files::replace(disk, &aside, bytes).at(&aside)?;
+                    }
                 }
                 match *len {
                     0 => disk.remove(path).at(path),
@@ -92,6 +93,20 @@ impl Log {
             }
         }
     }
+}
+
+/// Where the torn bytes of a segment go: beside what earlier crashes have left of it. None if they are there already.
+fn place_aside(segment: &Path, bytes: &[u8]) -> io::Result<Option<PathBuf>> {
+    let mut aside = segment.with_extension(TORN);
+    for number in 2u64.. {
+        match std::fs::metadata(&aside) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            Err(error) => return Err(error),
+            Ok(there) if there.len() == bytes.len() as u64 && std::fs::read(&aside)? == bytes => return Ok(None),
+            Ok(_) => aside = segment.with_extension(format!("{number}.{TORN}")),
+        }
+    }
+    Ok(Some(aside))
 }
 
 impl LogError {

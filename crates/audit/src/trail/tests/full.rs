@@ -148,3 +148,45 @@ fn what_a_refused_start_tells_is_synced_before_anything_counts_as_kept() {
     trail.stop();
     assert_eq!(read(directory.path()).1, 5);
 }
+
+#[test]
+fn torn_bytes_of_each_crash_of_a_start_are_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    killed(directory.path());
+    let second = SegmentFile::open(directory.path(), 2).path;
+    // The second time is the first crash seen again: it is not kept twice.
+    for bytes in [&b"first"[..], b"first", b"second", b"third"] {
+        let _ = std::fs::remove_file(&second);
+        append(&second, bytes);
+        drop(Log::open(Arc::new(SystemDisk), directory.path(), options(), SECOND).unwrap());
+    }
+    let kept: Vec<_> =
+        ["torn", "2.torn", "3.torn"].iter().map(|end| std::fs::read(second.with_extension(end)).unwrap_or_default()).collect();
+    assert_eq!(kept, [&b"first"[..], b"second", b"third"]);
+    assert!(!second.with_extension("4.torn").exists());
+}
+
+#[test]
+fn what_a_crash_left_without_a_seal_is_told_wherever_the_next_start_is_short_of_room_and_killed() {
+    let mut writes = 0;
+    loop {
+        let directory = tempfile::tempdir().unwrap();
+        killed(directory.path());
+        let disk = FaultyDisk::default();
+        *disk.takes.lock().unwrap() = Some(writes);
+        let (log, _) = Log::open(Arc::new(disk), directory.path(), options(), 2 * SECOND).unwrap();
+        let had_room = log.refused().is_none();
+        drop(log);
+        open(directory.path(), 3 * SECOND).close(3 * SECOND).unwrap();
+        let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+        assert_eq!((report.faults, report.unsealed), (vec![], 0), "after {writes}");
+        let told = report.notes.iter().any(|note| note.contains("records 1 to 3 had no seal"));
+        assert!(told, "after {writes}: {:?}", report.notes);
+        if had_room {
+            break;
+        }
+        writes += 1;
+    }
+    // The end of the old segment, the key, the checkpoint, the new segment at least.
+    assert!(writes >= 4, "{writes}");
+}

@@ -18,6 +18,8 @@ struct Inside {
     seen: BTreeMap<PathBuf, Arc<Mutex<Bytes>>>,
     durable: BTreeMap<PathBuf, Arc<Mutex<Bytes>>>,
     steps_left: Option<u64>,
+    /// A step was refused: from then on nothing gets to the disk, not even a part.
+    is_gone: bool,
 }
 
 #[derive(Default)]
@@ -44,7 +46,8 @@ impl PowerDisk {
 
     /// The power goes after so many steps.
     pub(super) fn cut_after(&self, steps: u64) {
-        self.inside.lock().steps_left = Some(steps);
+        let mut inside = self.inside.lock();
+        (inside.steps_left, inside.is_gone) = (Some(steps), false);
     }
 
     pub(super) fn is_cut(&self) -> bool {
@@ -54,7 +57,10 @@ impl PowerDisk {
     fn step(&self) -> io::Result<()> {
         let mut inside = self.inside.lock();
         match &mut inside.steps_left {
-            Some(0) => Err(io::Error::other("the power is gone")),
+            Some(0) => {
+                inside.is_gone = true;
+                Err(io::Error::other("the power is gone"))
+            }
             Some(left) => {
                 *left -= 1;
                 Ok(())
@@ -106,7 +112,7 @@ impl PowerDisk {
         }
         inside.seen = names.clone();
         inside.durable = names;
-        inside.steps_left = None;
+        (inside.steps_left, inside.is_gone) = (None, false);
     }
 }
 
@@ -155,11 +161,12 @@ impl Disk for PowerDisk {
 
 impl DiskFile for PowerFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let was_gone = self.disk.inside.lock().is_gone;
         let torn = self.disk.step();
         let mut file = self.bytes.lock();
         let start = offset as usize;
         // The power goes in the middle of a write; not of a sector.
-        let written = if start == 0 && bytes.len() == 512 { 0 } else { bytes.len() / 2 };
+        let written = if was_gone || start == 0 && bytes.len() == 512 { 0 } else { bytes.len() / 2 };
         let bytes = if torn.is_err() { &bytes[..written] } else { bytes };
         let end = start + bytes.len();
         if file.seen.len() < end {
