@@ -86,10 +86,10 @@ pub(crate) fn locku(walk: &mut Walk<'_>, args: &LockuArgs) -> Outcome {
 }
 
 pub(crate) fn release_lockowner(walk: &mut Walk<'_>, args: &ReleaseLockownerArgs<'_>) -> Outcome {
-    let (now, caller, owner) = (walk.now.mono_ms, walk.proven(), known_owner(walk, &args.owner.owner));
+    let (now, caller) = (walk.now.mono_ms, walk.proven());
     walk.state(|state| {
         let client = state.client_of_40(args.owner.client, caller.as_ref(), now)?;
-        state.release_lock_owner(client, &owner)
+        state.release_lock_owner(client, &args.owner.owner, caller.as_ref())
     })?;
     Results::ReleaseLockowner(Ok(())).encode(walk.out);
     Ok(())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use vouch_nfs4::{ClientId, OwnerSeq, StateSeq, Stateid, Status};
 
 use super::State;
-use super::entry::{Entry, Kind, Lock, OwnerKind};
+use super::entry::{Entry, Kind, Lock, OwnerKind, OwnerReply};
 use super::id::{ClientKey, FileKey, FileRef, OwnerKey, StateKey};
 use super::limits::{SILENT_LOOKS_MAX, SILENT_RANGES_MAX};
 use super::owner::no_more;
@@ -126,6 +126,7 @@ impl<F: Clone> State<F> {
         let lock = match existing {
             Some(lock) => {
                 self.states[lock].seq = self.states[lock].seq.next();
+                self.begin_lock_owner(self.lock_of(lock).owner, call.by);
                 lock
             }
             None => self.first_lock(call, client, file, open, &name)?,
@@ -137,6 +138,15 @@ impl<F: Clone> State<F> {
             self.wake(file, call.range);
         }
         Ok(self.states[lock].stateid(self.boot, lock))
+    }
+
+    /// RFC 7530, section 16.10.5: a lock owner's numbers begin with the call that says it is new, which is answered under the open owner's. Also where it is known: a client that has
+    /// forgotten it and whose RELEASE_LOCKOWNER was lost would else be told what was done under these numbers before.
+    fn begin_lock_owner(&mut self, owner: OwnerKey, by: LockBy<'_>) {
+        if let (Some(sequencer), LockBy::New { seq, .. }) = (self.owners[owner].sequencer.as_deref_mut(), by) {
+            (sequencer.begun, sequencer.confirmed, sequencer.last) = (true, true, seq);
+            sequencer.reply = OwnerReply::default();
+        }
     }
 
     /// Whether there may be one more range of this client. Nobody's locks go for it.
@@ -153,8 +163,12 @@ impl<F: Clone> State<F> {
                 let open = self.resolve_open(call.client, open, &call.file, now)?;
                 let (client, file) = (self.states[open].client, self.states[open].file);
                 let place = (file, call.file.export);
-                let existing =
-                    self.find_owner(client, OwnerKind::Lock, owner).and_then(|owner| self.owners[owner].states.get(&place).copied());
+                let owner = self.find_owner(client, OwnerKind::Lock, owner).map(|owner| &self.owners[owner]);
+                let existing = owner.and_then(|owner| owner.states.get(&place).copied());
+                let is_busy = owner.and_then(|owner| owner.sequencer.as_deref()).is_some_and(|sequencer| sequencer.busy);
+                if existing.is_some() && is_busy {
+                    return Err(Status::DELAY);
+                }
                 Ok((open, existing))
             }
             LockBy::Old(lock) => {
@@ -218,10 +232,7 @@ impl<F: Clone> State<F> {
             return Err(no_more(self.clients[client].family(), OwnerKind::Lock));
         }
         let owner = self.owner(client, OwnerKind::Lock, name)?;
-        if let (Some(sequencer), LockBy::New { seq, .. }) = (self.owners[owner].sequencer.as_deref_mut(), call.by) {
-            // RFC 7530, section 16.10.5: the lock owner's numbers begin with this call, which is answered under the open owner's.
-            (sequencer.begun, sequencer.confirmed, sequencer.last) = (true, true, seq);
-        }
+        self.begin_lock_owner(owner, call.by);
         let lock = Lock { owner, open, ranges: Ranges::default() };
         let (export, terms, opener) = (call.file.export, self.states[open].terms, self.states[open].opener.clone());
         let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind: Kind::Lock(lock) });
@@ -301,16 +312,21 @@ impl<F: Clone> State<F> {
         self.clear_way(file, owner, range, mode).map_err(LockError::Denied)
     }
 
-    /// RELEASE_LOCKOWNER (4.0). RFC 7530, section 16.37.3: LOCKS_HELD while it holds any.
-    pub fn release_lock_owner(&mut self, client: ClientKey, owner: &[u8]) -> Result<(), Status> {
-        let Some(owner) = self.find_owner(client, OwnerKind::Lock, owner) else { return Ok(()) };
-        let states: Vec<StateKey> = self.owners[owner].states.values().copied().collect();
-        if states.iter().any(|&key| !self.lock_of(key).ranges.is_empty()) {
-            return Err(Status::LOCKS_HELD);
+    /// RELEASE_LOCKOWNER (4.0), of all owners of this name that are the caller's to give back. RFC 7530, section 16.37.3: LOCKS_HELD while one holds any. `caller`: who calls, where
+    /// that is proven. O(n) in principals that have files open, and only for who introduced the client.
+    pub fn release_lock_owner(&mut self, client: ClientKey, name: &[u8], caller: Option<&Arc<str>>) -> Result<(), Status> {
+        let mut held = false;
+        for known in self.clients[client].names_given_back(name, caller) {
+            let Some(owner) = self.find_owner(client, OwnerKind::Lock, &known) else { continue };
+            let states: Vec<StateKey> = self.owners[owner].states.values().copied().collect();
+            if states.iter().any(|&key| !self.lock_of(key).ranges.is_empty()) {
+                held = true;
+                continue;
+            }
+            self.drop_locks(states, Ended::Freed);
+            self.drop_owner(owner);
         }
-        self.drop_locks(states, Ended::Freed);
-        self.drop_owner(owner);
-        Ok(())
+        if held { Err(Status::LOCKS_HELD) } else { Ok(()) }
     }
 
     /// Takes an owner's locks of a file out, and tells those that wait.

@@ -77,6 +77,29 @@ impl Client {
         }
     }
 
+    /// Under which names owners are known here that a caller calls so and may give back: his own; and where he is who introduced the client, those of all who have files open, as
+    /// clients release owners by their machine's credential.
+    pub(super) fn names_given_back(&self, name: &[u8], caller: Option<&Arc<str>>) -> Vec<Vec<u8>> {
+        let mut names = vec![known_as(name, caller)];
+        if let Dialect::V40(v40) = &self.dialect {
+            let others = v40.openers.keys().filter(|opener| Some(*opener) != caller && self.lets(caller, opener));
+            names.extend(others.map(|opener| known_as(name, Some(opener))));
+        }
+        if caller.is_some() && caller == self.introducer() {
+            // A mount of the same client under AUTH_SYS.
+            names.push(known_as(name, None));
+        }
+        names
+    }
+
+    /// Who introduced it, where that is proven.
+    fn introducer(&self) -> Option<&Arc<str>> {
+        match &self.principal {
+            Principal::Gss { name } => Some(name),
+            Principal::Sys { .. } | Principal::None => None,
+        }
+    }
+
     /// Whether a RENEW is of who introduced the client or of one who has a file open (RFC 7530, section 16.27.4). What nobody has proven, nobody can be held to.
     /// O(n) in principals, and only where the client was proven and the caller was not.
     pub(super) fn is_renewed_by(&self, caller: Option<&Arc<str>>) -> bool {

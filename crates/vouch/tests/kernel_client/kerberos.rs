@@ -81,7 +81,7 @@ fn each_flavour_carries_the_work_of_those_who_have_tickets() {
             assert_eq!(std::fs::metadata(file).expect("a file that the guest made").uid(), 65_534, "the machine is nobody in particular");
         }
     }
-    assert!(out.contains("ok: the strongest is chosen"), "{out}");
+    assert!(out.contains("ok: the strongest is chosen") && out.contains("ok: lent"), "{out}");
 }
 
 #[test]

@@ -190,17 +190,18 @@ fn lock_owners_have_numbers_of_their_own_and_are_released() {
     let peer = client(&mut world, "a");
     let stateid = open(&mut world, &peer);
     let third = world.state.owner_turn_by_state(&stateid, OwnerSeq(3), 0).unwrap();
-    let by = LockBy::New { open: &stateid, owner: b"l", seq: OwnerSeq(50) };
+    let name = known_as(b"l", None);
+    let by = LockBy::New { open: &stateid, owner: &name, seq: OwnerSeq(50) };
     let range = Range::new(0, 10).unwrap();
     let call = LockCall { client: None, file: file(1), by, range, mode: Mode::Exclusive, wait: true, reclaim: false };
     let lock = world.state.lock(&call, 0).unwrap();
     done(&mut world, third, Status::OK, 12);
     assert_eq!(world.state.owner_turn_by_state(&lock, OwnerSeq(52), 0), Err(Status::BAD_SEQID));
-    assert_eq!(world.state.release_lock_owner(peer.client, b"l"), Err(Status::LOCKS_HELD));
+    assert_eq!(world.state.release_lock_owner(peer.client, b"l", None), Err(Status::LOCKS_HELD));
     let next = world.state.owner_turn_by_state(&lock, OwnerSeq(51), 0).unwrap();
     world.state.unlock(None, &lock, &file(1), range, 0).unwrap();
     done(&mut world, next, Status::OK, 14);
-    assert_eq!(world.state.release_lock_owner(peer.client, b"l"), Ok(()));
+    assert_eq!(world.state.release_lock_owner(peer.client, b"l", None), Ok(()));
     assert_eq!(world.state.owner_turn_by_state(&lock, OwnerSeq(52), 0), Err(Status::BAD_STATEID));
 }
 

@@ -37,3 +37,33 @@ grep -q ' /mnt/e nfs4 .*sec=krb5p,' /proc/mounts || fail "another than the first
 umount /mnt/e
 if attach 4.2 /export /mnt/e sec=sys 2>/dev/null; then fail "sys is let in"; fi
 echo "ok: the strongest is chosen"
+# Locks that a user takes and gives back, again and again, while he has the file open, are free for others each time: in 4.0 his machine gives their owner back.
+attach 4.0 /export /mnt/e sec=krb5 || fail "mount 4.0"
+attach 4.2 /export /mnt/o sec=krb5 || fail "mount beside it"
+as 1 sh -c 'umask 0; : >/mnt/e/lent' || fail "a file for all"
+as 1 python3 - <<'P' || fail "locks given back"
+import fcntl, os, time
+def wait_for(name):
+    end = time.time() + 60
+    while name not in os.listdir("/mnt/e"):
+        assert time.time() < end, name
+        time.sleep(0.05)
+if os.fork() == 0:
+    file = open("/mnt/e/lent", "r+b")
+    for turn in range(4):
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        fcntl.lockf(file, fcntl.LOCK_UN)
+        time.sleep(0.3)
+    open("/mnt/e/given-back", "w")
+    wait_for("seen")
+    os._exit(0)
+wait_for("given-back")
+P
+as 5 python3 -c "import fcntl; f = open('/mnt/o/lent', 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)" || fail "the server still holds what was given back"
+as 1 touch /mnt/e/seen
+umount /mnt/o || fail "umount"
+for _ in $(seq 100); do
+    umount /mnt/e 2>/dev/null && break
+    sleep 0.1
+done
+echo "ok: lent"
