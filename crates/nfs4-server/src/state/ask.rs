@@ -1,5 +1,7 @@
 //! Questions that change nothing but leases and silent clients.
 
+use std::sync::Arc;
+
 use vouch_nfs4::{Stateid, Status};
 
 use super::State;
@@ -17,11 +19,11 @@ impl<F: Clone> State<F> {
     }
 
     /// Whether there is room for an open of a file that is not there yet: before it is made. To be asked again by [`State::open`].
-    pub fn has_room_to_open(&mut self, client: ClientKey, owner: &[u8], now: u64) -> Result<(), Status> {
+    pub fn has_room_to_open(&mut self, client: ClientKey, owner: &[u8], opener: Option<&Arc<str>>, now: u64) -> Result<(), Status> {
         self.latest_ms = self.latest_ms.max(now);
         let family = self.client(client)?.family();
-        let room =
-            self.room_for_one_open(client) && (self.find_owner(client, OwnerKind::Open, owner).is_some() || self.room_for_owner(client)?);
+        let room = self.room_for_one_open(client, opener)
+            && (self.find_owner(client, OwnerKind::Open, owner).is_some() || self.room_for_owner(client)?);
         if room { Ok(()) } else { Err(no_more(family, OwnerKind::Open)) }
     }
 

@@ -115,8 +115,18 @@ pub(super) struct V40 {
     /// A change of callback that waits for its confirmation.
     pub(super) pending: Option<(Verifier, Callback40)>,
     pub(super) path: Path40,
-    /// How many of its opens are of each principal that was proven.
-    pub(super) openers: BTreeMap<Arc<str>, usize>,
+    /// What each principal has opened and locked that was proven.
+    pub(super) openers: BTreeMap<Arc<str>, Holding>,
+}
+
+/// What one principal has of a client of 4.0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Holding {
+    pub(super) opens: usize,
+    /// Files with lock owners, each.
+    pub(super) locked: usize,
+    /// Byte ranges locked.
+    pub(super) ranges: usize,
 }
 
 /// Where a client of 4.0 wants its callbacks.

@@ -96,7 +96,9 @@ impl<F: Clone> State<F> {
             true => self.admit_reclaim(client)?,
             false => self.admit_new(client)?,
         }
-        if self.clients[client].locks >= self.config.limits.locks_per_client_max || !self.room_for_lock(client) {
+        let (record, limits) = (&self.clients[client], &self.config.limits);
+        let few = record.locks < limits.locks_per_client_max && record.shares_locks(self.states[open].opener.as_ref(), limits);
+        if !few || !self.room_for_lock(client) {
             return Err(no_more(self.clients[client].family(), OwnerKind::Lock).into());
         }
         let (owner_key, name): (Option<OwnerKey>, Arc<[u8]>) = match (existing, call.by) {
@@ -235,6 +237,7 @@ impl<F: Clone> State<F> {
         self.begin_lock_owner(owner, call.by);
         let lock = Lock { owner, open, ranges: Ranges::default() };
         let (export, terms, opener) = (call.file.export, self.states[open].terms, self.states[open].opener.clone());
+        self.clients[client].holds(opener.as_ref(), |of| of.locked += 1);
         let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind: Kind::Lock(lock) });
         self.owners[owner].states.insert((file, export), key);
         self.files[file].locks.enter(place, client);
@@ -254,12 +257,14 @@ impl<F: Clone> State<F> {
         let (owner, open) = (lock.owner, lock.open);
         let change = lock.ranges.set(range, mode);
         self.files[file].locks.change(key, owner, &change, self.hasher);
-        self.count_ranges(client, open, change.removed.len(), change.added.len());
+        let opener = entry.opener.clone();
+        self.count_ranges(client, opener.as_ref(), open, change.removed.len(), change.added.len());
     }
 
     /// So many ranges are gone, and so many have come.
-    fn count_ranges(&mut self, client: ClientKey, open: StateKey, gone: usize, come: usize) {
+    fn count_ranges(&mut self, client: ClientKey, opener: Option<&Arc<str>>, open: StateKey, gone: usize, come: usize) {
         let client = &mut self.clients[client];
+        client.holds(opener, |of| of.ranges = of.ranges - gone + come);
         let open = self.states.get_mut(open).and_then(|entry| match &mut entry.kind {
             Kind::Open(open) => Some(&mut open.ranges),
             _ => None,
@@ -352,7 +357,8 @@ impl<F: Clone> State<F> {
         let place = self.clients[entry.client].place;
         self.files[entry.file].locks.leave(place, entry.client, key, lock.ranges.iter());
         self.owners[lock.owner].states.remove(&(entry.file, entry.export));
-        self.count_ranges(entry.client, lock.open, lock.ranges.len(), 0);
+        self.count_ranges(entry.client, entry.opener.as_ref(), lock.open, lock.ranges.len(), 0);
+        self.clients[entry.client].holds(entry.opener.as_ref(), |of| of.locked -= 1);
         if let Some(Kind::Open(open)) = self.states.get_mut(lock.open).map(|entry| &mut entry.kind) {
             open.locks.remove(&key);
         }

@@ -203,7 +203,7 @@ impl<F: Clone> State<F> {
                 };
                 let export = call.file.export;
                 let (client, terms, opener) = (call.client, call.terms, call.opener.cloned());
-                self.clients[client].has_opened(opener.as_ref());
+                self.clients[client].holds(opener.as_ref(), |of| of.opens += 1);
                 let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind: Kind::Open(open) });
                 self.owners[owner].states.insert((file, export), key);
                 let place = self.clients[call.client].place;
@@ -243,13 +243,14 @@ impl<F: Clone> State<F> {
         self.latest_ms = self.latest_ms.max(now);
         let (clients, files) = (&self.clients, &mut self.files);
         let of_file = files.find(&call.file).is_none_or(|file| files[file].opens.has_room(call.client, |client| clients[client].place));
-        of_file && self.room_for_one_open(call.client)
+        of_file && self.room_for_one_open(call.client, call.opener)
     }
 
-    /// Whether the client may have one more.
-    pub(super) fn room_for_one_open(&mut self, client: ClientKey) -> bool {
+    /// Whether the client may have one more, which is of `opener` where that is proven.
+    pub(super) fn room_for_one_open(&mut self, client: ClientKey, opener: Option<&Arc<str>>) -> bool {
         let limits = &self.config.limits;
-        let few = self.clients[client].opens < limits.opens_per_client_max;
+        let of = &self.clients[client];
+        let few = of.opens < limits.opens_per_client_max && of.shares_opens(opener, limits);
         let of_client = |state: &Self| state.clients[client].opens;
         few && self.make_room_for_state(client, Scarce::Opens, limits.opens_max, |state| state.open_count, of_client)
     }
@@ -366,7 +367,7 @@ impl<F: Clone> State<F> {
         self.files[entry.file].opens.remove(key, by, open.share());
         self.owners[open.owner].states.remove(&(entry.file, entry.export));
         let client = &mut self.clients[entry.client];
-        client.has_closed(entry.opener.as_ref());
+        client.holds(entry.opener.as_ref(), |of| of.opens -= 1);
         client.opens -= 1;
         self.places.at(client.place).opens -= 1;
         self.open_count -= 1;

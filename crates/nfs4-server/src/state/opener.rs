@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use vouch_nfs4::{Stateid, Status};
 
-use super::client::{Client, Dialect, Family};
+use super::client::{Client, Dialect, Family, Holding};
+use super::limits::OWNERS_PER_CLIENT_MAX;
+use super::places::fits;
 use super::{ClientKey, State};
+use crate::Limits;
 use crate::Principal;
 
 impl<F: Clone> State<F> {
@@ -49,22 +52,39 @@ const SAID: u8 = 0;
 const DIGEST_LEN: usize = blake3::OUT_LEN;
 
 impl Client {
-    /// It has one more open, of this principal where that is proven.
-    pub(super) fn has_opened(&mut self, opener: Option<&Arc<str>>) {
-        if let (Dialect::V40(v40), Some(opener)) = (&mut self.dialect, opener) {
-            *v40.openers.entry(opener.clone()).or_default() += 1;
+    /// This principal has more of it, or less, where that is proven.
+    pub(super) fn holds(&mut self, opener: Option<&Arc<str>>, change: impl FnOnce(&mut Holding)) {
+        let (Dialect::V40(v40), Some(opener)) = (&mut self.dialect, opener) else { return };
+        // Not cloned where it is there.
+        let holding = match v40.openers.get_mut(opener) {
+            Some(holding) => holding,
+            None => v40.openers.entry(opener.clone()).or_default(),
+        };
+        change(holding);
+        if *holding == Holding::default() {
+            v40.openers.remove(opener);
         }
     }
 
-    /// It has one less.
-    pub(super) fn has_closed(&mut self, opener: Option<&Arc<str>>) {
-        let (Dialect::V40(v40), Some(opener)) = (&mut self.dialect, opener) else { return };
-        if let Some(count) = v40.openers.get_mut(opener) {
-            *count -= 1;
-            if *count == 0 {
-                v40.openers.remove(opener);
-            }
-        }
+    /// Whether a principal may open one more. Who did not introduce the client leaves a part of it to others: anybody who knows its id opens files under it.
+    pub(super) fn shares_opens(&self, opener: Option<&Arc<str>>, limits: &Limits) -> bool {
+        self.share(opener).is_none_or(|of| fits(of.opens, 1, self.opens, limits.opens_per_client_max) && self.shares_owners(of))
+    }
+
+    /// Likewise, whether it may lock one more range, for an owner that may have none of the file.
+    pub(super) fn shares_locks(&self, opener: Option<&Arc<str>>, limits: &Limits) -> bool {
+        self.share(opener).is_none_or(|of| fits(of.ranges, 1, self.locks, limits.locks_per_client_max) && self.shares_owners(of))
+    }
+
+    /// Owners that hold something are no more than what is held.
+    fn shares_owners(&self, of: Holding) -> bool {
+        fits(of.opens + of.locked, 1, self.owner_count(), OWNERS_PER_CLIENT_MAX)
+    }
+
+    /// What a principal has who did not introduce it.
+    fn share(&self, opener: Option<&Arc<str>>) -> Option<Holding> {
+        let (Dialect::V40(v40), Some(opener)) = (&self.dialect, opener) else { return None };
+        (self.introducer() != Some(opener)).then(|| v40.openers.get(opener).copied().unwrap_or_default())
     }
 
     /// Whether a caller may act on what `opener` has opened: who introduced the client may too, as clients give back and recover by their machine's credential. Where nobody has proven to
@@ -105,8 +125,8 @@ impl Client {
     pub(super) fn is_renewed_by(&self, caller: Option<&Arc<str>>) -> bool {
         let (Principal::Gss { name }, Dialect::V40(v40)) = (&self.principal, &self.dialect) else { return true };
         match caller {
-            Some(caller) => caller == name || v40.openers.contains_key(caller),
-            None => self.opens > v40.openers.values().sum(),
+            Some(caller) => caller == name || v40.openers.get(caller).is_some_and(|of| of.opens > 0),
+            None => self.opens > v40.openers.values().map(|of| of.opens).sum(),
         }
     }
 }

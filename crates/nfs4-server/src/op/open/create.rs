@@ -39,7 +39,7 @@ pub(super) fn create(walk: &mut Walk<'_>, wish: &Wish<'_>, name: Name<'_>, how: 
         }
     }
     // And whether there is room for one: a file that is made and taken back may have been found by others, with what they wrote. What is there may be open by this owner, which takes no room.
-    if let Err(status) = walk.state(|state| state.has_room_to_open(wish.client, wish.owner, now)) {
+    if let Err(status) = walk.state(|state| state.has_room_to_open(wish.client, wish.owner, wish.opener, now)) {
         match super::by_name(walk, name) {
             Err(Stop::Status(Status::NOENT)) => return Err(status.into()),
             Err(Stop::Blocked) => return Err(Stop::Blocked),

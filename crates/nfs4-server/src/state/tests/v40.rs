@@ -331,6 +331,10 @@ pub(super) fn proven_client(world: &mut World) -> Peer {
 
 /// A confirmed open of file 1 by an owner of this name, who is this principal; the owner's next number is 3.
 pub(super) fn open_by(world: &mut World, peer: &Peer, name: &str, principal: Option<&str>) -> Stateid {
+    try_open_by(world, peer, name, principal).unwrap()
+}
+
+pub(super) fn try_open_by(world: &mut World, peer: &Peer, name: &str, principal: Option<&str>) -> Result<Stateid, Status> {
     let opener = principal.map(Arc::from);
     let call = OpenCall {
         client: peer.client,
@@ -345,12 +349,13 @@ pub(super) fn open_by(world: &mut World, peer: &Peer, name: &str, principal: Opt
         opener: opener.as_ref(),
     };
     let first = world.state.owner_turn(peer.client, OwnerKind::Open, name.as_bytes(), OwnerSeq(1)).unwrap();
-    let opened = world.state.open(&call, world.handle.clone(), share(3, 0), world.now).unwrap();
-    done(world, first, Status::OK, 18);
-    let second = world.state.owner_turn_by_state(&opened.stateid, OwnerSeq(2), world.now).unwrap();
-    let stateid = world.state.confirm_open(&opened.stateid, &file(1), world.now).unwrap();
+    let opened = world.state.open(&call, world.handle.clone(), share(3, 0), world.now);
+    done(world, first, opened.as_ref().map_or_else(|status| *status, |_| Status::OK), 18);
+    let opened = opened?.stateid;
+    let second = world.state.owner_turn_by_state(&opened, OwnerSeq(2), world.now).unwrap();
+    let stateid = world.state.confirm_open(&opened, &file(1), world.now).unwrap();
     done(world, second, Status::OK, 20);
-    stateid
+    Ok(stateid)
 }
 
 // RFC 7530, section 16.27.4.
