@@ -182,14 +182,12 @@ impl Hosts {
     /// Asks again what may have changed since: addresses of the hosts that exports name, and names of clients that stay connected, where exports may be for them by these. Sleeps as
     /// long as the resolver does. One that does not answer takes nothing away from anybody.
     pub(super) fn refresh(&self) {
-        let (hosts, clients): (Vec<String>, Vec<IpAddr>) = {
+        let (hosts, names_wanted): (Vec<String>, bool) = {
             let known = self.known.read();
-            let connected = self.connected.lock();
-            // Others are asked for when they come again.
-            let is_old = |client: &&IpAddr| known.names_wanted && known.is_old(client);
             let hosts = known.addresses.keys().filter(|host| host.parse::<IpAddr>().is_err());
-            (hosts.cloned().collect(), connected.keys().filter(is_old).take(CLIENTS_AT_ONCE_MAX).copied().collect())
+            (hosts.cloned().collect(), known.names_wanted)
         };
+        let clients = if names_wanted { self.old_connected() } else { Vec::new() };
         for host in hosts {
             let found = self.addresses(&host);
             let mut known = self.known.write();
@@ -204,11 +202,23 @@ impl Hosts {
 
     /// Clients that stay connected and whose names are told and nothing else, to be looked for again: never before what exports are granted by.
     pub(super) fn old_told(&self) -> Vec<IpAddr> {
-        let known = self.known.read();
-        if known.names_wanted || !self.is_telling {
+        if self.known.read().names_wanted || !self.is_telling {
             return Vec::new();
         }
-        self.connected.lock().keys().filter(|client| known.is_old(client)).take(CLIENTS_AT_ONCE_MAX).copied().collect()
+        self.old_connected()
+    }
+
+    /// Clients that stay connected and are to be asked for again; others are when they come again. Those that never were come first, then whoever
+    /// was longest ago: however few of them are done before the next look, each has its turn. O(n log n) in connected clients.
+    fn old_connected(&self) -> Vec<IpAddr> {
+        let mut old: Vec<(Option<Instant>, IpAddr)> = {
+            let known = self.known.read();
+            let connected = self.connected.lock();
+            let met = |client: &IpAddr| (known.clients.get(client).map(|met| met.since), *client);
+            connected.keys().filter(|client| known.is_old(client)).map(met).collect()
+        };
+        old.sort_by_key(|&(since, _)| since);
+        old.into_iter().take(CLIENTS_AT_ONCE_MAX).map(|(_, client)| client).collect()
     }
 
     /// Addresses of a host; none if it is not found, for whatever reason.

@@ -110,6 +110,49 @@ fn a_name_is_told_as_it_is_now_and_looked_for_where_it_is_told_alone() {
     assert!(hosts.has_met(last));
 }
 
+impl Hosts {
+    /// As if what is known of clients had been learnt long ago: all that are connected are to be asked for again.
+    pub(in crate::export) fn let_all_grow_old(&self) {
+        self.known.write().clients.values_mut().for_each(|met| met.fresh = Duration::ZERO);
+    }
+}
+
+#[test]
+fn who_was_not_asked_for_or_longest_ago_is_asked_for_next_however_few_are_at_once() {
+    const AT_ONCE: usize = 32;
+    let service = Everybody::default();
+    *service.silent.lock() = [true, false];
+    let hosts = Hosts::new(Arc::new(service)).telling(true);
+    let clients: HashSet<IpAddr> = (0..2 * CLIENTS_AT_ONCE_MAX as u32).map(|number| (0x0a00_0000 + number).to_be_bytes().into()).collect();
+    clients.iter().for_each(|&client| hosts.arrive(client));
+    let round = || {
+        hosts.let_all_grow_old();
+        let old = hosts.old_told();
+        assert!(old.len() <= CLIENTS_AT_ONCE_MAX);
+        old.into_iter().take(AT_ONCE).inspect(|&client| hosts.look_up(client)).collect::<Vec<_>>()
+    };
+    let all = || (0..clients.len() / AT_ONCE).flat_map(|_| round()).collect::<Vec<_>>();
+    let first = all();
+    assert_eq!(first.iter().copied().collect::<HashSet<_>>(), clients, "each has had its turn");
+    assert_eq!(all(), first, "and has it again in the same order");
+    // Who comes is not behind all of these.
+    let new = IpAddr::from([192, 0, 2, 1]);
+    hosts.arrive(new);
+    assert_eq!(hosts.old_told()[0], new);
+    // So it is where exports are granted by names.
+    hosts.prepare(&[], &[], true);
+    hosts.leave(new);
+    let refreshed = || {
+        hosts.let_all_grow_old();
+        let before = Instant::now();
+        hosts.refresh();
+        let known = hosts.known.read();
+        known.clients.iter().filter(|(_, met)| met.since >= before).map(|(client, _)| *client).collect::<HashSet<_>>()
+    };
+    let (one, other) = (refreshed(), refreshed());
+    assert_eq!(one.union(&other).copied().collect::<HashSet<_>>(), clients);
+}
+
 #[test]
 fn a_host_that_moves_is_followed_and_one_that_is_not_found_stays() {
     let resolver = Changing::default();
