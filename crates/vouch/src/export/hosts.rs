@@ -179,15 +179,9 @@ impl Hosts {
         known.names_wanted = names_wanted;
     }
 
-    /// Asks again what may have changed since: addresses of the hosts that exports name, and names of clients that stay connected, where exports may be for them by these. Sleeps as
-    /// long as the resolver does. One that does not answer takes nothing away from anybody.
-    pub(super) fn refresh(&self) {
-        let (hosts, names_wanted): (Vec<String>, bool) = {
-            let known = self.known.read();
-            let hosts = known.addresses.keys().filter(|host| host.parse::<IpAddr>().is_err());
-            (hosts.cloned().collect(), known.names_wanted)
-        };
-        let clients = if names_wanted { self.old_connected() } else { Vec::new() };
+    /// Asks again for addresses of the hosts that exports name. Sleeps as long as the resolver does. A host that can't be resolved keeps what it had.
+    pub(super) fn ask_addresses(&self) {
+        let hosts: Vec<String> = self.known.read().addresses.keys().filter(|host| host.parse::<IpAddr>().is_err()).cloned().collect();
         for host in hosts {
             let found = self.addresses(&host);
             let mut known = self.known.write();
@@ -197,7 +191,15 @@ impl Hosts {
                 self.has_changed.store(true, Ordering::Release);
             }
         }
-        clients.into_iter().for_each(|client| self.look_up(client));
+    }
+
+    /// Asks again for names of clients that stay connected, where exports may be for them by these. Sleeps as long as the resolver does, for each: nothing
+    /// else may wait for it. One that does not answer takes nothing away from anybody.
+    pub(super) fn ask_clients(&self) {
+        if self.known.read().names_wanted {
+            // One may have come again meanwhile.
+            self.old_connected().into_iter().for_each(|client| self.meet(client));
+        }
     }
 
     /// Clients that stay connected and whose names are told and nothing else, to be looked for again: never before what exports are granted by.

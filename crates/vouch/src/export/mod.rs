@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 mod accept;
 mod access;
+mod asking;
 mod audit;
 mod call;
 mod clock;
@@ -66,6 +67,7 @@ pub use recovery::RecoveryError;
 pub use sources::{Origin, SourceError};
 pub use state_directory::StateError;
 
+use asking::Asking;
 use driver::Driver;
 use hosts::Hosts;
 use identity::{Idmap, Names};
@@ -374,9 +376,7 @@ impl Server {
         audit.iter().for_each(|audit| audit.started());
 
         let (mut due_ms, mut flush_ms, mut expire_ms) = (0, 0, 0);
-        let resolve_ms = u64::try_from(self.resolve_every.as_millis()).unwrap_or(u64::MAX).max(1);
-        let mut resolve_due_ms = clock::now().mono_ms.saturating_add(resolve_ms);
-        let (resolving, asking) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let mut asking = Asking::new(self.resolve_every, clock::mono_ms());
         let mut ended = false;
         while !stop() && !ended && !audit.as_ref().is_some_and(|audit| audit.has_halted()) {
             let now = clock::now();
@@ -398,24 +398,7 @@ impl Server {
                     audit.tell_left_out();
                 });
             }
-            if now.mono_ms >= resolve_due_ms && !resolving.swap(true, Ordering::AcqRel) {
-                resolve_due_ms = now.mono_ms.saturating_add(resolve_ms);
-                accept::tell_names_again(&driver);
-                let (hosts, done) = (driver.hosts.clone(), resolving.clone());
-                driver.names.submit(pool::Origin::Server, move || {
-                    hosts.refresh();
-                    done.store(false, Ordering::Release);
-                });
-            }
-            // Clients wait for these (NFS4ERR_DELAY).
-            if (driver.hosts.has_missed() || driver.hosts.has_changed()) && !asking.swap(true, Ordering::AcqRel) {
-                let (reloader, done) = (self.reloader.clone(), asking.clone());
-                driver.names.submit(pool::Origin::Server, move || {
-                    reloader.driver.hosts.ask_missed();
-                    reloader.end_lost();
-                    done.store(false, Ordering::Release);
-                });
-            }
+            asking.look(now.mono_ms, &self.reloader);
             thread::sleep(STOP_STEP);
             ended = threads.iter().any(JoinHandle::is_finished);
         }

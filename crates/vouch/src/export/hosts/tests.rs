@@ -96,17 +96,17 @@ fn a_name_is_told_as_it_is_now_and_looked_for_where_it_is_told_alone() {
     let other = IpAddr::from([192, 0, 2, 2]);
     hosts.arrive(other);
     assert_eq!((hosts.old_told(), quiet.old_told()), (vec![other], vec![]));
-    // Elsewhere than what exports are granted by, which a slow reverse zone must not hold up.
-    hosts.refresh();
+    // Not among those that exports are granted by.
+    hosts.ask_clients();
     assert!(!hosts.has_met(other));
     hosts.meet(other);
     assert!(hosts.old_told().is_empty());
-    // Where exports are granted by it, it is asked for with the rest.
+    // Where exports are granted by it, it is.
     let last = IpAddr::from([192, 0, 2, 3]);
     hosts.prepare(&[], &["g".into()], true);
     hosts.arrive(last);
     assert!(hosts.old_told().is_empty());
-    hosts.refresh();
+    hosts.ask_clients();
     assert!(hosts.has_met(last));
 }
 
@@ -145,7 +145,7 @@ fn who_was_not_asked_for_or_longest_ago_is_asked_for_next_however_few_are_at_onc
     let refreshed = || {
         hosts.let_all_grow_old();
         let before = Instant::now();
-        hosts.refresh();
+        hosts.ask_clients();
         let known = hosts.known.read();
         known.clients.iter().filter(|(_, met)| met.since >= before).map(|(client, _)| *client).collect::<HashSet<_>>()
     };
@@ -161,13 +161,13 @@ fn a_host_that_moves_is_followed_and_one_that_is_not_found_stays() {
     let names = ["one.example.org".to_owned(), "198.51.100.7".to_owned()];
     assert_eq!(hosts.prepare(&names, &[], false), ["one.example.org"], "it can't be resolved yet");
     *resolver.0.lock() = vec![old];
-    hosts.refresh();
+    hosts.ask_addresses();
     assert!(hosts.is("one.example.org", old));
     *resolver.0.lock() = vec![new];
-    hosts.refresh();
+    hosts.ask_addresses();
     assert!(hosts.is("one.example.org", new) && !hosts.is("one.example.org", old));
     *resolver.0.lock() = vec![];
-    hosts.refresh();
+    hosts.ask_addresses();
     assert!(hosts.is("one.example.org", new), "a name service that is away changes nothing");
     assert!(hosts.is("198.51.100.7", IpAddr::from([198, 51, 100, 7])), "an address is no name");
     assert!(!hosts.is("two.example.org", new));

@@ -9,7 +9,7 @@ use vouch_nfs4_client::{Client, Config, Identity, Plain};
 use vouch_oncrpc::AuthSys;
 use vouch_vfs::memory::MemoryFs;
 
-use super::waiting::until;
+use super::waiting::{Gate, until};
 use super::*;
 use crate::export::resolver::{NoAnswer, Resolver};
 
@@ -17,13 +17,13 @@ const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 2));
 
-/// One host, which moves, and another; each in a netgroup, as long as netgroups are told.
+/// One host, which moves, and another; each in a netgroup, as long as netgroups are told. Names are not while the gate is closed.
 #[derive(Clone)]
-struct Service(Arc<Mutex<IpAddr>>, Arc<AtomicBool>);
+struct Service(Arc<Mutex<IpAddr>>, Arc<AtomicBool>, Gate);
 
 impl Service {
     fn new() -> Self {
-        Service(Arc::new(Mutex::new(HERE)), Arc::new(AtomicBool::new(true)))
+        Service(Arc::new(Mutex::new(HERE)), Arc::new(AtomicBool::new(true)), Gate::default())
     }
 }
 
@@ -32,6 +32,7 @@ impl Resolver for Service {
         Ok(vec![if host == "other.example.org" { THERE } else { *self.0.lock() }])
     }
     fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer> {
+        self.2.pass();
         if address == THERE {
             return Ok(Some("other.example.org".into()));
         }
@@ -114,5 +115,26 @@ fn a_host_that_moves_loses_what_it_held_at_its_old_address() {
     while_open(&server, || {
         *service.0.lock() = IpAddr::from([127, 0, 0, 9]);
         until("what it held stays", || opens(&server) == 0);
+    });
+}
+
+#[test]
+fn a_host_that_moves_loses_what_it_held_however_long_names_of_clients_take() {
+    let service = Service::new();
+    let server = start(&service);
+    reload(&server, "*.elsewhere.example.org(ro) host.example.org");
+    while_open(&server, || {
+        let hosts = server.driver.upgrade().unwrap().hosts.clone();
+        service.2.set_closed(true);
+        hosts.let_all_grow_old();
+        until("nobody asks for the client that stays", || service.2.waiting().0 == 1);
+        // Somebody holds something who is not known any more.
+        assert_eq!(hosts.fits(IpAddr::from([192, 0, 2, 1]), |_| true), None);
+        until("nobody asks for the client that was missed", || service.2.waiting().0 == 2);
+        *service.0.lock() = IpAddr::from([127, 0, 0, 9]);
+        until("what it held stays", || opens(&server) == 0);
+        assert!(hosts.is("host.example.org", IpAddr::from([127, 0, 0, 9])));
+        assert_eq!(service.2.waiting().0, 2, "a thread each, and no more");
+        service.2.set_closed(false);
     });
 }
