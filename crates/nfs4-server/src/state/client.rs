@@ -115,9 +115,12 @@ pub(super) struct V40 {
     /// A change of callback that waits for its confirmation.
     pub(super) pending: Option<(Verifier, Callback40)>,
     pub(super) path: Path40,
-    /// What each principal has opened and locked that was proven.
-    pub(super) openers: BTreeMap<Arc<str>, Holding>,
+    /// What each principal has opened and locked.
+    pub(super) holders: BTreeMap<Who, Holding>,
 }
+
+/// A principal that was proven, by its digest; none: those that were not.
+pub(super) type Who = Option<[u8; blake3::OUT_LEN]>;
 
 /// What one principal has of a client of 4.0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

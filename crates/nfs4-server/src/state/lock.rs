@@ -96,9 +96,8 @@ impl<F: Clone> State<F> {
             true => self.admit_reclaim(client)?,
             false => self.admit_new(client)?,
         }
-        let (record, limits) = (&self.clients[client], &self.config.limits);
-        let few = record.locks < limits.locks_per_client_max && record.shares_locks(self.states[open].opener.as_ref(), limits);
-        if !few || !self.room_for_lock(client) {
+        let locks = self.locks_for(client, self.states[open].opener.as_ref());
+        if locks >= self.config.limits.locks_per_client_max || !self.room_for_lock(client, locks) {
             return Err(no_more(self.clients[client].family(), OwnerKind::Lock).into());
         }
         let (owner_key, name): (Option<OwnerKey>, Arc<[u8]>) = match (existing, call.by) {
@@ -151,11 +150,11 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether there may be one more range of this client. Nobody's locks go for it.
-    fn room_for_lock(&self, client: ClientKey) -> bool {
+    /// Whether there may be one more range of this client, which has `locks`. Nobody's locks go for it.
+    fn room_for_lock(&self, client: ClientKey, locks: usize) -> bool {
         let (record, max) = (&self.clients[client], self.config.limits.locks_max);
         let of_origin = self.places.holds(record.place).locks;
-        fits(of_origin, 1, self.lock_count, max) && fits_client(record.locks, of_origin, self.lock_count, max)
+        fits(of_origin, 1, self.lock_count, max) && fits_client(locks, of_origin, self.lock_count, max)
     }
 
     /// The open behind a locker, and its locks of the file if it has any.
@@ -166,12 +165,20 @@ impl<F: Clone> State<F> {
                 let (client, file) = (self.states[open].client, self.states[open].file);
                 let place = (file, call.file.export);
                 let owner = self.find_owner(client, OwnerKind::Lock, owner).map(|owner| &self.owners[owner]);
-                let existing = owner.and_then(|owner| owner.states.get(&place).copied());
-                let is_busy = owner.and_then(|owner| owner.sequencer.as_deref()).is_some_and(|sequencer| sequencer.busy);
-                if existing.is_some() && is_busy {
+                let Some((existing, owner)) = owner.and_then(|owner| Some((*owner.states.get(&place)?, owner))) else {
+                    return Ok((open, None));
+                };
+                let Some(sequencer) = owner.sequencer.as_deref() else { return Ok((open, Some(existing))) };
+                if sequencer.busy {
                     return Err(Status::DELAY);
                 }
-                Ok((open, existing))
+                // One of 4.0 that its client has forgotten holds nothing, and belongs with the open that it is new to.
+                let lock = self.lock_of(existing);
+                if lock.open != open && lock.ranges.is_empty() {
+                    self.drop_lock(existing, Ended::Freed);
+                    return Ok((open, None));
+                }
+                Ok((open, Some(existing)))
             }
             LockBy::Old(lock) => {
                 let lock = self.resolve_lock(call.client, lock, &call.file, now)?;
@@ -286,7 +293,8 @@ impl<F: Clone> State<F> {
         let key = self.resolve_lock(client, stateid, file, now)?;
         let client = self.states[key].client;
         // To unlock the middle of a lock makes two of one.
-        let short = self.clients[client].locks > self.config.limits.locks_per_client_max || !self.room_for_lock(client);
+        let locks = self.locks_for(client, self.states[key].opener.as_ref());
+        let short = locks > self.config.limits.locks_per_client_max || !self.room_for_lock(client, locks);
         if short && self.lock_of(key).ranges.splits(range) {
             return Err(Status::LOCK_RANGE);
         }

@@ -246,12 +246,11 @@ impl<F: Clone> State<F> {
         of_file && self.room_for_one_open(call.client, call.opener)
     }
 
-    /// Whether the client may have one more, which is of `opener` where that is proven.
+    /// Whether the client may have one more, which is of `opener`.
     pub(super) fn room_for_one_open(&mut self, client: ClientKey, opener: Option<&Arc<str>>) -> bool {
         let limits = &self.config.limits;
-        let of = &self.clients[client];
-        let few = of.opens < limits.opens_per_client_max && of.shares_opens(opener, limits);
-        let of_client = |state: &Self| state.clients[client].opens;
+        let of_client = |state: &Self| state.opens_for(client, opener);
+        let few = of_client(self) < limits.opens_per_client_max;
         few && self.make_room_for_state(client, Scarce::Opens, limits.opens_max, |state| state.open_count, of_client)
     }
 

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use vouch_nfs4::{Stateid, Status};
 
-use super::client::{Client, Dialect, Family, Holding};
-use super::limits::OWNERS_PER_CLIENT_MAX;
-use super::places::fits;
+use super::client::{Client, Dialect, Family, Holding, Who};
+use super::limits::{ORIGIN_SHARE, OWNERS_PER_CLIENT_MAX};
+use super::places::left_to_client;
 use super::{ClientKey, State};
-use crate::Limits;
 use crate::Principal;
 
 impl<F: Clone> State<F> {
@@ -37,14 +36,61 @@ impl<F: Clone> State<F> {
             Family::V41 => known_as.clone(),
         }
     }
+
+    /// How many opens a client has, for a principal that wants one more. More than anybody may have if he has his share: a client's principals have no more than so many times what it
+    /// can still have.
+    pub(super) fn opens_for(&self, client: ClientKey, opener: Option<&Arc<str>>) -> usize {
+        let (record, limits) = (&self.clients[client], &self.config.limits);
+        let of = record.share(who(opener)).map(|of| of.opens);
+        let left = left_to_client(record.opens, self.places.holds(record.place).opens, self.open_count, limits.opens_max);
+        shared(of, record.opens, left.min(limits.opens_per_client_max.saturating_sub(record.opens)))
+    }
+
+    /// Likewise, how many ranges.
+    pub(super) fn locks_for(&self, client: ClientKey, opener: Option<&Arc<str>>) -> usize {
+        let (record, limits) = (&self.clients[client], &self.config.limits);
+        let of = record.share(who(opener)).map(|of| of.ranges);
+        let left = left_to_client(record.locks, self.places.holds(record.place).locks, self.lock_count, limits.locks_max);
+        shared(of, record.locks, left.min(limits.locks_per_client_max.saturating_sub(record.locks)))
+    }
+
+    /// And how many owners. Those of a principal that hold something are no more than what they hold.
+    pub(super) fn owners_for(&self, client: ClientKey, known_as: &[u8]) -> usize {
+        let record = &self.clients[client];
+        let own = record.owner_count();
+        let of = record.share(whose(known_as)).map(|of| own.min(of.opens + of.locked));
+        let left = left_to_client(own, self.places.holds(record.place).owners, self.owners.len(), self.config.limits.owners_max);
+        shared(of, own, left.min(OWNERS_PER_CLIENT_MAX.saturating_sub(own)))
+    }
+}
+
+/// `own`, or more than anybody may have.
+fn shared(of: Option<usize>, own: usize, left: usize) -> usize {
+    match of {
+        Some(of) if of / ORIGIN_SHARE >= left => usize::MAX,
+        _ => own,
+    }
 }
 
 /// Under which name an owner of 4.0 is known here: that of its client, and who calls where that is proven. Whoever else names it names another, with numbers of its own.
 pub fn known_as(name: &[u8], caller: Option<&Arc<str>>) -> Vec<u8> {
-    match caller {
-        Some(caller) => [&[PROVEN], &blake3::hash(caller.as_bytes()).as_bytes()[..], name].concat(),
+    known(name, &who(caller))
+}
+
+fn known(name: &[u8], who: &Who) -> Vec<u8> {
+    match who {
+        Some(digest) => [&[PROVEN], &digest[..], name].concat(),
         None => [&[SAID], name].concat(),
     }
+}
+
+fn who(principal: Option<&Arc<str>>) -> Who {
+    principal.map(|principal| *blake3::hash(principal.as_bytes()).as_bytes())
+}
+
+/// Whose owner it is that is known by this name.
+pub(super) fn whose(known_as: &[u8]) -> Who {
+    known_as.strip_prefix(&[PROVEN]).and_then(|rest| rest.first_chunk().copied())
 }
 
 const PROVEN: u8 = 1;
@@ -52,39 +98,31 @@ const SAID: u8 = 0;
 const DIGEST_LEN: usize = blake3::OUT_LEN;
 
 impl Client {
-    /// This principal has more of it, or less, where that is proven.
+    /// This principal has more of it, or less.
     pub(super) fn holds(&mut self, opener: Option<&Arc<str>>, change: impl FnOnce(&mut Holding)) {
-        let (Dialect::V40(v40), Some(opener)) = (&mut self.dialect, opener) else { return };
-        // Not cloned where it is there.
-        let holding = match v40.openers.get_mut(opener) {
-            Some(holding) => holding,
-            None => v40.openers.entry(opener.clone()).or_default(),
-        };
+        let Dialect::V40(v40) = &mut self.dialect else { return };
+        let who = who(opener);
+        let holding = v40.holders.entry(who).or_default();
         change(holding);
         if *holding == Holding::default() {
-            v40.openers.remove(opener);
+            v40.holders.remove(&who);
         }
     }
 
-    /// Whether a principal may open one more. Who did not introduce the client leaves a part of it to others: anybody who knows its id opens files under it.
-    pub(super) fn shares_opens(&self, opener: Option<&Arc<str>>, limits: &Limits) -> bool {
-        self.share(opener).is_none_or(|of| fits(of.opens, 1, self.opens, limits.opens_per_client_max) && self.shares_owners(of))
+    /// What a principal has who did not introduce it, and so has to leave something to others: whoever knows the client's id opens files under it.
+    fn share(&self, who: Who) -> Option<Holding> {
+        match &self.dialect {
+            Dialect::V40(v40) if who != self.introducer() => Some(v40.holders.get(&who).copied().unwrap_or_default()),
+            _ => None,
+        }
     }
 
-    /// Likewise, whether it may lock one more range, for an owner that may have none of the file.
-    pub(super) fn shares_locks(&self, opener: Option<&Arc<str>>, limits: &Limits) -> bool {
-        self.share(opener).is_none_or(|of| fits(of.ranges, 1, self.locks, limits.locks_per_client_max) && self.shares_owners(of))
-    }
-
-    /// Owners that hold something are no more than what is held.
-    fn shares_owners(&self, of: Holding) -> bool {
-        fits(of.opens + of.locked, 1, self.owner_count(), OWNERS_PER_CLIENT_MAX)
-    }
-
-    /// What a principal has who did not introduce it.
-    fn share(&self, opener: Option<&Arc<str>>) -> Option<Holding> {
-        let (Dialect::V40(v40), Some(opener)) = (&self.dialect, opener) else { return None };
-        (self.introducer() != Some(opener)).then(|| v40.openers.get(opener).copied().unwrap_or_default())
+    /// Who introduced it.
+    fn introducer(&self) -> Who {
+        match &self.principal {
+            Principal::Gss { name } => who(Some(name)),
+            Principal::Sys { .. } | Principal::None => None,
+        }
     }
 
     /// Whether a caller may act on what `opener` has opened: who introduced the client may too, as clients give back and recover by their machine's credential. Where nobody has proven to
@@ -100,33 +138,19 @@ impl Client {
     /// Under which names owners are known here that a caller calls so and may give back: his own; and where he is who introduced the client, those of all who have files open, as
     /// clients release owners by their machine's credential.
     pub(super) fn names_given_back(&self, name: &[u8], caller: Option<&Arc<str>>) -> Vec<Vec<u8>> {
-        let mut names = vec![known_as(name, caller)];
-        if let Dialect::V40(v40) = &self.dialect {
-            let others = v40.openers.keys().filter(|opener| Some(*opener) != caller && self.lets(caller, opener));
-            names.extend(others.map(|opener| known_as(name, Some(opener))));
-        }
-        if caller.is_some() && caller == self.introducer() {
-            // A mount of the same client under AUTH_SYS.
-            names.push(known_as(name, None));
+        let caller = who(caller);
+        let mut names = vec![known(name, &caller)];
+        if let Dialect::V40(v40) = &self.dialect
+            && caller == self.introducer()
+        {
+            names.extend(v40.holders.keys().filter(|who| **who != caller).map(|who| known(name, who)));
         }
         names
     }
 
-    /// Who introduced it, where that is proven.
-    fn introducer(&self) -> Option<&Arc<str>> {
-        match &self.principal {
-            Principal::Gss { name } => Some(name),
-            Principal::Sys { .. } | Principal::None => None,
-        }
-    }
-
     /// Whether a RENEW is of who introduced the client or of one who has a file open (RFC 7530, section 16.27.4). What nobody has proven, nobody can be held to.
-    /// O(n) in principals, and only where the client was proven and the caller was not.
     pub(super) fn is_renewed_by(&self, caller: Option<&Arc<str>>) -> bool {
         let (Principal::Gss { name }, Dialect::V40(v40)) = (&self.principal, &self.dialect) else { return true };
-        match caller {
-            Some(caller) => caller == name || v40.openers.get(caller).is_some_and(|of| of.opens > 0),
-            None => self.opens > v40.openers.values().map(|of| of.opens).sum(),
-        }
+        caller == Some(name) || v40.holders.get(&who(caller)).is_some_and(|of| of.opens > 0)
     }
 }

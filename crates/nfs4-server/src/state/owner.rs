@@ -38,7 +38,7 @@ impl<F: Clone> State<F> {
             return Ok(owner);
         }
         let (family, place) = (record.family(), record.place);
-        let room = self.room_for_owner(client)?;
+        let room = self.room_for_owner(client, name)?;
         if !room {
             return Err(no_more(family, kind));
         }
@@ -51,18 +51,17 @@ impl<F: Clone> State<F> {
         Ok(owner)
     }
 
-    /// Whether the client may have one more owner.
-    pub(super) fn room_for_owner(&mut self, client: ClientKey) -> Result<bool, Status> {
-        let record = self.client(client)?;
-        let place = record.place;
-        let few = record.owner_count() < OWNERS_PER_CLIENT_MAX;
+    /// Whether the client may have one more owner, of this name.
+    pub(super) fn room_for_owner(&mut self, client: ClientKey, name: &[u8]) -> Result<bool, Status> {
+        let place = self.client(client)?.place;
         let owners_max = self.config.limits.owners_max;
-        let of_client = |state: &Self| state.clients[client].owner_count();
+        let of_client = |state: &Self| state.owners_for(client, name);
+        let few = |state: &Self| of_client(state) < OWNERS_PER_CLIENT_MAX;
         let (of_origin, all) = (self.places.holds(place).owners, self.owners.len());
         let fits = fits(of_origin, 1, all, owners_max) && fits_client(of_client(self), of_origin, all, owners_max);
-        Ok(few && fits
-            || self.make_room_for_owner(client)
-            || few && self.make_room_for_state(client, Scarce::Owners, owners_max, |state| state.owners.len(), of_client))
+        Ok(few(self) && fits
+            || self.make_room_for_owner(client) && few(self)
+            || few(self) && self.make_room_for_state(client, Scarce::Owners, owners_max, |state| state.owners.len(), of_client))
     }
 
     pub(super) fn find_owner(&mut self, client: ClientKey, kind: OwnerKind, name: &[u8]) -> Option<OwnerKey> {

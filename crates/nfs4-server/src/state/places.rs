@@ -123,6 +123,15 @@ pub(super) fn fits_client(own: usize, of_origin: usize, all: usize, max: usize) 
     own < left.saturating_mul(ORIGIN_SHARE)
 }
 
+/// How many more [`fits_client`] lets one client have, if nobody else takes any: with each of them there is one less left for all, and for its origin.
+pub(super) fn left_to_client(own: usize, of_origin: usize, all: usize, max: usize) -> usize {
+    const SHARE: usize = ORIGIN_SHARE;
+    let left = max.saturating_sub(all);
+    let of_all = left.saturating_mul(SHARE).saturating_sub(own).div_ceil(SHARE + 1);
+    let of_origins = left.saturating_mul(SHARE * SHARE).saturating_sub(SHARE * of_origin + own);
+    of_all.min(of_origins.div_ceil(SHARE * SHARE + SHARE + 1))
+}
+
 /// The records that may go, by worth and origin, in the order in which they were listed; and what each origin holds.
 pub(super) struct Places {
     origins: Map<Origin, Place>,
@@ -349,5 +358,22 @@ mod tests {
         assert_eq!((shown("192.0.2.1"), shown("2001:db8:0:1::7")), ("192.0.2.1".to_owned(), "2001:db8:0:1::/64".to_owned()));
         let machine = Principal::Gss { name: "nfs/a@B".into() };
         assert_eq!(Origin::of(&super::super::tests::sys(&machine)), Origin::Principal("nfs/a@B".into()));
+    }
+
+    #[test]
+    fn what_is_left_to_a_client_is_what_it_gets() {
+        for (own, others_of_origin, others) in
+            [(0, 0, 0), (3, 0, 0), (0, 20, 0), (7, 10, 30), (60, 0, 0), (0, 0, 99), (0, 79, 0), (77, 0, 0)]
+        {
+            let gets = (0..100)
+                .take_while(|more| {
+                    let (own, of_origin) = (own + more, own + others_of_origin + more);
+                    let all = of_origin + others;
+                    fits(of_origin, 1, all, 100) && fits_client(own, of_origin, all, 100)
+                })
+                .count();
+            let of_origin = own + others_of_origin;
+            assert_eq!(left_to_client(own, of_origin, of_origin + others, 100), gets, "{own}, {others_of_origin}, {others}");
+        }
     }
 }

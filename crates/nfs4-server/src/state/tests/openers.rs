@@ -1,8 +1,9 @@
 //! 4.0: who may act on what somebody proven has opened.
 
-use super::v40::{client, open, open_by, proven_client, try_open_by};
+use super::v40::{client, done, open, open_by, proven_client, try_open_by};
 use super::*;
 use crate::state::client::Dialect;
+use crate::state::limits;
 
 fn heard(world: &mut World, stateid: &Stateid, caller: Option<&str>) -> Result<(), Status> {
     world.state.heard_by(stateid, caller.map(Arc::from).as_ref(), world.now)
@@ -74,21 +75,69 @@ fn users_of_a_client_that_is_not_proven_are_told_apart_by_what_they_prove() {
     assert_eq!([None, Some("mallory@R")].map(|caller| heard(&mut world, &stateid, caller)), [Ok(()); 2]);
 }
 
+/// How many opens this principal gets.
+fn greedy(world: &mut World, peer: &Peer, who: Option<&str>) -> usize {
+    (0..100).take_while(|number| try_open_by(world, peer, &format!("{who:?}{number}"), who).is_ok()).count()
+}
+
 #[test]
 fn a_stranger_who_opens_all_he_can_leaves_room_for_the_clients_own_users() {
     let mut config = config();
     config.limits.opens_per_client_max = 20;
-    let mut world = World::with(config.clone(), &[]);
-    let peer = proven_client(&mut world);
-    let greedy = |world: &mut World, peer: &Peer, who: &str| {
-        (0..100).take_while(|number| try_open_by(world, peer, &format!("{who}{number}"), Some(who)).is_ok()).count()
+    let opens = |config: &StateConfig, who: &[Option<&str>]| {
+        let mut world = World::with(config.clone(), &[]);
+        let peer = proven_client(&mut world);
+        who.iter().map(|who| greedy(&mut world, &peer, *who)).collect::<Vec<_>>()
     };
+    let (mallory, alice, machine) = (Some("mallory@R"), Some("alice@R"), Some("host/a@R"));
     // Four fifths of what is left, each.
-    assert_eq!((greedy(&mut world, &peer, "mallory@R"), greedy(&mut world, &peer, "alice@R")), (16, 4));
+    assert_eq!(opens(&config, &[mallory, alice]), [16, 4]);
+    // Those who have proven nothing are one, where the machine has.
+    assert_eq!(opens(&config, &[None, alice]), [16, 4]);
     // All, for who introduced it.
-    let mut world = World::with(config, &[]);
+    assert_eq!(opens(&config, &[machine]), [20]);
+    let mut world = World::with(config.clone(), &[]);
+    let peer = client(&mut world, "said");
+    assert_eq!(greedy(&mut world, &peer, None), 20);
+    // Of what the client can have where all others have the rest.
+    (config.limits.opens_per_client_max, config.limits.opens_max) = (100_000, 100);
+    let shares = opens(&config, &[mallory, alice, Some("bob@R")]);
+    assert!(shares[0] < 70 && shares[1] > 5 && shares[2] > 0, "{shares:?}");
+}
+
+#[test]
+fn a_strangers_idle_owners_keep_nobody_from_one() {
+    let mut world = World::new();
     let peer = proven_client(&mut world);
-    assert_eq!(greedy(&mut world, &peer, "host/a@R"), 20);
+    let alices = open_by(&mut world, &peer, "alice's", Some("alice@R"));
+    for number in 1..limits::OWNERS_PER_CLIENT_MAX as u32 {
+        let name = known_as(&number.to_be_bytes(), Some(&"mallory@R".into()));
+        let turn = world.state.owner_turn(peer.client, OwnerKind::Open, &name, vouch_nfs4::OwnerSeq(1)).unwrap();
+        done(&mut world, turn, Status::OK, 18);
+    }
+    assert!(try_open_by(&mut world, &peer, "another of alice's", Some("alice@R")).is_ok());
+    let by = LockBy::New { open: &alices, owner: b"l", seq: vouch_nfs4::OwnerSeq(1) };
+    let range = Range::new(0, 1).unwrap();
+    let call = LockCall { client: None, file: file(1), by, range, mode: Mode::Shared, wait: false, reclaim: false };
+    assert!(world.state.lock(&call, world.now).is_ok());
+}
+
+#[test]
+fn a_lock_owner_without_ranges_that_is_new_to_another_open_hangs_on_that() {
+    let mut world = World::new();
+    let peer = proven_client(&mut world);
+    let opens = ["one", "other"].map(|name| open_by(&mut world, &peer, name, Some("alice@R")));
+    let range = Range::new(0, 10).unwrap();
+    let lock = |world: &mut World, open: &Stateid| {
+        let by = LockBy::New { open, owner: b"l", seq: vouch_nfs4::OwnerSeq(1) };
+        let call = LockCall { client: None, file: file(1), by, range, mode: Mode::Shared, wait: false, reclaim: false };
+        world.state.lock(&call, world.now).unwrap()
+    };
+    let first = lock(&mut world, &opens[0]);
+    world.state.unlock(None, &first, &file(1), range, world.now).unwrap();
+    lock(&mut world, &opens[1]);
+    assert_eq!(world.state.close(None, &opens[1], &file(1), world.now), Err(Status::LOCKS_HELD));
+    assert!(world.state.close(None, &opens[0], &file(1), world.now).is_ok());
 }
 
 #[test]
@@ -98,29 +147,34 @@ fn a_stranger_who_locks_all_he_can_leaves_room_for_the_clients_own_users_and_wha
     let mut world = World::with(config, &[]);
     let peer = proven_client(&mut world);
     let opens = ["mallory@R", "alice@R"].map(|who| open_by(&mut world, &peer, who, Some(who)));
-    let greedy = |world: &mut World, who: usize| {
-        let lock = |number: u64| {
-            let name = format!("{who}-{number}");
-            let by = LockBy::New { open: &opens[who], owner: name.as_bytes(), seq: vouch_nfs4::OwnerSeq(1) };
-            let range = Range::new(number, 1).unwrap();
-            let call = LockCall { client: None, file: file(1), by, range, mode: Mode::Shared, wait: false, reclaim: false };
-            world.state.lock(&call, world.now).ok()
-        };
-        (0..100).map_while(lock).collect::<Vec<_>>()
+    let lock = |world: &mut World, who: usize, from: u64, len: u64| {
+        let name = format!("{who}-{from}");
+        let by = LockBy::New { open: &opens[who], owner: name.as_bytes(), seq: vouch_nfs4::OwnerSeq(1) };
+        let range = Range::new(from, len).unwrap();
+        let call = LockCall { client: None, file: file(1), by, range, mode: Mode::Shared, wait: false, reclaim: false };
+        world.state.lock(&call, world.now).ok()
+    };
+    let greedy = |world: &mut World, who: usize| (0..100).map_while(|number| lock(world, who, number, 1)).collect::<Vec<_>>();
+    let unlock = |world: &mut World, lock: &Stateid, from: u64, len: u64| {
+        world.state.unlock(None, lock, &file(1), Range::new(from, len).unwrap(), world.now)
     };
     let held = [0, 1].map(|who| greedy(&mut world, who));
     assert_eq!(held.each_ref().map(Vec::len), [16, 4]);
-    for lock in held.iter().flatten() {
-        world.state.unlock(None, lock, &file(1), Range::new(0, 100).unwrap(), world.now).unwrap();
-    }
+    held.iter().flatten().for_each(|lock| _ = unlock(&mut world, lock, 0, 100).unwrap());
     let again = greedy(&mut world, 1);
     assert_eq!(again.len(), 16);
-    for lock in &again {
-        world.state.unlock(None, lock, &file(1), Range::new(0, 100).unwrap(), world.now).unwrap();
-    }
+    again.iter().for_each(|lock| _ = unlock(&mut world, lock, 0, 100).unwrap());
+    // Nor by unlocking: each time in the middle makes two of one.
+    let mut whole = lock(&mut world, 0, 1000, 1000).unwrap();
+    let split = |at: u64| unlock(&mut world, &whole, 1001 + 2 * at, 1).map(|after| whole = after);
+    assert_eq!((0..100).map(split).take_while(Result::is_ok).count(), 15);
+    let last = greedy(&mut world, 1);
+    assert_eq!(last.len(), 4);
+    world.state.unlock(None, &whole, &file(1), Range::new(0, 5000).unwrap(), world.now).unwrap();
+    last.iter().for_each(|lock| _ = unlock(&mut world, lock, 0, 100).unwrap());
     for open in &opens {
         world.state.close(None, open, &file(1), world.now).unwrap();
     }
     let Dialect::V40(v40) = &world.state.clients[peer.client].dialect else { panic!("it is one of 4.0") };
-    assert!(v40.openers.is_empty(), "{:?}", v40.openers.values());
+    assert!(v40.holders.is_empty(), "{:?}", v40.holders.values());
 }

@@ -37,7 +37,7 @@ fn turn(world: &mut World, peer: &Peer, seq: u32) -> Result<OwnerTurn, Status> {
     world.state.owner_turn(peer.client, OwnerKind::Open, b"owner", OwnerSeq(seq))
 }
 
-fn done(world: &mut World, turn: OwnerTurn, status: Status, op: u32) {
+pub(super) fn done(world: &mut World, turn: OwnerTurn, status: Status, op: u32) {
     let OwnerTurn::New(token) = turn else { panic!("it is new: {turn:?}") };
     world.state.owner_done(&token, status, OwnerReply { op, bytes: vec![op as u8], file: None });
 }
