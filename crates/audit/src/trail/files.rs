@@ -93,51 +93,68 @@ pub fn create(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
     disk.sync_dir(parent(path))
 }
 
-/// Puts the next key in place of one, whose bytes are written over first: file systems that write in place keep none of them.
+/// Puts the next key in place of one, whose bytes are written over first: file systems that write in place keep none of them. After an
+/// error it can be tried again: from before the one is written over until it has its name, the next key lies beside.
 pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
-    let bytes = key.encode();
-    replace_with(disk, path, &bytes, true, || {
-        let old = disk.open(path)?;
-        old.write_at(&vec![0; bytes.len()], 0)?;
-        old.sync()
-    })
+    let (bytes, new) = (key.encode(), &beside(path));
+    if fs::read(new).is_ok_and(|there| *bytes == *Zeroizing::new(there)) {
+        // It may be all that there is. Its bytes once more: a system that failed to sync them may have forgotten to write them.
+        let file = disk.open(new)?;
+        file.write_at(&bytes, 0)?;
+        file.sync()?;
+        disk.sync_dir(parent(new))?;
+    } else {
+        make_beside(disk, path, &bytes, true)?;
+    }
+    match disk.open(path) {
+        Ok(old) => {
+            old.write_at(&vec![0; bytes.len()], 0)?;
+            old.sync()?;
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    put_in_place(disk, path)
 }
 
-/// The key after a crash: the next one may lie beside, or be all that there is.
-pub(super) fn settle_key(disk: &dyn Disk, path: &Path) -> io::Result<Ratchet> {
+/// The key after a crash: the next one may lie beside, or be all that there is. Then it is returned a second time, for [`replace_key`],
+/// which puts it in its place.
+pub(super) fn settle_key(disk: &dyn Disk, path: &Path) -> io::Result<(Ratchet, Option<Ratchet>)> {
     let new = beside(path);
     match (read_key(path), read_key(&new)) {
         (Ok(key), Ok(_)) => {
             disk.remove(&new)?;
-            Ok(key)
+            Ok((key, None))
         }
         (Ok(key), Err(error)) => {
             if error.kind() != io::ErrorKind::NotFound {
                 disk.remove(&new)?;
             }
-            Ok(key)
+            Ok((key, None))
         }
         // The old one was written over already.
-        (Err(_), Ok(key)) => {
-            disk.rename(&new, path)?;
-            disk.sync_dir(parent(path))?;
-            Ok(key)
-        }
+        (Err(_), Ok(key)) => Ok((key, Some(read_key(&new)?))),
         (Err(error), Err(_)) => Err(error),
     }
 }
 
 /// Puts a small file in place of one, durably: a crash leaves the one before or this one. For nobody but its owner.
 pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    replace_with(disk, path, bytes, true, || Ok(()))
+    replace_with(disk, path, bytes, true)
 }
 
 /// Likewise, for those who may read segments.
 pub(super) fn replace_shared(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
-    replace_with(disk, path, bytes, false, || Ok(()))
+    replace_with(disk, path, bytes, false)
 }
 
-fn replace_with(disk: &dyn Disk, path: &Path, bytes: &[u8], secret: bool, between: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+fn replace_with(disk: &dyn Disk, path: &Path, bytes: &[u8], secret: bool) -> io::Result<()> {
+    make_beside(disk, path, bytes, secret)?;
+    put_in_place(disk, path)
+}
+
+/// Makes what is to take a file's place, durably.
+fn make_beside(disk: &dyn Disk, path: &Path, bytes: &[u8], secret: bool) -> io::Result<()> {
     let new = &beside(path);
     match disk.remove(new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -146,9 +163,11 @@ fn replace_with(disk: &dyn Disk, path: &Path, bytes: &[u8], secret: bool, betwee
     let file = disk.create(new, secret)?;
     file.write_at(bytes, 0)?;
     file.sync()?;
-    disk.sync_dir(parent(new))?;
-    between()?;
-    disk.rename(new, path)?;
+    disk.sync_dir(parent(new))
+}
+
+fn put_in_place(disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    disk.rename(&beside(path), path)?;
     disk.sync_dir(parent(path))
 }
 

@@ -139,7 +139,7 @@ impl Log {
                 other => other.at(path),
             })
             .collect::<Result<Vec<_>, _>>()?;
-        let key = files::settle_key(&*disk, &key_path).at(&key_path)?;
+        let (key, beside) = files::settle_key(&*disk, &key_path).at(&key_path)?;
         let mut opened = Opened::default();
         let mut log = Log {
             disk,
@@ -157,6 +157,9 @@ impl Log {
             told: None,
             _locks: locks,
         };
+        if let Some(key) = beside {
+            log.take(Step::Key(key))?;
+        }
         let (mut number, mut is_told) = (1, false);
         let lost = lost::read(&log.directory);
         let mut files = segments(directory).at(directory)?;

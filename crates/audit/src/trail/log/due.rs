@@ -11,7 +11,7 @@ use crate::trail::files::{self, TORN};
 
 /// A step of the start. Those that were begun can be done again.
 pub(super) enum Step {
-    /// The key that a durable seal names.
+    /// The key that a durable seal names, or that has not got to its place.
     Key(Ratchet),
     /// The latest seal.
     Checkpoint(Seal),

@@ -50,19 +50,7 @@ fn a_start_without_room_goes_on_and_all_is_written_once_there_is() {
             3,
             1,
         ),
-        (
-            "its key behind its seal",
-            &|directory| {
-                begin(directory);
-                let key = std::fs::read(directory.join(KEY)).unwrap();
-                let mut log = open(directory, SECOND);
-                (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
-                log.maintain(10 * SECOND).unwrap();
-                std::fs::write(directory.join(KEY), key).unwrap();
-            },
-            3,
-            1,
-        ),
+        ("its key behind its seal", &with_its_key_behind_its_seal, 3, 1),
     ];
     for (state, make, count, first_lost) in states {
         let directory = tempfile::tempdir().unwrap();
@@ -189,4 +177,55 @@ fn what_a_crash_left_without_a_seal_is_told_wherever_the_next_start_is_short_of_
     }
     // The end of the old segment, the key, the checkpoint, the new segment at least.
     assert!(writes >= 4, "{writes}");
+}
+
+/// A trail whose key was stepped past by nothing but its seal, which is durable: the next start steps it.
+fn with_its_key_behind_its_seal(directory: &Path) {
+    begin(directory);
+    let key = std::fs::read(directory.join(KEY)).unwrap();
+    let mut log = open(directory, SECOND);
+    (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
+    log.maintain(10 * SECOND).unwrap();
+    std::fs::write(directory.join(KEY), key).unwrap();
+}
+
+#[test]
+fn a_key_outlives_a_step_that_had_no_room_to_the_end_and_was_tried_again_without_any() {
+    for starts in [false, true] {
+        let mut writes = 0;
+        loop {
+            let directory = tempfile::tempdir().unwrap();
+            let directory = directory.path();
+            let disk = FaultyDisk::default();
+            disk.copies.store(true, Ordering::SeqCst);
+            let limit = || *disk.takes.lock().unwrap() = Some(writes);
+            let open_by = |disk: &FaultyDisk| Log::open(Arc::new(disk.clone()), directory, options(), 11 * SECOND);
+            let had_room = if starts {
+                with_its_key_behind_its_seal(directory);
+                limit();
+                let mut log = open_by(&disk).unwrap().0;
+                log.refused().is_none() || log.sync().is_ok()
+            } else {
+                begin(directory);
+                let mut log = open_by(&disk).unwrap().0;
+                (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
+                log.sync().unwrap();
+                limit();
+                log.rotate(11 * SECOND).is_ok() || log.sync().is_ok()
+            };
+            // Killed; and a start that still has no room goes on all the same.
+            let again = open_by(&disk).unwrap_or_else(|error| panic!("{starts}, {writes}: {error}")).0;
+            assert!(had_room || again.refused().is_some(), "{starts}, {writes}");
+            drop(again);
+            open(directory, 12 * SECOND).close(12 * SECOND).unwrap();
+            let report = verify(directory, &trust(), |_, _| {}).unwrap();
+            assert_eq!((report.faults, report.unsealed), (vec![], 0), "{starts}, {writes}");
+            if had_room {
+                break;
+            }
+            writes += 1;
+        }
+        // The next key and its bytes, the old one's, the name.
+        assert!(writes >= 4, "{writes}");
+    }
 }

@@ -19,6 +19,8 @@ pub(super) struct FaultyDisk {
     pub(super) full: Arc<AtomicBool>,
     /// It has room for so many writes more, if that is limited.
     pub(super) takes: Arc<Mutex<Option<u64>>>,
+    /// It copies on write: what is written over and renamed takes room as well.
+    pub(super) copies: Arc<AtomicBool>,
     pub(super) loses: Arc<AtomicBool>,
     /// It does not take the next count of what is lost, though there is room.
     pub(super) forgets: Arc<AtomicBool>,
@@ -59,6 +61,9 @@ impl Disk for FaultyDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        if self.copies.load(Ordering::SeqCst) {
+            self.room()?;
+        }
         SystemDisk.rename(from, to)
     }
 
@@ -77,8 +82,8 @@ impl Disk for FaultyDisk {
 
 impl DiskFile for FaultyFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        // What is there already can be written over.
-        if offset + bytes.len() as u64 > std::fs::metadata(&self.path)?.len() {
+        // What is there already can be written over, unless that is a copy.
+        if self.disk.copies.load(Ordering::SeqCst) || offset + bytes.len() as u64 > std::fs::metadata(&self.path)?.len() {
             self.disk.room()?;
         }
         if self.path.ends_with("lost") && self.disk.room().is_ok() && self.disk.forgets.swap(false, Ordering::SeqCst) {

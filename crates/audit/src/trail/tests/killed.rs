@@ -79,3 +79,34 @@ fn what_was_lost_is_told_once_whenever_the_start_that_tells_it_is_killed_or_lose
         assert_eq!(told, [5], "step {step}, power {power}");
     }
 }
+
+#[test]
+fn the_key_is_there_whichever_step_has_no_room_and_whenever_the_next_try_is_killed_or_loses_power() {
+    for (refused, step, power) in (0..24).flat_map(|refused| (0..20).flat_map(move |step| [(refused, step, false), (refused, step, true)]))
+    {
+        let (directory, disk) = disk();
+        let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
+        put(&mut log, 1, SECOND);
+        log.sync().unwrap();
+        disk.refuse_after(refused);
+        let is_done = log.rotate(2 * SECOND).is_ok();
+        disk.cut_after(step);
+        if !is_done {
+            let _ = log.sync();
+        }
+        drop(log);
+        match power {
+            true => disk.cut(&mut ChaCha8Rng::seed_from_u64(refused * 100 + step)),
+            false => killed(&disk),
+        }
+        let state = format!("step {refused} refused, then {step}, power {power}");
+        let log = open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
+        log.close(3 * SECOND).unwrap();
+        killed(&disk);
+        let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+        assert_eq!((report.faults, report.unsealed), (vec![], 0), "{state}");
+        if is_done {
+            break;
+        }
+    }
+}

@@ -18,6 +18,8 @@ struct Inside {
     seen: BTreeMap<PathBuf, Arc<Mutex<Bytes>>>,
     durable: BTreeMap<PathBuf, Arc<Mutex<Bytes>>>,
     steps_left: Option<u64>,
+    /// After so many steps there is no room for one.
+    refused: Option<u64>,
     /// A step was refused: from then on nothing gets to the disk, not even a part.
     is_gone: bool,
 }
@@ -26,6 +28,8 @@ struct Inside {
 struct Bytes {
     seen: Vec<u8>,
     durable: Vec<u8>,
+    /// The system knows that they differ: not where it has failed to sync them.
+    is_dirty: bool,
 }
 
 #[derive(Clone)]
@@ -54,8 +58,20 @@ impl PowerDisk {
         self.inside.lock().steps_left == Some(0)
     }
 
+    /// After so many steps there is no room for one; what it was to sync, the system forgets.
+    pub(super) fn refuse_after(&self, steps: u64) {
+        self.inside.lock().refused = Some(steps);
+    }
+
     fn step(&self) -> io::Result<()> {
         let mut inside = self.inside.lock();
+        inside.refused = match inside.refused {
+            Some(0) => {
+                inside.refused = None;
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            left => left.map(|left| left - 1),
+        };
         match &mut inside.steps_left {
             Some(0) => {
                 inside.is_gone = true;
@@ -108,12 +124,31 @@ impl PowerDisk {
                 }
             }
             std::fs::write(path, &bytes).unwrap();
-            *file = Bytes { seen: bytes.clone(), durable: bytes };
+            *file = Bytes { seen: bytes.clone(), durable: bytes, is_dirty: false };
         }
         inside.seen = names.clone();
         inside.durable = names;
-        (inside.steps_left, inside.is_gone) = (None, false);
+        (inside.steps_left, inside.refused, inside.is_gone) = (None, None, false);
     }
+
+    /// Small files are looked at while the trail is written.
+    fn show_small(&self, file: &Arc<Mutex<Bytes>>) {
+        let inside = self.inside.lock();
+        for (path, _) in inside.seen.iter().filter(|(path, other)| Arc::ptr_eq(file, other) && !is_segment(path)) {
+            std::fs::write(path, &file.lock().seen).unwrap();
+        }
+    }
+
+    /// Likewise that it is gone.
+    fn hide_small(&self, path: &Path) {
+        if !is_segment(path) {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn is_segment(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "trail")
 }
 
 impl Disk for PowerDisk {
@@ -125,6 +160,8 @@ impl Disk for PowerDisk {
         }
         let bytes = Arc::new(Mutex::new(Bytes::default()));
         inside.seen.insert(path.to_owned(), bytes.clone());
+        drop(inside);
+        self.show_small(&bytes);
         Ok(Box::new(PowerFile { bytes, disk: self.clone() }))
     }
 
@@ -137,13 +174,17 @@ impl Disk for PowerDisk {
         self.step()?;
         let mut inside = self.inside.lock();
         let file = inside.seen.remove(from).ok_or(io::ErrorKind::NotFound)?;
-        inside.seen.insert(to.to_owned(), file);
+        inside.seen.insert(to.to_owned(), file.clone());
+        drop(inside);
+        self.hide_small(from);
+        self.show_small(&file);
         Ok(())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.step()?;
         self.inside.lock().seen.remove(path).ok_or(io::ErrorKind::NotFound)?;
+        self.hide_small(path);
         Ok(())
     }
 
@@ -173,20 +214,29 @@ impl DiskFile for PowerFile {
             file.seen.resize(end, 0);
         }
         file.seen[start..end].copy_from_slice(bytes);
+        file.is_dirty = true;
+        drop(file);
+        self.disk.show_small(&self.bytes);
         torn
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.disk.step()?;
+        let done = self.disk.step();
         let mut file = self.bytes.lock();
-        file.durable = file.seen.clone();
-        Ok(())
+        match &done {
+            Ok(()) if file.is_dirty => file.durable = file.seen.clone(),
+            Err(error) if error.kind() != io::ErrorKind::StorageFull => return done,
+            _ => {}
+        }
+        file.is_dirty = false;
+        done
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.disk.step()?;
         let mut file = self.bytes.lock();
         file.seen.resize(len as usize, 0);
+        file.is_dirty = true;
         Ok(())
     }
 }
