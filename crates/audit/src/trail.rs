@@ -20,7 +20,7 @@ pub use disk::{Disk, DiskFile, Lock, SystemDisk};
 pub use files::{CHECKPOINT, KEY, REMOVED, SegmentFile, TORN, create, read_checkpoint, read_key, replace, segments, segments_removed};
 pub use follow::{Follower, Place};
 pub use index::{INDEX, Index, Term, build_index};
-pub use log::{Appending, LOST, Log, LogError, Lost, Opened, Options, Rotation};
+pub use log::{Appending, Aside, LOST, Log, LogError, Lost, Opened, Options, Rotation};
 pub use mark::{Mark, Tag, mark};
 pub use names::{Moment, Names, Seed, Span, names_of};
 pub use prove::prove;

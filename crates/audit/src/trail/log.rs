@@ -2,6 +2,7 @@
 //! nothing about what to do when the disk refuses: what was appended stays here and is written at the next try, at the same place.
 
 mod appending;
+mod aside;
 mod due;
 mod found;
 mod lost;
@@ -22,6 +23,7 @@ use crate::merkle::Frontier;
 use crate::record::{Act, Class, Record};
 use crate::seal::Seal;
 pub use appending::Appending;
+pub use aside::Aside;
 use due::Step;
 use found::Found;
 pub use lost::{LOST, Lost};
@@ -97,10 +99,17 @@ pub enum LogError {
 pub struct Opened {
     /// The trail ended without a closing seal: the program or the machine had died.
     pub unclosed: bool,
-    /// Bytes that were no frames any more and were put aside.
-    pub torn_len: u64,
+    /// What was no frame any more and was put aside, by this start or by one that was killed before the trail had told of it.
+    pub aside: Vec<Aside>,
     /// Records that had no seal yet, by their numbers: nothing but the chain, which anybody can compute, says that they are those that were written.
     pub unsealed: Option<(u64, u64)>,
+}
+
+impl Opened {
+    /// Bytes that were put aside.
+    pub fn torn_len(&self) -> u64 {
+        self.aside.iter().map(|aside| aside.len).sum()
+    }
 }
 
 /// A trail that is being written.
@@ -162,9 +171,14 @@ impl Log {
         }
         let (mut number, mut is_told) = (1, false);
         let lost = lost::read(&log.directory);
+        let mut asides = aside::list(directory).at(directory)?;
+        // A start that was killed may have renamed them, and no more: what is told must be there after the next loss of power.
+        if !asides.is_empty() {
+            log.take(Step::Names)?;
+        }
         let mut files = segments(directory).at(directory)?;
         while let Some(file) = files.pop() {
-            if let Some(closed) = log.resume(&file, &mut opened)? {
+            if let Some(closed) = log.resume(&file, files.last(), &mut asides, &mut opened)? {
                 number = file.number + 1;
                 if !closed {
                     opened.unclosed = true;
@@ -185,6 +199,11 @@ impl Log {
         if number == 1 && log.key.epoch() != 0 {
             return Err(LogError::Key { key: log.key.epoch(), wanted: 0 });
         }
+        if number == 1 {
+            opened.aside = asides;
+        }
+        // Of a segment that was being made: what there was of it may have been put aside by a start that was killed.
+        opened.unclosed |= !opened.aside.is_empty();
         log.begin(number, now_ns);
         if !is_told {
             log.tell(&opened, lost.as_ref(), now_ns);
@@ -196,8 +215,14 @@ impl Log {
         Ok((log, opened))
     }
 
-    /// Takes up where a segment ends: whether it is closed. None if there is nothing of it, and it was removed.
-    fn resume(&mut self, file: &SegmentFile, opened: &mut Opened) -> Result<Option<bool>, LogError> {
+    /// Takes up where a segment ends, which another may be before: whether it is closed. None if there is nothing of it, and it was put aside.
+    fn resume(
+        &mut self,
+        file: &SegmentFile,
+        before: Option<&SegmentFile>,
+        asides: &mut Vec<Aside>,
+        opened: &mut Opened,
+    ) -> Result<Option<bool>, LogError> {
         let bytes = Segment::open(file).and_then(|segment| segment.load()).at(&file.path)?;
         let found = Found::of(&bytes);
         // What was killed between writing a seal and syncing it left it in the system's memory alone: the key must not go past what the next loss of power takes away.
@@ -205,13 +230,20 @@ impl Log {
             self.disk.open(&file.path).and_then(|open| open.sync()).at(&file.path)?;
             self.disk.sync_dir(&self.directory).at(&self.directory)?;
         }
-        let Some(header) = found.header else {
+        let Some(header) = &found.header else {
             if file.packed {
                 return Err(LogError::Damaged { path: file.path.clone(), what: "is no segment of an audit trail" });
             }
             // It was being made when the power went. If it ever held a seal, the key is too far on for what lies before it, which is found next.
-            opened.torn_len += bytes.len() as u64;
-            self.take(Step::Torn { path: file.path.clone(), bytes, len: 0 })?;
+            let told = aside::told_in(before);
+            let is_seen = asides.iter().any(|aside| aside.segment == file.number && !told.contains(&aside.name));
+            // A file that is empty says no more than one that is put aside already: starts that find no room would leave one each.
+            self.take(if bytes.is_empty() && is_seen {
+                Step::Remove(file.path.clone())
+            } else {
+                let name = aside::add(asides, &told, file.number, bytes.len() as u64);
+                Step::Aside { segment: file.path.clone(), aside: self.directory.join(name) }
+            })?;
             opened.unclosed = true;
             return Ok(None);
         };
@@ -236,13 +268,20 @@ impl Log {
         if !found.is_closed && found.next_seq > sealed {
             opened.unsealed = Some((sealed, found.next_seq - 1));
         }
+        opened.aside = aside::untold(asides, file.number, &found, before);
         let torn = &bytes[found.len..];
         if !torn.is_empty() {
             if found.is_closed || file.packed {
                 return Err(LogError::Damaged { path: file.path.clone(), what: "goes on after its end" });
             }
-            opened.torn_len += torn.len() as u64;
-            self.take(Step::Torn { path: file.path.clone(), bytes: torn.to_vec(), len: found.len as u64 })?;
+            // A start that was killed may have put them aside, and not cut them off.
+            let name = aside::with_bytes(&opened.aside, &self.directory, file.number, torn).unwrap_or_else(|| {
+                let name = aside::add(asides, &found.told, file.number, torn.len() as u64);
+                opened.aside.extend(asides.last().cloned());
+                name
+            });
+            let aside = self.directory.join(name);
+            self.take(Step::Cut { segment: file.path.clone(), aside, bytes: torn.to_vec(), len: found.len as u64 })?;
         }
         if !found.is_closed {
             let open = self.disk.open(&file.path).at(&file.path)?;
@@ -316,7 +355,7 @@ impl Log {
                 Some((first, last)) => format!("records {first} to {last} had no seal"),
                 None => "no record lacked a seal".into(),
             };
-            let detail = format!("the trail had no end; {unsealed}; {} torn bytes put aside", opened.torn_len);
+            let detail = format!("the trail had no end; {unsealed}; {}", aside::tell(&opened.aside));
             self.append_record(&Record {
                 time_ns: now_ns,
                 class: Class::Administrative,

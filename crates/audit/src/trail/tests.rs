@@ -105,7 +105,7 @@ fn trail_goes_on_after_its_close_and_after_a_kill() {
     log.sync().unwrap();
     drop(log);
     let (mut log, opened) = Log::open(Arc::new(SystemDisk), directory.path(), options(), 20 * SECOND).unwrap();
-    assert_eq!(opened, Opened { unclosed: true, torn_len: 0, unsealed: Some((4, 4)) });
+    assert_eq!(opened, Opened { unclosed: true, aside: vec![], unsealed: Some((4, 4)) });
     // The record that tells of it is the fifth.
     assert_eq!(put(&mut log, 6, 20 * SECOND), 6);
     log.close(21 * SECOND).unwrap();

@@ -66,7 +66,7 @@ pub(crate) fn begin(
     let failed = |why: String| TrailError { path: config.directory.clone(), why, is_full: false };
     let (log, opened) = Log::open(disk.clone(), &config.directory, options, now_ns()).map_err(|error| failed(error.to_string()))?;
     if opened.unclosed {
-        tracing::warn!(torn = opened.torn_len, "the audit trail had no end; it was put in order, and says so");
+        tracing::warn!(torn = opened.torn_len(), "the audit trail had no end; it was put in order, and says so");
     }
     if let Some(error) = log.refused() {
         let policy = match config.keeping.policy {

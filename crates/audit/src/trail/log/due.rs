@@ -2,12 +2,12 @@
 //! start that was killed leaves it.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::{At as _, Log, LogError, lost};
 use crate::keys::Ratchet;
 use crate::seal::Seal;
-use crate::trail::files::{self, TORN};
+use crate::trail::files;
 
 /// A step of the start. Those that were begun can be done again.
 pub(super) enum Step {
@@ -15,14 +15,20 @@ pub(super) enum Step {
     Key(Ratchet),
     /// The latest seal.
     Checkpoint(Seal),
+    /// The names in the directory are made durable.
+    Names,
     /// Bytes that a segment ends with and are no frames are kept for an investigator, then cut off.
-    Torn {
-        /// The segment's.
-        path: PathBuf,
+    Cut {
+        segment: PathBuf,
+        aside: PathBuf,
         bytes: Vec<u8>,
-        /// What there is before them; the segment goes where that is nothing.
+        /// What there is before them.
         len: u64,
     },
+    /// A segment that has no header is kept for an investigator, under another name.
+    Aside { segment: PathBuf, aside: PathBuf },
+    /// One of which there is nothing goes.
+    Remove(PathBuf),
     /// There is a file for what the disk refuses.
     Lost,
 }
@@ -70,17 +76,23 @@ impl Log {
         match step {
             Step::Key(key) => files::replace_key(disk, &self.key_path, key).at(&self.key_path),
             Step::Checkpoint(seal) => self.write_checkpoint(seal),
-            Step::Torn { path, bytes, len } => {
-                if !bytes.is_empty() {
-                    if let Some(aside) = place_aside(path, bytes).at(path)? {
-                        files::replace(disk, &aside, bytes).at(&aside)?;
-                    }
-                }
-                match *len {
-                    0 => disk.remove(path).at(path),
-                    len => disk.open(path).and_then(|file| file.set_len(len)).at(path),
-                }
+            Step::Names => disk.sync_dir(&self.directory).at(&self.directory),
+            Step::Cut { segment, aside, bytes, len } => {
+                files::replace(disk, aside, bytes).at(aside)?;
+                disk.open(segment).and_then(|file| file.set_len(*len)).at(segment)
             }
+            Step::Aside { segment, aside } => {
+                // It has its name already where that could not be made durable the last time.
+                if !aside.exists() {
+                    disk.open(segment).and_then(|file| file.sync()).at(segment)?;
+                    disk.rename(segment, aside).at(segment)?;
+                }
+                disk.sync_dir(&self.directory).at(&self.directory)
+            }
+            Step::Remove(segment) => match disk.remove(segment) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).at(segment),
+                _ => Ok(()),
+            },
             Step::Lost => {
                 let made = lost::reset(disk, &self.directory).at(&self.directory);
                 made.or_else(|error| {
@@ -93,20 +105,6 @@ impl Log {
             }
         }
     }
-}
-
-/// Where the torn bytes of a segment go: beside what earlier crashes have left of it. None if they are there already.
-fn place_aside(segment: &Path, bytes: &[u8]) -> io::Result<Option<PathBuf>> {
-    let mut aside = segment.with_extension(TORN);
-    for number in 2u64.. {
-        match std::fs::metadata(&aside) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-            Err(error) => return Err(error),
-            Ok(there) if there.len() == bytes.len() as u64 && std::fs::read(&aside)? == bytes => return Ok(None),
-            Ok(_) => aside = segment.with_extension(format!("{number}.{TORN}")),
-        }
-    }
-    Ok(Some(aside))
 }
 
 impl LogError {

@@ -1,5 +1,6 @@
 //! What a segment holds that was left: as far as its chain goes.
 
+use super::aside;
 use crate::chain::{Chain, Hash};
 use crate::frame::{self, FrameError, Header, Kind, MAGIC};
 use crate::merkle::Frontier;
@@ -14,6 +15,8 @@ pub(super) struct Found {
     pub(super) tree: Frontier,
     pub(super) len: usize,
     pub(super) is_closed: bool,
+    /// What was put aside that its records name.
+    pub(super) told: Vec<String>,
 }
 
 impl Found {
@@ -26,6 +29,7 @@ impl Found {
             tree: Frontier::default(),
             len: MAGIC.len().min(bytes.len()),
             is_closed: false,
+            told: Vec::new(),
         };
         if !bytes.starts_with(&MAGIC) {
             found.len = 0;
@@ -63,6 +67,7 @@ impl Found {
             Kind::Record => {
                 self.tree.push(leaf);
                 self.next_seq += 1;
+                self.told.extend(aside::told(frame.body));
             }
             Kind::Checkpoint | Kind::Close => {
                 self.seal = Seal::decode(frame.body);

@@ -137,21 +137,112 @@ fn what_a_refused_start_tells_is_synced_before_anything_counts_as_kept() {
     assert_eq!(read(directory.path()).1, 5);
 }
 
+/// How many records tell of a crash. What was put aside is told by one each, which names the file, and as long as it is.
+pub(super) fn crashes(directory: &Path, state: &str) -> usize {
+    let mut files: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap()).collect();
+    files.retain(|file| file.path().extension().is_some_and(|extension| extension == TORN));
+    let mut told = Vec::new();
+    entries(directory, 1, |entry| {
+        let mut scratch = Vec::new();
+        let record = Record::decode(&entry.body, &mut scratch).ok().filter(|_| entry.kind == crate::frame::Kind::Record);
+        let recovered = record.filter(|record| record.operation == crate::record::Act::Recovered as u16);
+        told.extend(recovered.map(|record| String::from_utf8(record.detail.to_vec()).unwrap()));
+        true
+    })
+    .unwrap();
+    let after = |detail: &str| detail.rsplit_once("; ").unwrap().1.to_owned();
+    let len: u64 = told.iter().map(|detail| after(detail).split(' ').next().unwrap().parse::<u64>().unwrap()).sum();
+    assert_eq!(len, files.iter().map(|file| file.metadata().unwrap().len()).sum::<u64>(), "{state}: {told:?}, {files:?}");
+    let names = told.iter().filter_map(|detail| Some(detail.split_once(": ")?.1.to_owned()));
+    let mut names: Vec<_> = names.flat_map(|names| names.split(", ").map(str::to_owned).collect::<Vec<_>>()).collect();
+    names.sort();
+    let mut there: Vec<_> = files.iter().map(|file| file.file_name().into_string().unwrap()).collect();
+    there.sort();
+    assert_eq!(names, there, "{state}: {told:?}");
+    told.len()
+}
+
 #[test]
-fn torn_bytes_of_each_crash_of_a_start_are_kept() {
+fn torn_bytes_of_each_crash_of_a_start_are_kept_and_told() {
     let directory = tempfile::tempdir().unwrap();
     killed(directory.path());
-    let second = SegmentFile::open(directory.path(), 2).path;
+    let first = SegmentFile::open(directory.path(), 1).path;
+    let left = std::fs::read(&first).unwrap();
     // The second time is the first crash seen again: it is not kept twice.
     for bytes in [&b"first"[..], b"first", b"second", b"third"] {
-        let _ = std::fs::remove_file(&second);
-        append(&second, bytes);
+        let _ = std::fs::remove_file(SegmentFile::open(directory.path(), 2).path);
+        std::fs::write(&first, [&left, bytes].concat()).unwrap();
+        std::fs::remove_file(directory.path().join(KEY)).unwrap();
+        begin(directory.path());
         drop(Log::open(Arc::new(SystemDisk), directory.path(), options(), SECOND).unwrap());
     }
     let kept: Vec<_> =
-        ["torn", "2.torn", "3.torn"].iter().map(|end| std::fs::read(second.with_extension(end)).unwrap_or_default()).collect();
+        ["torn", "2.torn", "3.torn"].iter().map(|end| std::fs::read(first.with_extension(end)).unwrap_or_default()).collect();
     assert_eq!(kept, [&b"first"[..], b"second", b"third"]);
-    assert!(!second.with_extension("4.torn").exists());
+    assert!(!first.with_extension("4.torn").exists());
+    // None of the records before is there any more.
+    assert_eq!(crashes(directory.path(), "the last start tells of all"), 1);
+}
+
+#[test]
+fn what_a_crash_tore_is_told_once_wherever_the_next_start_is_short_of_room_and_killed() {
+    let states: [(&str, bool, u64, &[u8]); 4] = [
+        ("an end", false, 1, TORN_BYTES),
+        ("a segment of which there is no byte", true, 2, b""),
+        ("a segment without a header", true, 2, TORN_BYTES),
+        ("a segment without a header behind one without an end", false, 2, TORN_BYTES),
+    ];
+    for (state, is_closed, segment, bytes) in states {
+        let mut writes = 0;
+        loop {
+            let directory = tempfile::tempdir().unwrap();
+            let directory = directory.path();
+            let state = format!("{state}, after {writes}");
+            if is_closed {
+                write(directory, 3)
+            } else {
+                killed(directory)
+            }
+            append(&SegmentFile::open(directory, segment).path, bytes);
+            let disk = FaultyDisk::default();
+            let mut has_room = false;
+            // Killed, and killed again.
+            for takes in [writes, writes / 2] {
+                *disk.takes.lock().unwrap() = Some(takes);
+                has_room |= Log::open(Arc::new(disk.clone()), directory, options(), 2 * SECOND).unwrap().0.refused().is_none();
+            }
+            open(directory, 3 * SECOND).close(3 * SECOND).unwrap();
+            let told = crashes(directory, &state);
+            assert!(told > 0, "{state}");
+            open(directory, 4 * SECOND).close(4 * SECOND).unwrap();
+            assert_eq!(crashes(directory, &state), told, "{state}: told again");
+            let report = verify(directory, &trust(), |_, _| {}).unwrap();
+            assert_eq!((report.faults, report.unsealed), (vec![], 0), "{state}");
+            if has_room {
+                break;
+            }
+            writes += 1;
+        }
+        // The new segment at least.
+        assert!(writes >= 2, "{state}: {writes}");
+    }
+}
+
+#[test]
+fn starts_that_find_no_room_leave_one_empty_file_and_not_one_each() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    write(directory, 3);
+    for _ in 0..5 {
+        let disk = FaultyDisk::default();
+        // The checkpoint, the segment's name, and nothing in it.
+        *disk.takes.lock().unwrap() = Some(3);
+        assert!(Log::open(Arc::new(disk), directory, options(), 2 * SECOND).unwrap().0.refused().is_some());
+        assert_eq!(std::fs::metadata(SegmentFile::open(directory, 2).path).unwrap().len(), 0);
+    }
+    open(directory, 3 * SECOND).close(3 * SECOND).unwrap();
+    assert_eq!(crashes(directory, "no room"), 1);
+    assert!(directory.join(format!("000000000002.{TORN}")).exists() && !directory.join(format!("000000000002.2.{TORN}")).exists());
 }
 
 #[test]

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::SeedableRng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 
+use super::full::crashes;
 use super::power::PowerDisk;
 use super::*;
 
@@ -108,5 +109,60 @@ fn the_key_is_there_whichever_step_has_no_room_and_whenever_the_next_try_is_kill
         if is_done {
             break;
         }
+    }
+}
+
+#[test]
+fn what_crashes_have_torn_is_told_once_whenever_starts_are_killed_or_lose_power() {
+    // Whether the trail's end is closed, which segment is torn, what is there of that, and whether it is renamed already, which may be undone.
+    let states: [(bool, u64, &[u8], bool); 6] = [
+        (false, 1, b"torn", false),
+        (true, 2, b"", false),
+        (true, 2, b"torn", false),
+        (true, 2, b"torn", true),
+        (false, 2, b"torn", false),
+        (false, 2, b"torn", true),
+    ];
+    for (seed, (is_closed, segment, bytes, is_renamed)) in (0..150).flat_map(|seed| states.map(|state| (seed, state))) {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let state = format!("closed {is_closed}, segment {segment}, {} bytes, renamed {is_renamed}, seed {seed}", bytes.len());
+        let (directory, disk) = disk();
+        let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
+        (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
+        log.sync().unwrap();
+        if is_closed {
+            log.close(SECOND).unwrap();
+        }
+        disk.clear();
+        disk.show();
+        let path = SegmentFile::open(directory.path(), segment).path;
+        let len = std::fs::metadata(&path).map_or(0, |file| file.len());
+        let torn = disk.open(&path).or_else(|_| disk.create(&path, false)).unwrap();
+        torn.write_at(bytes, len).unwrap();
+        torn.sync().unwrap();
+        disk.sync_dir(directory.path()).unwrap();
+        if is_renamed {
+            disk.rename(&path, &path.with_extension(TORN)).unwrap();
+        }
+        killed(&disk);
+        for turn in 2..5 {
+            disk.cut_after(u64::from(random.next_u32() % 30));
+            let _ = open_by(&disk, directory.path(), turn * SECOND);
+            match random.next_u32().is_multiple_of(2) {
+                true => disk.cut(&mut random),
+                false => killed(&disk),
+            }
+        }
+        let mut told = Vec::new();
+        for turn in 5..7 {
+            open_by(&disk, directory.path(), turn * SECOND)
+                .unwrap_or_else(|error| panic!("{state}: {error}"))
+                .close(turn * SECOND)
+                .unwrap();
+            killed(&disk);
+            told.push(crashes(directory.path(), &state));
+        }
+        assert!(told[0] > 0 && told[0] == told[1], "{state}: {told:?}");
+        assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, [], "{state}");
     }
 }
