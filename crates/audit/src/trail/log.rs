@@ -415,6 +415,10 @@ impl Log {
 
     /// Hands all that was appended to the system: it outlives this process, not a power cut. After an error it can be tried again.
     pub fn write(&mut self) -> Result<(), LogError> {
+        // Nothing of a segment may be on the disk before the end of the one before is durable: its header tells that the key may go on.
+        if self.parts.len() > 1 {
+            return self.sync();
+        }
         self.catch_up()?;
         for part in &mut self.parts {
             part.write(&*self.disk, &self.directory)?;

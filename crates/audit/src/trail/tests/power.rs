@@ -20,6 +20,8 @@ struct Inside {
     steps_left: Option<u64>,
     /// After so many steps there is no room for one.
     refused: Option<u64>,
+    /// What is written to this file can't be synced.
+    unsyncable: Option<PathBuf>,
     /// A step was refused: from then on nothing gets to the disk, not even a part.
     is_gone: bool,
 }
@@ -61,6 +63,11 @@ impl PowerDisk {
     /// After so many steps there is no room for one; what it was to sync, the system forgets.
     pub(super) fn refuse_after(&self, steps: u64) {
         self.inside.lock().refused = Some(steps);
+    }
+
+    /// From now on no sync of this file succeeds, if there is one.
+    pub(super) fn set_unsyncable(&self, path: Option<PathBuf>) {
+        self.inside.lock().unsyncable = path;
     }
 
     fn step(&self) -> io::Result<()> {
@@ -222,7 +229,7 @@ impl DiskFile for PowerFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let done = self.disk.step();
+        let done = self.disk.step().and_then(|()| self.syncable());
         let mut file = self.bytes.lock();
         match &done {
             Ok(()) if file.is_dirty => file.durable = file.seen.clone(),
@@ -239,6 +246,15 @@ impl DiskFile for PowerFile {
         file.seen.resize(len as usize, 0);
         file.is_dirty = true;
         Ok(())
+    }
+}
+
+impl PowerFile {
+    fn syncable(&self) -> io::Result<()> {
+        let inside = self.disk.inside.lock();
+        let unsyncable = inside.unsyncable.as_ref().and_then(|path| inside.seen.get(path));
+        let fails = unsyncable.is_some_and(|file| Arc::ptr_eq(file, &self.bytes));
+        if fails { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 }
 
@@ -297,5 +313,47 @@ fn what_was_kept_is_there_after_a_power_cut_at_any_of_1000_instants() {
             let path = format!("/srv/data/file-{number}").into_bytes();
             assert_eq!(found.get(&seq), Some(&path), "seed {seed}: record {seq}");
         }
+    }
+}
+
+#[test]
+fn nothing_of_a_segment_is_on_the_disk_before_the_end_of_the_one_before_whichever_of_them_the_system_writes_back() {
+    for (seed, is_closed_at_start, heals) in (0..30).flat_map(|seed| [(seed, false, false), (seed, true, false), (seed, false, true)]) {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let directory = tempfile::tempdir().unwrap();
+        let disk = PowerDisk::new(directory.path());
+        create(&disk, &directory.path().join(KEY), &key()).unwrap();
+        disk.show();
+        let open_by = |now| Log::open(Arc::new(disk.clone()), directory.path(), options(), now).map(|(log, _)| log);
+        let mut log = open_by(SECOND).unwrap();
+        (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
+        log.sync().unwrap();
+        let first = Some(SegmentFile::open(directory.path(), 1).path);
+        if is_closed_at_start {
+            drop(log);
+            disk.show();
+            disk.set_unsyncable(first);
+            log = open_by(2 * SECOND).unwrap();
+        } else {
+            disk.set_unsyncable(first);
+            assert!(log.rotate(2 * SECOND).is_err());
+        }
+        for number in 4..=6 {
+            put(&mut log, number, 2 * SECOND);
+            assert!(log.write().is_err() && log.write_and_forget().is_err(), "seed {seed}");
+        }
+        if heals {
+            disk.set_unsyncable(None);
+            log.write().unwrap();
+        }
+        drop(log);
+        disk.cut(&mut random);
+        disk.set_unsyncable(None);
+        open_by(3 * SECOND).unwrap_or_else(|error| panic!("seed {seed}: {error}")).close(3 * SECOND).unwrap();
+        disk.clear();
+        disk.show();
+        let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+        assert_eq!((report.faults, report.unsealed), (vec![], 0), "seed {seed}");
+        assert!(!heals || report.records >= 6, "seed {seed}: {} records", report.records);
     }
 }
