@@ -11,9 +11,15 @@ fn what_is_lost_is_told_once_also_where_its_count_could_not_be_taken_back_at_fir
     let disk = FaultyDisk::default();
     let trail = start(directory.path(), &disk, Keeping { ring_len: 1, ..Keeping::default() }, || ());
     disk.full.store(true, Ordering::SeqCst);
+    // What is lost before the disk has refused a group is a record of that.
+    until("the disk refuses", || {
+        trail.record(&record(b"/srv/x", SECOND));
+        trail.counts().failures > 0
+    });
+    let lost = trail.counts().lost;
     until("records are lost", || {
         trail.record(&record(b"/srv/x", SECOND));
-        trail.counts().lost > 0
+        trail.counts().lost > lost
     });
     let failures = trail.counts().failures;
     until("they are counted", || trail.counts().failures > failures + 1);
