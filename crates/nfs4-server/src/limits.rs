@@ -29,9 +29,9 @@ pub struct Limits {
     pub opens_max: usize,
     /// Open owners and lock owners in all, some hundred bytes each. One origin gets a share of what is left, as of opens.
     pub owners_max: usize,
-    /// Byte-range locks of a client.
+    /// Byte-range locks of a client; and files with lock owners, which stay known when nothing is locked any more.
     pub locks_per_client_max: usize,
-    /// Byte-range locks in all, some hundred bytes each. One origin gets a share of what is left, as of opens.
+    /// Both in all, some hundred bytes each. One origin gets a share of what is left, as of opens.
     pub locks_max: usize,
     /// Delegations outstanding in all.
     pub delegations_max: usize,

@@ -147,7 +147,10 @@ pub struct State<F> {
     files: file::Files,
     states: slab::Slab<StateKey, entry::Entry<F>>,
     open_count: usize,
+    /// Byte ranges locked, and files with lock owners.
     lock_count: usize,
+    /// Files with lock owners, each.
+    locked_count: usize,
     copy_count: usize,
     delegation_count: usize,
     /// When holders of many delegations may be asked for some again.
@@ -192,6 +195,7 @@ impl<F: Clone> State<F> {
             states: slab::Slab::new(),
             open_count: 0,
             lock_count: 0,
+            locked_count: 0,
             copy_count: 0,
             delegation_count: 0,
             recall_any_after_ms: 0,

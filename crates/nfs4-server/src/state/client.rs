@@ -86,6 +86,8 @@ pub(super) struct Client {
     pub(super) opens: usize,
     /// Byte ranges locked.
     pub(super) locks: usize,
+    /// Files with lock owners, each.
+    pub(super) locked: usize,
     pub(super) waiters: usize,
     /// Files where it waits for locks, and some where it has waited.
     pub(super) waits_at: BTreeSet<FileRef>,
@@ -352,6 +354,7 @@ impl<F: Clone> State<F> {
             copies: Vec::new(),
             opens: 0,
             locks: 0,
+            locked: 0,
             waiters: 0,
             waits_at: BTreeSet::new(),
             callbacks: 0,

@@ -96,8 +96,9 @@ impl<F: Clone> State<F> {
             true => self.admit_reclaim(client)?,
             false => self.admit_new(client)?,
         }
-        let locks = self.locks_for(client, self.states[open].opener.as_ref());
-        if locks >= self.config.limits.locks_per_client_max || !self.room_for_lock(client, locks) {
+        let (opener, max) = (self.states[open].opener.as_ref(), self.config.limits.locks_per_client_max);
+        let few = self.ranges_for(client, opener).fits(max) && (existing.is_some() || self.locked_for(client, opener).fits(max));
+        if !few || !self.room_for_lock(client, opener) {
             return Err(no_more(self.clients[client].family(), OwnerKind::Lock).into());
         }
         let (owner_key, name): (Option<OwnerKey>, Arc<[u8]>) = match (existing, call.by) {
@@ -150,11 +151,13 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// Whether there may be one more range of this client, which has `locks`. Nobody's locks go for it.
-    fn room_for_lock(&self, client: ClientKey, locks: usize) -> bool {
+    /// Whether there may be one more range of this client, which is of `opener`. Nobody's locks go for it.
+    fn room_for_lock(&self, client: ClientKey, opener: Option<&Arc<str>>) -> bool {
         let (record, max) = (&self.clients[client], self.config.limits.locks_max);
         let of_origin = self.places.holds(record.place).locks;
-        fits(of_origin, 1, self.lock_count, max) && fits_client(locks, of_origin, self.lock_count, max)
+        let own = self.ranges_for(client, opener).and(self.locked_for(client, opener));
+        let of_client = own.among(of_origin, self.lock_count, max);
+        fits(of_origin, 1, self.lock_count, max) && fits_client(of_client, of_origin, self.lock_count, max)
     }
 
     /// The open behind a locker, and its locks of the file if it has any.
@@ -244,7 +247,7 @@ impl<F: Clone> State<F> {
         self.begin_lock_owner(owner, call.by);
         let lock = Lock { owner, open, ranges: Ranges::default() };
         let (export, terms, opener) = (call.file.export, self.states[open].terms, self.states[open].opener.clone());
-        self.clients[client].holds(opener.as_ref(), |of| of.locked += 1);
+        self.count_locked(client, opener.as_ref(), 0, 1);
         let key = self.states.insert(Entry { client, file, export, terms, opener, seq: StateSeq(1), kind: Kind::Lock(lock) });
         self.owners[owner].states.insert((file, export), key);
         self.files[file].locks.enter(place, client);
@@ -280,6 +283,14 @@ impl<F: Clone> State<F> {
         counts.into_iter().chain(open).for_each(|count| *count = *count - gone + come);
     }
 
+    /// So many files with lock owners are gone, and so many have come. They stay when nothing is locked any more, and so count where room is looked for.
+    fn count_locked(&mut self, client: ClientKey, opener: Option<&Arc<str>>, gone: usize, come: usize) {
+        let client = &mut self.clients[client];
+        client.holds(opener, |of| of.locked = of.locked - gone + come);
+        let counts = [&mut client.locked, &mut self.places.at(client.place).locks, &mut self.lock_count, &mut self.locked_count];
+        counts.into_iter().for_each(|count| *count = *count - gone + come);
+    }
+
     /// LOCKU.
     pub fn unlock(
         &mut self,
@@ -293,8 +304,8 @@ impl<F: Clone> State<F> {
         let key = self.resolve_lock(client, stateid, file, now)?;
         let client = self.states[key].client;
         // To unlock the middle of a lock makes two of one.
-        let locks = self.locks_for(client, self.states[key].opener.as_ref());
-        let short = locks > self.config.limits.locks_per_client_max || !self.room_for_lock(client, locks);
+        let (opener, max) = (self.states[key].opener.as_ref(), self.config.limits.locks_per_client_max);
+        let short = !self.ranges_for(client, opener).fits(max + 1) || !self.room_for_lock(client, opener);
         if short && self.lock_of(key).ranges.splits(range) {
             return Err(Status::LOCK_RANGE);
         }
@@ -366,7 +377,7 @@ impl<F: Clone> State<F> {
         self.files[entry.file].locks.leave(place, entry.client, key, lock.ranges.iter());
         self.owners[lock.owner].states.remove(&(entry.file, entry.export));
         self.count_ranges(entry.client, entry.opener.as_ref(), lock.open, lock.ranges.len(), 0);
-        self.clients[entry.client].holds(entry.opener.as_ref(), |of| of.locked -= 1);
+        self.count_locked(entry.client, entry.opener.as_ref(), 1, 0);
         if let Some(Kind::Open(open)) = self.states.get_mut(lock.open).map(|entry| &mut entry.kind) {
             open.locks.remove(&key);
         }

@@ -249,9 +249,10 @@ impl<F: Clone> State<F> {
     /// Whether the client may have one more, which is of `opener`.
     pub(super) fn room_for_one_open(&mut self, client: ClientKey, opener: Option<&Arc<str>>) -> bool {
         let limits = &self.config.limits;
-        let of_client = |state: &Self| state.opens_for(client, opener);
-        let few = of_client(self) < limits.opens_per_client_max;
-        few && self.make_room_for_state(client, Scarce::Opens, limits.opens_max, |state| state.open_count, of_client)
+        let (place, opens_max) = (self.clients[client].place, limits.opens_max);
+        let few = self.opens_for(client, opener).fits(limits.opens_per_client_max);
+        let of_client = |state: &Self| state.opens_for(client, opener).among(state.places.holds(place).opens, state.open_count, opens_max);
+        few && self.make_room_for_state(client, Scarce::Opens, opens_max, |state| state.open_count, of_client)
     }
 
     /// RFC 7530, section 16.18.5: an owner that is new must confirm; not if it reclaims or holds a delegation.

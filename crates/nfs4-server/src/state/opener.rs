@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vouch_nfs4::{Stateid, Status};
 
 use super::client::{Client, Dialect, Family, Holding, Who};
-use super::limits::{ORIGIN_SHARE, OWNERS_PER_CLIENT_MAX};
+use super::limits::ORIGIN_SHARE;
 use super::places::left_to_client;
 use super::{ClientKey, State};
 use crate::Principal;
@@ -37,38 +37,61 @@ impl<F: Clone> State<F> {
         }
     }
 
-    /// How many opens a client has, for a principal that wants one more. More than anybody may have if he has his share: a client's principals have no more than so many times what it
-    /// can still have.
-    pub(super) fn opens_for(&self, client: ClientKey, opener: Option<&Arc<str>>) -> usize {
-        let (record, limits) = (&self.clients[client], &self.config.limits);
-        let of = record.share(who(opener)).map(|of| of.opens);
-        let left = left_to_client(record.opens, self.places.holds(record.place).opens, self.open_count, limits.opens_max);
-        shared(of, record.opens, left.min(limits.opens_per_client_max.saturating_sub(record.opens)))
-    }
-
-    /// Likewise, how many ranges.
-    pub(super) fn locks_for(&self, client: ClientKey, opener: Option<&Arc<str>>) -> usize {
-        let (record, limits) = (&self.clients[client], &self.config.limits);
-        let of = record.share(who(opener)).map(|of| of.ranges);
-        let left = left_to_client(record.locks, self.places.holds(record.place).locks, self.lock_count, limits.locks_max);
-        shared(of, record.locks, left.min(limits.locks_per_client_max.saturating_sub(record.locks)))
-    }
-
-    /// And how many owners. Those of a principal that hold something are no more than what they hold.
-    pub(super) fn owners_for(&self, client: ClientKey, known_as: &[u8]) -> usize {
+    /// The opens of a client, of which a principal wants one more.
+    pub(super) fn opens_for(&self, client: ClientKey, opener: Option<&Arc<str>>) -> Own {
         let record = &self.clients[client];
-        let own = record.owner_count();
-        let of = record.share(whose(known_as)).map(|of| own.min(of.opens + of.locked));
-        let left = left_to_client(own, self.places.holds(record.place).owners, self.owners.len(), self.config.limits.owners_max);
-        shared(of, own, left.min(OWNERS_PER_CLIENT_MAX.saturating_sub(own)))
+        Own { of_client: record.opens, of: record.share(who(opener)).map(|of| of.opens) }
+    }
+
+    /// Likewise, its ranges.
+    pub(super) fn ranges_for(&self, client: ClientKey, opener: Option<&Arc<str>>) -> Own {
+        let record = &self.clients[client];
+        Own { of_client: record.locks, of: record.share(who(opener)).map(|of| of.ranges) }
+    }
+
+    /// And the files with lock owners, each.
+    pub(super) fn locked_for(&self, client: ClientKey, opener: Option<&Arc<str>>) -> Own {
+        let record = &self.clients[client];
+        Own { of_client: record.locked, of: record.share(who(opener)).map(|of| of.locked) }
+    }
+
+    /// And its owners. Those of a principal that hold something are no more than what they hold.
+    pub(super) fn owners_for(&self, client: ClientKey, known_as: &[u8]) -> Own {
+        let record = &self.clients[client];
+        let of_client = record.owner_count();
+        Own { of_client, of: record.share(whose(known_as)).map(|of| of_client.min(of.opens + of.locked)) }
     }
 }
 
-/// `own`, or more than anybody may have.
-fn shared(of: Option<usize>, own: usize, left: usize) -> usize {
-    match of {
-        Some(of) if of / ORIGIN_SHARE >= left => usize::MAX,
-        _ => own,
+/// What a client has of something of which a principal wants one more, and what of that is the principal's if he has to leave something to others: no more than so many times what the
+/// client can still have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Own {
+    of_client: usize,
+    of: Option<usize>,
+}
+
+impl Own {
+    /// Of two things that count alike.
+    pub(super) fn and(self, other: Own) -> Own {
+        Own { of_client: self.of_client + other.of_client, of: self.of.zip(other.of).map(|(one, other)| one + other) }
+    }
+
+    /// Whether there may be one more where one client may have `max`.
+    pub(super) fn fits(self, max: usize) -> bool {
+        self.of_client < max && self.leaves(max - self.of_client)
+    }
+
+    /// What is to be asked for where all together may have `max` ([`super::places::fits_client`]): more than anybody may have where the principal has his share.
+    pub(super) fn among(self, of_origin: usize, all: usize, max: usize) -> usize {
+        match self.leaves(left_to_client(self.of_client, of_origin, all, max)) {
+            true => self.of_client,
+            false => usize::MAX,
+        }
+    }
+
+    fn leaves(self, left: usize) -> bool {
+        self.of.is_none_or(|of| of / ORIGIN_SHARE < left)
     }
 }
 

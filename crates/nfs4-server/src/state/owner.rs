@@ -55,8 +55,9 @@ impl<F: Clone> State<F> {
     pub(super) fn room_for_owner(&mut self, client: ClientKey, name: &[u8]) -> Result<bool, Status> {
         let place = self.client(client)?.place;
         let owners_max = self.config.limits.owners_max;
-        let of_client = |state: &Self| state.owners_for(client, name);
-        let few = |state: &Self| of_client(state) < OWNERS_PER_CLIENT_MAX;
+        let few = |state: &Self| state.owners_for(client, name).fits(OWNERS_PER_CLIENT_MAX);
+        let of_client =
+            |state: &Self| state.owners_for(client, name).among(state.places.holds(place).owners, state.owners.len(), owners_max);
         let (of_origin, all) = (self.places.holds(place).owners, self.owners.len());
         let fits = fits(of_origin, 1, all, owners_max) && fits_client(of_client(self), of_origin, all, owners_max);
         Ok(few(self) && fits

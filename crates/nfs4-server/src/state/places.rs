@@ -93,7 +93,7 @@ pub(super) struct Held {
     pub(super) sessions: usize,
     pub(super) opens: usize,
     pub(super) owners: usize,
-    /// Byte ranges locked.
+    /// Byte ranges locked, and files with lock owners.
     pub(super) locks: usize,
     /// Bytes of slots and of kept replies.
     pub(super) kept_len: usize,

@@ -158,7 +158,7 @@ impl<F: Clone> State<F> {
             clients: self.clients.len(),
             sessions: self.sessions.len(),
             opens: self.open_count,
-            locks: self.lock_count,
+            locks: self.lock_count - self.locked_count,
             delegations: self.delegation_count,
             copies: self.copy_count,
             reply_cache_len: self.reply_cache_len,
