@@ -356,16 +356,18 @@ impl Hosts {
         self.has_missed.load(Ordering::Acquire)
     }
 
-    /// Looks for the clients that were asked for and are not known. Sleeps as long as the resolver does.
+    /// Looks for the clients that were asked for and are not known. Sleeps as long as the resolver does. What one of them holds may end as soon as it is
+    /// known: it does not wait for those after it.
     pub(super) fn ask_missed(&self) {
         self.has_missed.store(false, Ordering::Release);
         let missed = std::mem::take(&mut *self.missed.lock());
-        let any = !missed.is_empty();
-        missed.into_iter().for_each(|client| self.look_up(client));
-        self.has_changed.fetch_or(any, Ordering::Release);
+        for client in missed {
+            self.look_up(client);
+            self.has_changed.store(true, Ordering::Release);
+        }
     }
 
-    /// Whether [`Hosts::take_changed`] would say so.
+    /// Whether [`Hosts::when_changed`] would act.
     pub(super) fn has_changed(&self) -> bool {
         self.has_changed.load(Ordering::Acquire)
     }
@@ -373,6 +375,14 @@ impl Hosts {
     /// Whether the exports may not be for somebody any more, by other answers than before.
     pub(super) fn take_changed(&self) -> bool {
         self.has_changed.swap(false, Ordering::AcqRel)
+    }
+
+    /// Acts if they may not be. Where that ends in a panic it is to be done again.
+    pub(super) fn when_changed(&self, act: impl FnOnce()) {
+        if self.take_changed() {
+            let _again = Again(&self.has_changed);
+            act();
+        }
     }
 
     /// Whether the name service has answered for a client, then or now.
@@ -429,6 +439,17 @@ impl Hosts {
 thread_local! {
     /// The client whose name this thread asked for last.
     static NAMED_LAST: RefCell<Option<NamedAt>> = const { RefCell::new(None) };
+}
+
+/// Sets it again if a panic comes by.
+struct Again<'h>(&'h AtomicBool);
+
+impl Drop for Again<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Release);
+        }
+    }
 }
 
 /// At which stand, which client, and its name.

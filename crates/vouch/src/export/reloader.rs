@@ -40,9 +40,7 @@ impl Reloader {
     /// for later: it decides for itself what ends by it.
     pub(super) fn end_lost(&self) {
         let Some(_turn) = self.turn.try_lock() else { return };
-        if self.driver.hosts.take_changed() {
-            self.driver.carry_replaced(self.driver.engine.clients_changed());
-        }
+        self.driver.hosts.when_changed(|| self.driver.carry_replaced(self.driver.engine.clients_changed()));
     }
 
     fn load(&self) -> Result<Vec<String>, String> {

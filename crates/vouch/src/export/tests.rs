@@ -13,7 +13,7 @@ mod audit;
 mod contexts;
 mod load;
 mod lost;
-mod waiting;
+pub(super) mod waiting;
 
 /// An engine that exports nothing.
 pub(super) fn engine() -> vouch_nfs4_server::Server {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::export::access::Clients;
+use crate::export::tests::waiting;
 use std::net::SocketAddr;
 use vouch_nfs4_server::ClientMatcher as _;
 
@@ -267,4 +268,53 @@ fn who_is_not_found_in_a_netgroup_is_out_of_it_only_where_another_is_found() {
     *service.away.lock() = 2;
     hosts.look_up(a);
     assert_eq!((*service.away.lock(), told(a)), (0, inside));
+}
+
+/// One that answers once, and then waits until it is let go on.
+struct Once(AtomicBool, waiting::Gate);
+
+impl Resolver for Once {
+    fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, NoAnswer> {
+        Everybody::default().addresses(host)
+    }
+    fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer> {
+        if self.0.swap(true, Ordering::Relaxed) {
+            self.1.pass();
+        }
+        Everybody::default().name(address)
+    }
+    fn in_netgroup(&self, _: &str, _: &str) -> bool {
+        false
+    }
+}
+
+#[test]
+fn what_a_client_holds_that_is_known_now_does_not_wait_for_names_of_others() {
+    let gate = waiting::Gate::default();
+    gate.set_closed(true);
+    let hosts = Hosts::new(Arc::new(Once(AtomicBool::new(false), gate.clone())));
+    let clients = [1, 2].map(|last| IpAddr::from([192, 0, 2, last]));
+    assert!(clients.iter().all(|&client| hosts.fits(client, |_| true).is_none()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| hosts.ask_missed());
+        waiting::until("nobody asks for the second", || gate.waiting().0 == 1);
+        let known = clients.iter().filter(|&&client| hosts.has_met(client)).count();
+        let told = hosts.take_changed();
+        gate.set_closed(false);
+        assert_eq!((known, told), (1, true));
+    });
+    assert!(clients.iter().all(|&client| hosts.has_met(client)) && hosts.take_changed());
+}
+
+#[test]
+fn what_is_to_end_is_looked_at_again_where_that_ended_in_a_panic() {
+    let hosts = Hosts::new(Arc::new(Everybody::default()));
+    hosts.when_changed(|| unreachable!("nothing has changed"));
+    assert!(hosts.fits(IpAddr::from([192, 0, 2, 1]), |_| true).is_none());
+    hosts.ask_missed();
+    let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| hosts.when_changed(|| panic!("as the test wants it"))));
+    assert!(failed.is_err() && hosts.has_changed());
+    let mut ended = false;
+    hosts.when_changed(|| ended = true);
+    assert!(ended && !hosts.has_changed());
 }

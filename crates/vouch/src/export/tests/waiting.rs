@@ -14,7 +14,7 @@ use crate::export::resolver::{NoAnswer, Resolver};
 
 /// Who comes while it is closed waits.
 #[derive(Clone, Default)]
-pub(super) struct Gate(Arc<(Mutex<Passing>, Condvar)>);
+pub(in crate::export) struct Gate(Arc<(Mutex<Passing>, Condvar)>);
 
 #[derive(Default)]
 struct Passing {
@@ -24,12 +24,12 @@ struct Passing {
 }
 
 impl Gate {
-    pub(super) fn set_closed(&self, closed: bool) {
+    pub(in crate::export) fn set_closed(&self, closed: bool) {
         self.0.0.lock().closed = closed;
         self.0.1.notify_all();
     }
 
-    pub(super) fn pass(&self) {
+    pub(in crate::export) fn pass(&self) {
         let mut passing = self.0.0.lock();
         passing.waiting += 1;
         passing.most = passing.most.max(passing.waiting);
@@ -38,14 +38,14 @@ impl Gate {
     }
 
     /// How many wait, and how many ever did at once.
-    pub(super) fn waiting(&self) -> (usize, usize) {
+    pub(in crate::export) fn waiting(&self) -> (usize, usize) {
         let passing = self.0.0.lock();
         (passing.waiting, passing.most)
     }
 }
 
 /// Waits until it is so.
-pub(super) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(in crate::export) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !is_so() {
         assert!(began.elapsed() < Duration::from_secs(60), "{what}");
