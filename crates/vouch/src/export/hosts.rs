@@ -263,17 +263,22 @@ impl Hosts {
             };
             (known.netgroups.clone(), before)
         };
-        let (name, mut groups, answered, fresh) = match (found, before) {
+        let (name, had, answered, fresh) = match (found, before) {
             (Ok(name), _) => (name.map(Arc::from), HashMap::new(), Some(Instant::now()), FRESH),
             (Err(NoAnswer), Some(before)) => (before.name, before.groups, before.answered, RETRY),
             (Err(NoAnswer), None) => (None, HashMap::new(), None, RETRY),
         };
         let address = client.to_string();
         let own: Vec<&str> = name.iter().map(|name| &**name).chain([address.as_str()]).collect();
-        groups.retain(|group, _| netgroups.contains(group));
-        for group in netgroups {
-            groups.entry(group).or_insert_with_key(|group| self.membership(group, &own));
-        }
+        // By the name that is known, too: who keeps his own zone from answering is not kept in a netgroup by that.
+        let answer = |group: String| {
+            let membership = match (self.membership(&group, &own), had.get(&group)) {
+                (Membership::Doubted, Some(before)) => *before,
+                (membership, _) => membership,
+            };
+            (group, membership)
+        };
+        let groups: HashMap<String, Membership> = netgroups.into_iter().map(answer).collect();
         let mut known = self.known.write();
         if known.clients.len() >= self.clients_max && !known.clients.contains_key(&client) {
             self.forget_some(&mut known);
@@ -362,9 +367,19 @@ impl Hosts {
         self.has_missed.store(false, Ordering::Release);
         let missed = std::mem::take(&mut *self.missed.lock());
         for client in missed {
-            self.look_up(client);
-            self.has_changed.store(true, Ordering::Release);
+            // Each time that what is held is looked at, all who are still to come are missed again.
+            if !self.is_known(client) {
+                self.look_up(client);
+                self.has_changed.store(true, Ordering::Release);
+            }
         }
+    }
+
+    /// Whether nothing would be learnt about a client by asking for it now.
+    fn is_known(&self, client: IpAddr) -> bool {
+        let known = self.known.read();
+        let is_sure = |group: &String, met: &Met| met.groups.get(group).is_some_and(|membership| *membership != Membership::Doubted);
+        known.clients.get(&client).is_some_and(|met| !met.is_old() && known.netgroups.iter().all(|group| is_sure(group, met)))
     }
 
     /// Whether [`Hosts::when_changed`] would act.

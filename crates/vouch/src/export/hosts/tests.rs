@@ -220,6 +220,8 @@ struct Group {
     members: Arc<Mutex<Vec<IpAddr>>>,
     /// For so many questions.
     away: Arc<Mutex<usize>>,
+    /// Names are not answered for.
+    silent: Arc<AtomicBool>,
 }
 
 impl Resolver for Group {
@@ -227,6 +229,9 @@ impl Resolver for Group {
         Everybody::default().addresses(host)
     }
     fn name(&self, address: IpAddr) -> Result<Option<String>, NoAnswer> {
+        if self.silent.load(Ordering::Relaxed) {
+            return Err(NoAnswer);
+        }
         Everybody::default().name(address)
     }
     fn in_netgroup(&self, _: &str, host: &str) -> bool {
@@ -268,6 +273,11 @@ fn who_is_not_found_in_a_netgroup_is_out_of_it_only_where_another_is_found() {
     *service.away.lock() = 2;
     hosts.look_up(a);
     assert_eq!((*service.away.lock(), told(a)), (0, inside));
+    // Whose own zone does not answer is in or out by the name that is known.
+    service.silent.store(true, Ordering::Relaxed);
+    assert_eq!(ask(&[b])[0], outside);
+    assert_eq!(ask(&[a, b])[0], inside);
+    assert_eq!(ask(&[])[0], inside, "what was certain stays so where nothing is");
 }
 
 /// One that answers once, and then waits until it is let go on.
@@ -304,6 +314,10 @@ fn what_a_client_holds_that_is_known_now_does_not_wait_for_names_of_others() {
         assert_eq!((known, told), (1, true));
     });
     assert!(clients.iter().all(|&client| hosts.has_met(client)) && hosts.take_changed());
+    // Missed again by who looked meanwhile at what is held: known by now.
+    hosts.miss(clients[0]);
+    hosts.ask_missed();
+    assert!(!hosts.take_changed());
 }
 
 #[test]
