@@ -94,10 +94,16 @@ pub fn create(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
 }
 
 /// Puts the next key in place of one, whose bytes are written over first: file systems that write in place keep none of them. After an
-/// error it can be tried again: from before the one is written over until it has its name, the next key lies beside.
+/// error it can be tried again: from before the one is written over until it has its name, the next key lies beside. One there that
+/// can't be read may be that one, and is left alone.
 pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Result<()> {
     let (bytes, new) = (key.encode(), &beside(path));
-    if fs::read(new).is_ok_and(|there| *bytes == *Zeroizing::new(there)) {
+    let is_made = match fs::read(new).map(Zeroizing::new) {
+        Ok(there) => *there == *bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+        Err(error) => return Err(error),
+    };
+    if is_made {
         // It may be all that there is. Its bytes once more: a system that failed to sync them may have forgotten to write them.
         let file = disk.open(new)?;
         file.write_at(&bytes, 0)?;

@@ -320,3 +320,34 @@ fn a_key_outlives_a_step_that_had_no_room_to_the_end_and_was_tried_again_without
         assert!(writes >= 4, "{writes}");
     }
 }
+
+#[test]
+fn a_key_beside_that_cannot_be_read_for_now_is_left_there_since_it_may_be_the_only_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    begin(directory);
+    let disk = FaultyDisk::default();
+    disk.copies.store(true, Ordering::SeqCst);
+    let mut log = Log::open(Arc::new(disk.clone()), directory, options(), SECOND).unwrap().0;
+    put(&mut log, 1, SECOND);
+    log.sync().unwrap();
+    let (key, beside, hidden) = (directory.join(KEY), directory.join("key.new"), directory.join("hidden"));
+    let refused_with = |log: &mut Log, takes| {
+        *disk.takes.lock().unwrap() = Some(takes);
+        log.sync().is_err()
+    };
+    // As far as the old key's end, which is written over, and no further.
+    *disk.takes.lock().unwrap() = Some(0);
+    assert!(log.rotate(2 * SECOND).is_err());
+    assert!((1..20).any(|takes| refused_with(&mut log, takes) && std::fs::read(&key).unwrap().iter().all(|byte| *byte == 0)));
+    // A link to itself is there, and nobody can read it.
+    std::fs::rename(&beside, &hidden).unwrap();
+    std::os::unix::fs::symlink("key.new", &beside).unwrap();
+    assert!(refused_with(&mut log, 0));
+    assert!(beside.symlink_metadata().is_ok(), "the only key was removed");
+    std::fs::rename(&hidden, &beside).unwrap();
+    *disk.takes.lock().unwrap() = None;
+    log.close(3 * SECOND).unwrap();
+    let report = verify(directory, &trust(), |_, _| {}).unwrap();
+    assert_eq!((report.faults, report.unsealed), (vec![], 0));
+}
