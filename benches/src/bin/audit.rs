@@ -186,7 +186,7 @@ fn writer(dir: &Path, records: u64, rounds: usize) {
             }
             drop(appending);
             if first % 150 == 0 {
-                log.write_and_forget().or_stop("a write");
+                log.write().or_stop("a write");
                 log.maintain(now_ns()).or_stop("a seal");
             }
         }

@@ -413,7 +413,8 @@ impl Log {
         std::mem::take(&mut self.closed)
     }
 
-    /// Hands all that was appended to the system: it outlives this process, not a power cut. After an error it can be tried again.
+    /// Hands all that was appended to the system: it outlives this process, not a power cut. It stays in memory until a sync, which each
+    /// seal is, since a system that fails to sync may have forgotten it. After an error it can be tried again.
     pub fn write(&mut self) -> Result<(), LogError> {
         // Nothing of a segment may be on the disk before the end of the one before is durable: its header tells that the key may go on.
         if self.parts.len() > 1 {
@@ -434,13 +435,6 @@ impl Log {
             part.sync(&*self.disk, &self.directory)?;
         }
         self.settle_synced()
-    }
-
-    /// As [`Log::write`]; what was written is not kept for another try: for who never asks that it be durable.
-    pub fn write_and_forget(&mut self) -> Result<(), LogError> {
-        self.write()?;
-        self.parts.iter_mut().filter(|part| !part.is_closed).for_each(Part::forget);
-        Ok(())
     }
 
     /// What is due by now: a seal, the next segment. Cheap when nothing is.

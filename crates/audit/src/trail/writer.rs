@@ -388,10 +388,7 @@ impl Writer {
             (self.unsynced, self.synced_at) = (0, Instant::now());
             // Whoever waits may have given up.
             self.removal.take().into_iter().for_each(|told| _ = told.send(()));
-        } else if self.shared.keeping.durable == Durable::System {
-            self.log.write_and_forget()?;
         } else {
-            // What was written stays in memory until it is durable: a system that fails to sync may have forgotten it, and then it is written again.
             self.log.write()?;
         }
         self.log.maintain(now_ns())?;

@@ -62,7 +62,7 @@ impl Part {
         Ok(())
     }
 
-    pub(super) fn forget(&mut self) {
+    fn forget(&mut self) {
         self.base += self.written as u64;
         if self.written == self.pending.len() {
             self.pending.clear();

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
+use super::keeping::{record, until};
 use super::power::PowerDisk;
 use super::*;
 
@@ -127,4 +128,30 @@ fn under_block_nothing_that_threads_acknowledged_is_lost_by_1000_power_cuts() {
             });
         }
     });
+}
+
+#[test]
+fn what_a_seal_covers_is_written_again_where_its_sync_failed_also_if_records_are_never_synced() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = PowerDisk::new(directory.path());
+    create(&disk, &directory.path().join(KEY), &key()).unwrap();
+    disk.show();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let rotation = Rotation { len_max: 1 << 20, age_ns_max: 1000 * SECOND, seal_ns_max: SECOND / 5 };
+    let log = Log::open(shared.clone(), directory.path(), Options { rotation, ..options() }, now_ns()).unwrap().0;
+    let trail =
+        Trail::start(log, shared.clone(), Keeping { durable: Durable::System, compress: false, ..Keeping::default() }, || {}).unwrap();
+    disk.set_unsyncable(Some(SegmentFile::open(directory.path(), 1).path));
+    (1..=5).for_each(|number| assert!(trail.record(&record(format!("/srv/{number}").as_bytes(), now_ns()))));
+    until("a seal can't be synced", || trail.counts().failures > 0);
+    disk.set_unsyncable(None);
+    until("the key goes on", || read_key(&directory.path().join(KEY)).is_ok_and(|key| key.epoch() > 0));
+    disk.cut_after(0);
+    trail.stop();
+    disk.cut(&mut ChaCha8Rng::seed_from_u64(1));
+    Log::open(shared, directory.path(), options(), now_ns()).unwrap().0.close(now_ns()).unwrap();
+    disk.clear();
+    disk.show();
+    let (report, (paths, _)) = (verify(directory.path(), &trust(), |_, _| {}).unwrap(), super::keeping::read(directory.path()));
+    assert_eq!((report.faults, paths.len()), (vec![], 5));
 }

@@ -24,7 +24,7 @@ pub enum Durable {
     Records(u64),
     /// When one has not been for so long.
     Every(Duration),
-    /// When the system likes, but for seals.
+    /// When the system likes, but for seals, which make all that they cover durable, and before much of it waits for one.
     System,
 }
 
