@@ -376,8 +376,10 @@ impl Log {
                 ..Record::default()
             });
             self.told = Some((told, count, lost.since_ns));
-            // Before the record can be on the disk: where it is, it is not told again.
-            if let Err(error) = self.keep_lost(&Lost { more: count, since_ns: lost.since_ns, told, ..Lost::default() }) {
+            // Before the record can be on the disk: where it is, it is not told again. What the trail has until here may not be on the disk
+            // either, and is lost with it then.
+            let gaps = lost.gaps.iter().copied().filter(|(seq, _)| *seq < resumed).collect();
+            if let Err(error) = self.keep_lost(&Lost { next_seq: resumed, more: count, since_ns: lost.since_ns, gaps, told }) {
                 tracing::warn!(%error, "what the disk had not taken of the audit trail may be told twice");
             }
         }

@@ -82,6 +82,47 @@ fn what_was_lost_is_told_once_whenever_the_start_that_tells_it_is_killed_or_lose
 }
 
 #[test]
+fn what_is_lost_of_what_a_killed_process_wrote_is_told_also_where_a_start_has_told_of_the_rest() {
+    for (step, is_synced) in (0..40).flat_map(|step| [(step, false), (step, true)]) {
+        let (directory, disk) = disk();
+        let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
+        (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
+        log.sync().unwrap();
+        (4..=6).for_each(|number| _ = put(&mut log, number, SECOND));
+        log.write().unwrap();
+        // The fifth stands for seven others.
+        let gaps = vec![(5, 7)];
+        log.keep_lost(&Lost { next_seq: log.next_seq() + 3, more: 2, since_ns: SECOND, gaps, ..Lost::default() }).unwrap();
+        drop(log);
+        killed(&disk);
+        disk.set_unsyncable((!is_synced).then(|| SegmentFile::open(directory.path(), 1).path));
+        disk.cut_after(step);
+        let _ = open_by(&disk, directory.path(), 2 * SECOND);
+        disk.cut(&mut ChaCha8Rng::seed_from_u64(step));
+        disk.set_unsyncable(None);
+        for turn in 3..5 {
+            open_by(&disk, directory.path(), turn * SECOND).unwrap().close(turn * SECOND).unwrap();
+            killed(&disk);
+        }
+        let (mut told, mut there) = (0, [0; 2]);
+        entries(directory.path(), 1, |entry| {
+            let mut scratch = Vec::new();
+            let record = Record::decode(&entry.body, &mut scratch).ok().filter(|_| entry.kind == crate::frame::Kind::Record);
+            told += record.as_ref().and_then(|record| record.gap).unwrap_or(0);
+            let is_operation = |record: &Record<'_>| record.class == Class::Operation;
+            if let Some(record) = record.filter(is_operation) {
+                there[usize::from(record.path == b"/srv/data/file-5")] += 1;
+            }
+            true
+        })
+        .unwrap();
+        // Nine had a number, one of which stands for seven; and two had none.
+        let [others, stands] = there;
+        assert_eq!(told, (8 - others) + 2 + (1 - stands) * 7, "step {step}, synced {is_synced}: {others} and {stands} are there");
+    }
+}
+
+#[test]
 fn the_key_is_there_whichever_step_has_no_room_and_whenever_the_next_try_is_killed_or_loses_power() {
     for (refused, step, power) in (0..24).flat_map(|refused| (0..20).flat_map(move |step| [(refused, step, false), (refused, step, true)]))
     {
