@@ -124,24 +124,24 @@ pub(super) fn replace_key(disk: &dyn Disk, path: &Path, key: &Ratchet) -> io::Re
 }
 
 /// The key after a crash: the next one may lie beside, or be all that there is. Then it is returned a second time, for [`replace_key`],
-/// which puts it in its place.
+/// which puts it in its place; otherwise it goes, unless the disk has no room even for that: [`replace_key`] takes it, or makes it anew.
 pub(super) fn settle_key(disk: &dyn Disk, path: &Path) -> io::Result<(Ratchet, Option<Ratchet>)> {
     let new = beside(path);
     match (read_key(path), read_key(&new)) {
-        (Ok(key), Ok(_)) => {
-            disk.remove(&new)?;
-            Ok((key, None))
-        }
-        (Ok(key), Err(error)) => {
-            if error.kind() != io::ErrorKind::NotFound {
-                disk.remove(&new)?;
-            }
-            Ok((key, None))
-        }
+        (Ok(key), Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok((key, None)),
+        (Ok(key), _) => match disk.remove(&new) {
+            Err(error) if !is_full(&error) => Err(error),
+            _ => Ok((key, None)),
+        },
         // The old one was written over already.
         (Err(_), Ok(key)) => Ok((key, Some(read_key(&new)?))),
         (Err(error), Err(_)) => Err(error),
     }
+}
+
+/// Whether the disk has no room, or a quota is used up.
+pub(super) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// Puts a small file in place of one, durably: a crash leaves the one before or this one. For nobody but its owner.

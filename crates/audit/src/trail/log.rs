@@ -225,11 +225,6 @@ impl Log {
     ) -> Result<Option<bool>, LogError> {
         let bytes = Segment::open(file).and_then(|segment| segment.load()).at(&file.path)?;
         let found = Found::of(&bytes);
-        // What was killed between writing a seal and syncing it left it in the system's memory alone: the key must not go past what the next loss of power takes away.
-        if found.seal.is_some() && !file.packed {
-            self.disk.open(&file.path).and_then(|open| open.sync()).at(&file.path)?;
-            self.disk.sync_dir(&self.directory).at(&self.directory)?;
-        }
         let Some(header) = &found.header else {
             if file.packed {
                 return Err(LogError::Damaged { path: file.path.clone(), what: "is no segment of an audit trail" });
@@ -238,12 +233,15 @@ impl Log {
             let told = aside::told_in(before);
             let is_seen = asides.iter().any(|aside| aside.segment == file.number && !told.contains(&aside.name));
             // A file that is empty says no more than one that is put aside already: starts that find no room would leave one each.
-            self.take(if bytes.is_empty() && is_seen {
-                Step::Remove(file.path.clone())
+            if bytes.is_empty() && is_seen {
+                self.take(Step::Remove(file.path.clone()))?;
             } else {
                 let name = aside::add(asides, &told, file.number, bytes.len() as u64);
-                Step::Aside { segment: file.path.clone(), aside: self.directory.join(name) }
-            })?;
+                if !bytes.is_empty() {
+                    self.take(Step::Again { segment: file.path.clone(), bytes, from: 0 })?;
+                }
+                self.take(Step::Aside { segment: file.path.clone(), aside: self.directory.join(name) })?;
+            }
             opened.unclosed = true;
             return Ok(None);
         };
@@ -251,14 +249,22 @@ impl Log {
             return Err(LogError::Damaged { path: file.path.clone(), what: "belongs to another trail than the key" });
         }
         let (wanted, public) = found.seal.as_ref().map_or((header.epoch, header.public), |seal| (seal.epoch + 1, seal.next));
-        if self.key.epoch() + 1 == wanted {
-            // The seal became durable, the key's step did not.
-            let next = self.key.next();
+        // The seal was written, the key's step was not made.
+        let next = (self.key.epoch() + 1 == wanted).then(|| self.key.next());
+        if next.is_some() {
             self.key = self.key.next();
-            self.take(Step::Key(next))?;
         }
         if self.key.epoch() != wanted || self.key.public() != public {
             return Err(LogError::Key { key: self.key.epoch(), wanted });
+        }
+        // A seal that the key has gone past is durable. All else here a program that was killed may have left in the system's memory alone:
+        // neither the key nor the next seal must go past what the next loss of power takes away.
+        let from = if next.is_some() { 0 } else { found.sealed_len };
+        if !file.packed && from < found.len {
+            self.take(Step::Again { segment: file.path.clone(), bytes: bytes[from..found.len].to_vec(), from: from as u64 })?;
+        }
+        if let Some(next) = next {
+            self.take(Step::Key(next))?;
         }
         if let Some(seal) = &found.seal {
             self.take(Step::Checkpoint(seal.clone()))?;

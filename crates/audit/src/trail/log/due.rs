@@ -17,6 +17,8 @@ pub(super) enum Step {
     Checkpoint(Seal),
     /// The names in the directory are made durable.
     Names,
+    /// What a segment holds from somewhere on is made durable.
+    Again { segment: PathBuf, bytes: Vec<u8>, from: u64 },
     /// Bytes that a segment ends with and are no frames are kept for an investigator, then cut off.
     Cut {
         segment: PathBuf,
@@ -77,6 +79,12 @@ impl Log {
             Step::Key(key) => files::replace_key(disk, &self.key_path, key).at(&self.key_path),
             Step::Checkpoint(seal) => self.write_checkpoint(seal),
             Step::Names => disk.sync_dir(&self.directory).at(&self.directory),
+            Step::Again { segment, bytes, from } => {
+                let file = disk.open(segment).at(segment)?;
+                // Written once more each time: a system that failed to sync it, for this program or the one before, may have forgotten it.
+                file.write_at(bytes, *from).and_then(|()| file.sync()).at(segment)?;
+                disk.sync_dir(&self.directory).at(&self.directory)
+            }
             Step::Cut { segment, aside, bytes, len } => {
                 files::replace(disk, aside, bytes).at(aside)?;
                 disk.open(segment).and_then(|file| file.set_len(*len)).at(segment)
@@ -84,7 +92,6 @@ impl Log {
             Step::Aside { segment, aside } => {
                 // It has its name already where that could not be made durable the last time.
                 if !aside.exists() {
-                    disk.open(segment).and_then(|file| file.sync()).at(segment)?;
                     disk.rename(segment, aside).at(segment)?;
                 }
                 disk.sync_dir(&self.directory).at(&self.directory)
@@ -110,6 +117,6 @@ impl Log {
 impl LogError {
     /// Whether the disk has no room, or a quota is used up.
     pub fn is_full(&self) -> bool {
-        matches!(self, LogError::Io { source, .. } if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+        matches!(self, LogError::Io { source, .. } if files::is_full(source))
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct Found {
     pub(super) next_seq: u64,
     pub(super) tree: Frontier,
     pub(super) len: usize,
+    /// As far as the last seal.
+    pub(super) sealed_len: usize,
     pub(super) is_closed: bool,
     /// What was put aside that its records name.
     pub(super) told: Vec<String>,
@@ -28,6 +30,7 @@ impl Found {
             next_seq: 0,
             tree: Frontier::default(),
             len: MAGIC.len().min(bytes.len()),
+            sealed_len: 0,
             is_closed: false,
             told: Vec::new(),
         };
@@ -37,7 +40,12 @@ impl Found {
         }
         while !found.is_closed {
             match frame::parse(&bytes[found.len..]) {
-                Ok(frame) if found.take(&frame) => found.len += frame.len(),
+                Ok(frame) if found.take(&frame) => {
+                    found.len += frame.len();
+                    if matches!(frame.kind, Kind::Checkpoint | Kind::Close) {
+                        found.sealed_len = found.len;
+                    }
+                }
                 Ok(_) | Err(FrameError::Cut | FrameError::Malformed) => break,
             }
         }

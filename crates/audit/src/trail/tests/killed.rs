@@ -51,6 +51,40 @@ fn a_seal_that_a_killed_process_wrote_is_on_the_disk_before_the_key_goes_on() {
 }
 
 #[test]
+fn what_a_killed_process_wrote_is_on_the_disk_before_a_seal_goes_past_it_whichever_step_of_a_start_had_no_room() {
+    // Whether the next try is the start's own, or another start's.
+    for (close, is_own) in (0..24).flat_map(|close| [(close, true), (close, false)]) {
+        for refused in 0..40 {
+            let state = format!("killed after {close}, then step {refused} refused, tried again by itself: {is_own}");
+            let (directory, disk) = disk();
+            let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
+            (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
+            log.sync().unwrap();
+            (4..=6).for_each(|number| _ = put(&mut log, number, SECOND));
+            log.write().unwrap();
+            disk.cut_after(close);
+            let _ = log.close(2 * SECOND);
+            killed(&disk);
+            disk.refuse_after(refused);
+            let mut log = open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
+            if is_own {
+                log.sync().unwrap_or_else(|error| panic!("{state}: {error}"));
+            } else {
+                drop(log);
+                killed(&disk);
+                open_by(&disk, directory.path(), 3 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
+            }
+            disk.cut(&mut ChaCha8Rng::seed_from_u64(close * 1000 + refused));
+            let log = open_by(&disk, directory.path(), 4 * SECOND).unwrap_or_else(|error| panic!("{state}: {error}"));
+            log.close(4 * SECOND).unwrap();
+            killed(&disk);
+            let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
+            assert_eq!((report.faults, super::keeping::read(directory.path()).0.len()), (vec![], 6), "{state}");
+        }
+    }
+}
+
+#[test]
 fn what_was_lost_is_told_once_whenever_the_start_that_tells_it_is_killed_or_loses_power() {
     for (step, power) in (0..40).flat_map(|step| [(step, false), (step, true)]) {
         let (directory, disk) = disk();
@@ -187,8 +221,10 @@ fn what_crashes_have_torn_is_told_once_whenever_starts_are_killed_or_lose_power(
         }
         killed(&disk);
         for turn in 2..5 {
+            disk.refuse_after(u64::from(random.next_u32() % 60));
             disk.cut_after(u64::from(random.next_u32() % 30));
             let _ = open_by(&disk, directory.path(), turn * SECOND);
+            disk.refuse_after(u64::MAX);
             match random.next_u32().is_multiple_of(2) {
                 true => disk.cut(&mut random),
                 false => killed(&disk),
