@@ -361,14 +361,15 @@ impl Log {
                 Some((first, last)) => format!("records {first} to {last} had no seal"),
                 None => "no record lacked a seal".into(),
             };
-            let detail = format!("the trail had no end; {unsealed}; {}", aside::tell(&opened.aside));
-            self.append_record(&Record {
-                time_ns: now_ns,
-                class: Class::Administrative,
-                operation: Act::Recovered as u16,
-                detail: detail.as_bytes(),
-                ..Record::default()
-            });
+            for detail in aside::tell(&format!("the trail had no end; {unsealed}; "), &opened.aside) {
+                self.append_record(&Record {
+                    time_ns: now_ns,
+                    class: Class::Administrative,
+                    operation: Act::Recovered as u16,
+                    detail: detail.as_bytes(),
+                    ..Record::default()
+                });
+            }
         }
         let Some(lost) = lost else { return };
         let count = lost.count(resumed);

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use super::found::Found;
-use crate::record::{Act, Class, Record, class_of};
+use crate::record::{Act, Class, Record, TEXT_LEN_MAX, class_of};
 use crate::trail::files::TORN;
 use crate::trail::{Segment, SegmentFile};
 
@@ -75,11 +75,28 @@ pub(super) fn with_bytes(asides: &[Aside], directory: &Path, segment: u64, bytes
     as_long.map(|aside| &aside.name).find(|name| std::fs::read(directory.join(name)).is_ok_and(|there| there == bytes)).cloned()
 }
 
-/// As the record of a crash tells it.
-pub(super) fn tell(asides: &[Aside]) -> String {
-    let names: Vec<_> = asides.iter().map(|aside| &*aside.name).collect();
-    let len: u64 = asides.iter().map(|aside| aside.len).sum();
-    format!("{len}{TELLS}{}{}", if names.is_empty() { "" } else { NAMES }, names.join(BETWEEN))
+/// As records of a crash tell it: one, which begins with what else it tells, and as many more as the names need. None names a part of one.
+pub(super) fn tell(first: &str, asides: &[Aside]) -> Vec<String> {
+    let (mut details, mut left) = (Vec::new(), asides);
+    loop {
+        let before = if details.is_empty() { first } else { MORE };
+        let mut room = TEXT_LEN_MAX.saturating_sub(before.len() + LEN_DIGITS + TELLS.len() + NAMES.len());
+        let fits = |aside: &&Aside| {
+            let rest = room.checked_sub(aside.name.len() + BETWEEN.len());
+            room = rest.unwrap_or(0);
+            rest.is_some()
+        };
+        // No name of a file is as long as a record.
+        let count = left.iter().take_while(fits).count().max(1).min(left.len());
+        let (told, rest) = left.split_at(count);
+        let names: Vec<_> = told.iter().map(|aside| &*aside.name).collect();
+        let len: u64 = told.iter().map(|aside| aside.len).sum();
+        details.push(format!("{before}{len}{TELLS}{}{}", if names.is_empty() { "" } else { NAMES }, names.join(BETWEEN)));
+        left = rest;
+        if left.is_empty() {
+            return details;
+        }
+    }
 }
 
 /// What the record of a crash names; nothing of another record.
@@ -102,6 +119,9 @@ pub(super) fn told_in(segment: Option<&SegmentFile>) -> Vec<String> {
 
 /// Digits of a segment's number.
 const DIGITS: usize = 12;
+/// Of the longest number of bytes.
+const LEN_DIGITS: usize = 20;
+const MORE: &str = "the trail had no end, as the record before says; ";
 const TELLS: &str = " torn bytes put aside";
 const NAMES: &str = ": ";
 const BETWEEN: &str = ", ";

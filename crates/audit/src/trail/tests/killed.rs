@@ -243,3 +243,34 @@ fn what_crashes_have_torn_is_told_once_whenever_starts_are_killed_or_lose_power(
         assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, [], "{state}");
     }
 }
+
+#[test]
+fn what_crashes_have_torn_is_told_once_also_where_its_names_have_no_room_in_one_record() {
+    for (step, power) in (0..30).flat_map(|step| [(step, false), (step, true)]) {
+        let (directory, disk) = disk();
+        open_by(&disk, directory.path(), SECOND).unwrap().close(SECOND).unwrap();
+        let first = SegmentFile::open(directory.path(), 2).path;
+        for number in 1..=150 {
+            let path = first.with_extension(if number == 1 { TORN.into() } else { format!("{number}.{TORN}") });
+            let torn = disk.create(&path, false).unwrap();
+            torn.write_at(&b"torn"[..number % 5], 0).unwrap();
+            torn.sync().unwrap();
+        }
+        disk.sync_dir(directory.path()).unwrap();
+        killed(&disk);
+        disk.cut_after(step);
+        let _ = open_by(&disk, directory.path(), 2 * SECOND);
+        match power {
+            true => disk.cut(&mut ChaCha8Rng::seed_from_u64(step)),
+            false => killed(&disk),
+        }
+        let state = format!("step {step}, power {power}");
+        let told = [3, 4].map(|turn| {
+            open_by(&disk, directory.path(), turn * SECOND).unwrap().close(turn * SECOND).unwrap();
+            killed(&disk);
+            crashes(directory.path(), &state)
+        });
+        assert!(told[0] > 1 && told[0] == told[1], "{state}: {told:?}");
+        assert_eq!(verify(directory.path(), &trust(), |_, _| {}).unwrap().faults, [], "{state}");
+    }
+}
