@@ -367,11 +367,11 @@ impl Hosts {
         self.has_missed.store(false, Ordering::Release);
         let missed = std::mem::take(&mut *self.missed.lock());
         for client in missed {
-            // Each time that what is held is looked at, all who are still to come are missed again.
+            // Each time that what is held is looked at, all who are still to come are missed again; and another may have asked meanwhile.
             if !self.is_known(client) {
                 self.look_up(client);
-                self.has_changed.store(true, Ordering::Release);
             }
+            self.has_changed.store(true, Ordering::Release);
         }
     }
 
