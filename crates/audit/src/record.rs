@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::operations::number::ACCESS;
 pub use fit::kept_path;
+pub(crate) use fit::{beginning, shorter_path};
 
 /// What a record is of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -1,9 +1,8 @@
 //! Records as messages of syslog (RFC 5424), whose text is the record in ECS, and their frames on a stream (RFC 5425, section 4.3; RFC 6587, section 3.4.1). Sans-IO.
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use crate::record::Class;
+use crate::record::{Class, beginning, shorter_path};
 use crate::{Record, json, operations};
 
 /// Facility 13, "log audit" (RFC 5424, section 6.2.1).
@@ -20,7 +19,8 @@ pub fn message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> Strin
 
 /// Likewise, of at most 64 KiB less 16: of long fields only the beginning and, of paths, the end is there, `/.../` between, and `vouch.truncated` says so.
 pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) -> String {
-    let (path, path2) = (cut_path(record.path), cut_path(record.path2));
+    let (path, path2) = (shorter_path(record.path, SHORT_LEN_MAX), shorter_path(record.path2, SHORT_LEN_MAX));
+    let cut = |text| beginning(text, SHORT_LEN_MAX);
     let short = Record {
         principal: cut(record.principal),
         client: cut(record.client),
@@ -39,35 +39,6 @@ pub fn short_message(record: &Record<'_>, boot: Option<[u8; 16]>, host: &str) ->
 
 /// Bytes that are left of a field: with each of eight fields escaped as six and twice in hexadecimal beside, a message is far below 64 KiB.
 const SHORT_LEN_MAX: usize = 512;
-
-/// The beginning of a text, whole characters where it is UTF-8.
-fn cut(text: &[u8]) -> &[u8] {
-    let mut end = text.len().min(SHORT_LEN_MAX);
-    while end < text.len() && end > 0 && is_within_character(text[end]) {
-        end -= 1;
-    }
-    &text[..end]
-}
-
-/// Beginning and end of a path, whole names.
-fn cut_path(path: &[u8]) -> Cow<'_, [u8]> {
-    if path.len() <= SHORT_LEN_MAX {
-        return path.into();
-    }
-    let part = SHORT_LEN_MAX / 2 - 3;
-    let (head, tail) = (&path[..part], &path[path.len() - part..]);
-    let head = &head[..head.iter().rposition(|byte| *byte == b'/').unwrap_or(0)];
-    // The last name alone may be longer than that.
-    let tail = tail
-        .iter()
-        .position(|byte| *byte == b'/')
-        .map_or_else(|| &tail[tail.iter().take_while(|byte| is_within_character(**byte)).count()..], |at| &tail[at + 1..]);
-    [head, b"/.../", tail].concat().into()
-}
-
-fn is_within_character(byte: u8) -> bool {
-    byte & 0xc0 == 0x80
-}
 
 fn with_value(record: &Record<'_>, value: &serde_json::Value, host: &str) -> String {
     let is_bad = record.status() != 0 || matches!(record.class, Class::Refusal | Class::Gap);
@@ -137,9 +108,9 @@ mod tests {
             let value: serde_json::Value = serde_json::from_str(short.split_once('\u{feff}').unwrap().1).unwrap();
             assert_eq!((value["event"]["sequence"].as_u64(), &value["vouch"]["truncated"]), (Some(record.seq), &true.into()));
         }
-        assert_eq!(cut_path(&path), &b"/srv/.../dir/name"[..]);
-        assert_eq!(cut_path(b"/srv/short"), &b"/srv/short"[..]);
-        assert!(std::str::from_utf8(cut("\u{e9}x".repeat(400).as_bytes())).is_ok());
+        assert_eq!(shorter_path(&path, SHORT_LEN_MAX), &b"/srv/.../dir/name"[..]);
+        assert_eq!(shorter_path(b"/srv/short", SHORT_LEN_MAX), &b"/srv/short"[..]);
+        assert!(std::str::from_utf8(beginning("\u{e9}x".repeat(400).as_bytes(), SHORT_LEN_MAX)).is_ok());
     }
 
     #[test]

@@ -221,6 +221,8 @@ impl Client {
             self.introduce(&mut stream).await?;
         }
         self.start(stream);
+        // Calls that wait for a context may have waited for those that have failed.
+        self.shared.start_task(&mut self.shared.state.lock());
         Ok(())
     }
 

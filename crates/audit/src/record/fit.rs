@@ -9,23 +9,29 @@ use super::{PATH_LEN_MAX, Record, TEXT_LEN_MAX};
 
 /// What of a path is kept: of one that is too long whole names from its beginning and its end, and `/.../` between them, as it stands for names that are not known.
 pub fn kept_path(path: &[u8]) -> Cow<'_, [u8]> {
-    if path.len() <= PATH_LEN_MAX {
+    shorter_path(path, PATH_LEN_MAX)
+}
+
+/// Likewise in so many bytes, of which a quarter at most is its beginning: the end says more.
+pub(crate) fn shorter_path(path: &[u8], len_max: usize) -> Cow<'_, [u8]> {
+    if path.len() <= len_max {
         return path.into();
     }
-    let head = &path[..memmem::find(path, GAP).map_or(HEAD_LEN_MAX, |at| at.min(HEAD_LEN_MAX))];
+    let head = &path[..memmem::find(path, GAP).map_or(len_max / 4, |at| at.min(len_max / 4))];
     let is_whole = path[head.len()..].starts_with(b"/");
     let head = if is_whole { head } else { &head[..head.iter().rposition(|byte| *byte == b'/').unwrap_or(0)] };
-    let tail = &path[path.len() - (PATH_LEN_MAX - head.len() - GAP.len())..];
-    // No file system has a name that fills all of this.
-    let tail = tail.iter().position(|byte| *byte == b'/').map_or(tail, |at| &tail[at + 1..]);
+    let tail = &path[path.len() - (len_max - head.len() - GAP.len())..];
+    // The last name alone may be longer than that.
+    let tail = match tail.iter().position(|byte| *byte == b'/') {
+        Some(at) => &tail[at + 1..],
+        None => &tail[tail.iter().take_while(|byte| is_within_character(**byte)).count()..],
+    };
     let tail = memmem::rfind(tail, GAP).map_or(tail, |at| &tail[at + GAP.len()..]);
     [head, GAP, tail].concat().into()
 }
 
 /// What stands for names that are left out.
 const GAP: &[u8] = b"/.../";
-/// Bytes that are kept of a path's beginning: the end says more.
-const HEAD_LEN_MAX: usize = 1024;
 
 /// Whether a text is longer than a record keeps.
 pub(super) fn is_too_long(record: &Record<'_>) -> bool {
@@ -69,12 +75,17 @@ pub(super) fn with_what_fits(record: &Record<'_>, with: impl FnOnce(&Record<'_>)
 }
 
 /// At most so many bytes, which end where a character does.
-fn beginning(text: &[u8], len_max: usize) -> &[u8] {
+pub(crate) fn beginning(text: &[u8], len_max: usize) -> &[u8] {
     let mut len = text.len().min(len_max);
-    while len > 0 && len < text.len() && text[len] & 0xc0 == 0x80 {
+    while len > 0 && len < text.len() && is_within_character(text[len]) {
         len -= 1;
     }
     &text[..len]
+}
+
+/// Whether a byte goes on with a character of UTF-8.
+fn is_within_character(byte: u8) -> bool {
+    byte & 0xc0 == 0x80
 }
 
 #[cfg(test)]

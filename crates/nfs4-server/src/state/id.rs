@@ -244,6 +244,7 @@ mod tests {
             assert!(!stateid.is_special());
         }
     }
+
     #[test]
     fn stateids_follow_no_order_and_neighbours_of_one_name_nothing() {
         let (boot, another) = (Boot::new(7, &[7; 32]), Boot::new(7, &[8; 32]));

@@ -456,6 +456,14 @@ thread_local! {
     static NAMED_LAST: RefCell<Option<NamedAt>> = const { RefCell::new(None) };
 }
 
+/// At which stand, which client, and its name.
+type NamedAt = (u64, IpAddr, Option<Arc<str>>);
+
+fn next_stand() -> u64 {
+    static STANDS: AtomicU64 = AtomicU64::new(0);
+    STANDS.fetch_add(1, Ordering::Relaxed)
+}
+
 /// Sets it again if a panic comes by.
 struct Again<'h>(&'h AtomicBool);
 
@@ -465,14 +473,6 @@ impl Drop for Again<'_> {
             self.0.store(true, Ordering::Release);
         }
     }
-}
-
-/// At which stand, which client, and its name.
-type NamedAt = (u64, IpAddr, Option<Arc<str>>);
-
-fn next_stand() -> u64 {
-    static STANDS: AtomicU64 = AtomicU64::new(0);
-    STANDS.fetch_add(1, Ordering::Relaxed)
 }
 
 /// For how long a client's name is believed when it connects again.
