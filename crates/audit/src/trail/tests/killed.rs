@@ -6,6 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
 use super::full::crashes;
+use super::keeping::read;
 use super::power::PowerDisk;
 use super::*;
 
@@ -20,6 +21,24 @@ fn disk() -> (tempfile::TempDir, PowerDisk) {
 
 fn open_by(disk: &PowerDisk, directory: &Path, now_ns: u64) -> Result<Log, LogError> {
     Log::open(Arc::new(disk.clone()), directory, options(), now_ns).map(|(log, _)| log)
+}
+
+/// Six records, of which the last three are in the system's memory alone.
+fn three_synced_of_six(disk: &PowerDisk, directory: &Path) -> Log {
+    let mut log = open_by(disk, directory, SECOND).unwrap();
+    (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
+    log.sync().unwrap();
+    (4..=6).for_each(|number| _ = put(&mut log, number, SECOND));
+    log.write().unwrap();
+    log
+}
+
+/// Starts that nothing goes wrong with.
+fn start_and_close_twice(disk: &PowerDisk, directory: &Path) {
+    for turn in 3..5 {
+        open_by(disk, directory, turn * SECOND).unwrap().close(turn * SECOND).unwrap();
+        killed(disk);
+    }
 }
 
 /// What a killed process leaves to the next: all that it wrote.
@@ -57,11 +76,7 @@ fn what_a_killed_process_wrote_is_on_the_disk_before_a_seal_goes_past_it_whichev
         for refused in 0..40 {
             let state = format!("killed after {close}, then step {refused} refused, tried again by itself: {is_own}");
             let (directory, disk) = disk();
-            let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
-            (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
-            log.sync().unwrap();
-            (4..=6).for_each(|number| _ = put(&mut log, number, SECOND));
-            log.write().unwrap();
+            let log = three_synced_of_six(&disk, directory.path());
             disk.cut_after(close);
             let _ = log.close(2 * SECOND);
             killed(&disk);
@@ -79,7 +94,7 @@ fn what_a_killed_process_wrote_is_on_the_disk_before_a_seal_goes_past_it_whichev
             log.close(4 * SECOND).unwrap();
             killed(&disk);
             let report = verify(directory.path(), &trust(), |_, _| {}).unwrap();
-            assert_eq!((report.faults, super::keeping::read(directory.path()).0.len()), (vec![], 6), "{state}");
+            assert_eq!((report.faults, read(directory.path()).0.len()), (vec![], 6), "{state}");
         }
     }
 }
@@ -100,18 +115,8 @@ fn what_was_lost_is_told_once_whenever_the_start_that_tells_it_is_killed_or_lose
             true => disk.cut(&mut ChaCha8Rng::seed_from_u64(step)),
             false => killed(&disk),
         }
-        for turn in 3..5 {
-            open_by(&disk, directory.path(), turn * SECOND).unwrap().close(turn * SECOND).unwrap();
-            killed(&disk);
-        }
-        let mut told = Vec::new();
-        entries(directory.path(), 1, |entry| {
-            let mut scratch = Vec::new();
-            told.extend(Record::decode(&entry.body, &mut scratch).ok().and_then(|record| record.gap));
-            true
-        })
-        .unwrap();
-        assert_eq!(told, [5], "step {step}, power {power}");
+        start_and_close_twice(&disk, directory.path());
+        assert_eq!(read(directory.path()).1, 5, "step {step}, power {power}");
     }
 }
 
@@ -119,11 +124,7 @@ fn what_was_lost_is_told_once_whenever_the_start_that_tells_it_is_killed_or_lose
 fn what_is_lost_of_what_a_killed_process_wrote_is_told_also_where_a_start_has_told_of_the_rest() {
     for (step, is_synced) in (0..40).flat_map(|step| [(step, false), (step, true)]) {
         let (directory, disk) = disk();
-        let mut log = open_by(&disk, directory.path(), SECOND).unwrap();
-        (1..=3).for_each(|number| _ = put(&mut log, number, SECOND));
-        log.sync().unwrap();
-        (4..=6).for_each(|number| _ = put(&mut log, number, SECOND));
-        log.write().unwrap();
+        let log = three_synced_of_six(&disk, directory.path());
         // The fifth stands for seven others.
         let gaps = vec![(5, 7)];
         log.keep_lost(&Lost { next_seq: log.next_seq() + 3, more: 2, since_ns: SECOND, gaps, ..Lost::default() }).unwrap();
@@ -134,24 +135,11 @@ fn what_is_lost_of_what_a_killed_process_wrote_is_told_also_where_a_start_has_to
         let _ = open_by(&disk, directory.path(), 2 * SECOND);
         disk.cut(&mut ChaCha8Rng::seed_from_u64(step));
         disk.set_unsyncable(None);
-        for turn in 3..5 {
-            open_by(&disk, directory.path(), turn * SECOND).unwrap().close(turn * SECOND).unwrap();
-            killed(&disk);
-        }
-        let (mut told, mut there) = (0, [0; 2]);
-        entries(directory.path(), 1, |entry| {
-            let mut scratch = Vec::new();
-            let record = Record::decode(&entry.body, &mut scratch).ok().filter(|_| entry.kind == crate::frame::Kind::Record);
-            told += record.as_ref().and_then(|record| record.gap).unwrap_or(0);
-            let is_operation = |record: &Record<'_>| record.class == Class::Operation;
-            if let Some(record) = record.filter(is_operation) {
-                there[usize::from(record.path == b"/srv/data/file-5")] += 1;
-            }
-            true
-        })
-        .unwrap();
+        start_and_close_twice(&disk, directory.path());
+        let (there, told) = read(directory.path());
+        let stands = there.iter().filter(|path| **path == b"/srv/data/file-5").count() as u64;
+        let others = there.len() as u64 - stands;
         // Nine had a number, one of which stands for seven; and two had none.
-        let [others, stands] = there;
         assert_eq!(told, (8 - others) + 2 + (1 - stands) * 7, "step {step}, synced {is_synced}: {others} and {stands} are there");
     }
 }
